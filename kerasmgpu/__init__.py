@@ -1,0 +1,36 @@
+"""kerasmgpu: Keras training on several GPUs, correct, fast and easy.
+
+Importing this package starts no device and does not import TensorFlow: public
+names are loaded when they are first used.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "MirroredStrategy": "kerasmgpu.strategies",
+    "strategy": "kerasmgpu.strategies",
+    "InputError": "kerasmgpu.errors",
+    "global_batch_size": "kerasmgpu.scaling",
+    "per_replica_batch_sizes": "kerasmgpu.scaling",
+    "scale_learning_rate": "kerasmgpu.scaling",
+}
+"""Public name to the module where it lives."""
+
+_MODULES = ("callbacks", "data", "scaling", "schedules")
+"""Public modules that may be reached as attributes."""
+
+__all__ = [*_HOMES, *_MODULES]
+
+
+def __getattr__(name):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"kerasmgpu.{name}")
+    raise AttributeError(f"module 'kerasmgpu' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,36 @@
+"""How every command of the library starts, and how it fails."""
+
+import os
+import sys
+
+from absl import app
+
+from kerasmgpu.errors import InputError
+
+
+def start(main):
+    """Parses the flags, calls `main(argv)` and ends the process.
+
+    What a user can mend (`InputError`, or an `OSError` such as a full disk)
+    becomes one line on standard error and exit status 1; abseil does the same
+    for flags that don't parse. A defect keeps its traceback.
+
+    Args:
+        main: Function of the list of arguments left after flag parsing.
+    """
+    # TensorFlow's C++ start-up chatter would bury our own lines. Whoever
+    # wants it sets the variable; errors (level 2 and above) still show.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+    def run(argv):
+        try:
+            main(argv)
+        except (InputError, OSError) as error:
+            message = " ".join(str(error).split())
+            print(f"error: {message}", file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(130)
+
+    app.run(run)

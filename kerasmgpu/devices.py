@@ -1,0 +1,122 @@
+"""Which devices replicas run on: GPUs, or logical CPU devices in their place."""
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+
+
+def choose(num_replicas=None, devices=None, virtual_devices=None):
+    """Names of the devices for the replicas, one each.
+
+    Args:
+        num_replicas: How many devices, the first ones. Default: all GPUs; with
+            no GPU all logical CPU devices, which is one unless more were made.
+        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        virtual_devices: How many logical CPU devices to make first. Replicas
+            then run on those, also where there are GPUs.
+
+    Returns:
+        List of device names such as `"GPU:0"`.
+
+    Raises:
+        InputError: For a number below 1 or above what is visible, an unknown
+            device, or logical devices after TensorFlow has started.
+    """
+    _require_positive("num_replicas", num_replicas)
+    _require_positive("virtual_devices", virtual_devices)
+    if devices is not None and (num_replicas or virtual_devices):
+        raise InputError(
+            "Pass either `devices` or a number of replicas, not both. Received: "
+            f"devices={list(devices)}, num_replicas={num_replicas}, "
+            f"virtual_devices={virtual_devices}"
+        )
+    if virtual_devices:
+        make_logical_cpus(virtual_devices)
+        visible = _names("CPU")[:virtual_devices]
+    else:
+        grow_memory()
+        visible = _names("GPU") or _names("CPU")
+    if devices is not None:
+        return [_known(device) for device in devices]
+    if num_replicas is None:
+        return visible
+    if num_replicas > len(visible):
+        raise InputError(
+            f"Received: num_replicas={num_replicas}, but {describe(visible)}. "
+            f"Ask for at most {len(visible)}, or pass "
+            f"virtual_devices={num_replicas} (flag "
+            f"--virtual_devices={num_replicas}) to run on logical CPU devices."
+        )
+    return visible[:num_replicas]
+
+
+def make_logical_cpus(count):
+    """Divides the CPU into `count` logical devices, for work without GPUs.
+
+    They share the same cores: programs behave as on `count` GPUs and run no
+    faster than on one.
+
+    Raises:
+        InputError: If TensorFlow has started with another number.
+    """
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    wanted = [tf.config.LogicalDeviceConfiguration()] * count
+    try:
+        tf.config.set_logical_device_configuration(cpu, wanted)
+    except RuntimeError:
+        existing = len(tf.config.list_logical_devices("CPU"))
+        if existing >= count:
+            return
+        raise InputError(
+            f"Received: virtual_devices={count}, but TensorFlow has started "
+            f"with {existing} CPU device(s). Call `kerasmgpu.strategy("
+            f"virtual_devices={count})` before anything else uses TensorFlow."
+        ) from None
+
+
+def grow_memory():
+    """Lets GPUs allocate memory as it is needed, not all of it at once.
+
+    Does nothing for a GPU that TensorFlow has started with already.
+    """
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        except RuntimeError:
+            return
+
+
+def describe(names):
+    """What is visible, for messages: "2 GPUs are visible (GPU:0, GPU:1)"."""
+    kind = "GPU" if names[0].startswith("GPU") else "CPU device"
+    plural = "s are" if len(names) > 1 else " is"
+    listed = f"{len(names)} {kind}{plural} visible ({', '.join(names)})"
+    return listed if kind == "GPU" else f"no GPU and {listed}"
+
+
+def _require_positive(name, number):
+    if number is None:
+        return
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise InputError(
+            f"{name} must be an integer of at least 1. Received: "
+            f"{name}={number!r}"
+        )
+
+
+def _names(kind):
+    return [
+        device.name.replace("/physical_device:", "").replace("/device:", "")
+        for device in tf.config.list_logical_devices(kind)
+    ]
+
+
+def _known(device):
+    visible = _names("GPU") + _names("CPU")
+    name = str(device).strip().rsplit("device:", 1)[-1].lstrip("/").upper()
+    if name in visible:
+        return name
+    raise InputError(
+        f"Received: device {device!r}, but visible are "
+        f"{', '.join(visible)}."
+    )

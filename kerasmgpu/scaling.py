@@ -1,0 +1,230 @@
+"""Batch sizes, learning rates and efficiencies for several replicas.
+
+Plain arithmetic on the standard library: it runs, and complains, before any
+device is touched.
+"""
+
+import math
+import operator
+
+from kerasmgpu.errors import InputError
+
+_LEARNING_RATE_FACTORS = {
+    "linear": lambda num_replicas: float(num_replicas),
+    "sqrt": math.sqrt,
+    "none": lambda num_replicas: 1.0,
+}
+LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
+
+
+def global_batch_size(batch_size_per_replica, num_replicas):
+    """Returns the rows of one step, over all replicas.
+
+    Args:
+        batch_size_per_replica: Integer, rows that one replica gets per step;
+            at least 1.
+        num_replicas: Integer, copies of the model; at least 1.
+
+    Raises:
+        InputError: If either is not an integer of at least 1.
+
+    Example:
+
+    >>> global_batch_size(64, num_replicas=4)
+    256
+    """
+    batch_size_per_replica = _at_least(
+        1, batch_size_per_replica, "batch_size_per_replica"
+    )
+    return batch_size_per_replica * _at_least(1, num_replicas, "num_replicas")
+
+
+def per_replica_batch_sizes(global_batch_size, num_replicas):
+    """Returns how many rows of a batch each replica gets.
+
+    The counts differ by at most one, the first replicas get the extra row,
+    and a replica gets none where there are fewer rows than replicas. This is
+    how kerasmgpu's strategies split every batch. (Splitting by
+    `ceil(rows / replicas)`, as TensorFlow does, makes 2, 2, 1, 0 of 5 rows.)
+
+    Args:
+        global_batch_size: Integer, rows of the whole batch; at least 1.
+        num_replicas: Integer, copies of the model; at least 1.
+
+    Returns:
+        Tuple of `num_replicas` integers whose sum is `global_batch_size`.
+
+    Raises:
+        InputError: If either is not an integer of at least 1.
+
+    Example:
+
+    >>> per_replica_batch_sizes(10, num_replicas=4)
+    (3, 3, 2, 2)
+    >>> per_replica_batch_sizes(2, num_replicas=4)
+    (1, 1, 0, 0)
+    """
+    global_batch_size = _at_least(1, global_batch_size, "global_batch_size")
+    num_replicas = _at_least(1, num_replicas, "num_replicas")
+    rows, extra = divmod(global_batch_size, num_replicas)
+    return tuple(
+        rows + 1 if replica < extra else rows
+        for replica in range(num_replicas)
+    )
+
+
+def last_batch_sizes(num_examples, global_batch_size, num_replicas):
+    """Returns how many rows each replica gets of an epoch's last batch.
+
+    Args:
+        num_examples: Integer, examples in the data set; at least 1.
+        global_batch_size: Integer, rows of every batch but the last; at
+            least 1.
+        num_replicas: Integer, copies of the model; at least 1.
+
+    Returns:
+        Tuple of `num_replicas` integers. It is the split of a full batch
+        where the batch size divides the data set evenly.
+
+    Raises:
+        InputError: If any of them is not an integer of at least 1.
+
+    Example:
+
+    >>> last_batch_sizes(1003, global_batch_size=100, num_replicas=2)
+    (2, 1)
+    """
+    num_examples = _at_least(1, num_examples, "num_examples")
+    global_batch_size = _at_least(1, global_batch_size, "global_batch_size")
+    rows = num_examples % global_batch_size or global_batch_size
+    return per_replica_batch_sizes(rows, num_replicas)
+
+
+def scale_learning_rate(learning_rate, num_replicas, rule="linear"):
+    """Returns the learning rate for a batch `num_replicas` times as large.
+
+    | rule       | factor  | suits                                           |
+    |------------|---------|-------------------------------------------------|
+    | `"linear"` | n       | SGD, with momentum or without: n small steps in |
+    |            |         | one (Goyal et al., arXiv:1706.02677, section    |
+    |            |         | 2.1). Warm up, `kerasmgpu.schedules.WarmUp`.    |
+    | `"sqrt"`   | sqrt(n) | Adam, RMSprop and other adaptive optimizers     |
+    |            |         | (Malladi et al., arXiv:2205.10287); SGD where   |
+    |            |         | the variance of the update shall stay as it is  |
+    |            |         | (Krizhevsky, arXiv:1404.5997, section 5; Hoffer |
+    |            |         | et al., arXiv:1705.08741).                      |
+    | `"none"`   | 1       | The global batch stays the same, or the rate is |
+    |            |         | tuned for the global batch already.             |
+
+    A rule is where to start, not where to stop: every one of them breaks down
+    at some batch size, which depends on the model and the data.
+
+    Args:
+        learning_rate: Float, the rate that is good on one replica; positive.
+        num_replicas: Integer, how many times the batch grows; at least 1.
+        rule: `"linear"`, `"sqrt"` or `"none"`. Defaults to `"linear"`.
+
+    Returns:
+        Float, the learning rate for the global batch.
+
+    Raises:
+        InputError: If the learning rate is not a finite number above 0, the
+            rule is unknown, or `num_replicas` is not an integer of at
+            least 1.
+
+    Example:
+
+    >>> scale_learning_rate(0.1, num_replicas=32)
+    3.2
+    >>> scale_learning_rate(0.001, num_replicas=4, rule="sqrt")
+    0.002
+    """
+    learning_rate = _positive(learning_rate, "learning_rate")
+    num_replicas = _at_least(1, num_replicas, "num_replicas")
+    if not isinstance(rule, str) or rule not in _LEARNING_RATE_FACTORS:
+        raise InputError(
+            f"rule must be one of {', '.join(LEARNING_RATE_RULES)}. "
+            f"Received: rule={rule!r}"
+        )
+    return learning_rate * _LEARNING_RATE_FACTORS[rule](num_replicas)
+
+
+def speed_up(rate, reference_rate):
+    """Returns how many times as fast `rate` is as `reference_rate`.
+
+    Args:
+        rate: Float, work per second, such as examples per second; positive.
+            Turn two durations of the same work into rates by handing
+            `1 / seconds`.
+        reference_rate: Float, the same on the replicas compared with.
+
+    Raises:
+        InputError: If either is not a finite number above 0.
+
+    Example:
+
+    >>> speed_up(3000.0, reference_rate=2000.0)
+    1.5
+    """
+    return _positive(rate, "rate") / _positive(
+        reference_rate, "reference_rate"
+    )
+
+
+def efficiency(speed_up, num_replicas, reference_replicas=1):
+    """Returns the share of the ideal speed-up that was reached.
+
+    Args:
+        speed_up: Float, as `kerasmgpu.scaling.speed_up` returns it.
+        num_replicas: Integer, replicas that reached it.
+        reference_replicas: Integer, replicas of the run that it compares
+            with. Defaults to 1.
+
+    Returns:
+        Float: 1.0 where n times the replicas do n times the work per second.
+
+    Raises:
+        InputError: If `speed_up` is not a finite number above 0, or a number
+            of replicas is not an integer of at least 1.
+
+    Example:
+
+    >>> efficiency(1.5, num_replicas=2)
+    0.75
+    """
+    speed_up = _positive(speed_up, "speed_up")
+    num_replicas = _at_least(1, num_replicas, "num_replicas")
+    reference_replicas = _at_least(1, reference_replicas, "reference_replicas")
+    return speed_up * reference_replicas / num_replicas
+
+
+def _at_least(minimum, value, name):
+    """Returns `value` as an `int`, or raises with the argument's name."""
+    # True is an integer to Python, and never what was meant here.
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            pass  # Told below, in the words of the one who called us.
+        else:
+            if number >= minimum:
+                return number
+    raise InputError(
+        f"{name} must be an integer of at least {minimum}. "
+        f"Received: {name}={value!r}"
+    )
+
+
+def _positive(value, name):
+    """Returns `value` as a `float`, or raises with the argument's name."""
+    if not isinstance(value, (bool, str)):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            pass  # Told below.
+        else:
+            if math.isfinite(number) and number > 0:
+                return number
+    raise InputError(
+        f"{name} must be a finite number above 0. Received: {name}={value!r}"
+    )

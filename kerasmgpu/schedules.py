@@ -1,0 +1,172 @@
+"""Learning-rate schedules that Keras lacks."""
+
+import math
+import operator
+
+import keras
+
+from kerasmgpu.errors import InputError
+
+_Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class WarmUp(_Schedule):
+    """Rises linearly to a learning rate, then hands over to it.
+
+    With several replicas the batch is larger and so is the scaled learning
+    rate, too large for freshly initialised weights. Gradual warm-up (Goyal et
+    al., arXiv:1706.02677, section 2.2) starts from the rate that is good on
+    one replica and adds the same amount in each step:
+
+    ```
+    step <  warmup_steps:  initial + (target - initial) * step / warmup_steps
+    step >= warmup_steps:  learning_rate(step)
+    ```
+
+    where `target = learning_rate(warmup_steps)`, so there is no jump where
+    the two meet.
+
+    The wrapped schedule counts from the first step of training, not from the
+    end of the warm-up: as in Goyal et al., warm-up replaces the first steps
+    and shifts nothing. Milestones stay where they were, and a decay over the
+    whole training still ends with it. (Optax's `join_schedules`, and
+    `warmup_steps` of `keras.optimizers.schedules.CosineDecay`, start the
+    decay at the end of the warm-up: there, training is longer by its steps.)
+
+    The step is the optimizer's own count of updates, so training that is
+    resumed goes on where it stopped. With gradient accumulation one update is
+    several batches.
+
+    A model that was compiled with it loads where kerasmgpu is imported;
+    elsewhere, load it with `compile=False`.
+
+    Args:
+        learning_rate: Float above 0, or any
+            `keras.optimizers.schedules.LearningRateSchedule`: what follows
+            the warm-up.
+        warmup_steps: Integer, optimizer updates until `learning_rate` takes
+            over; 0 for none.
+        initial_learning_rate: Float, the learning rate of step 0; at least 0.
+            Goyal et al. take the rate of one replica. Defaults to `0.0`.
+        name: String. Defaults to `"WarmUp"`.
+
+    Raises:
+        InputError: If an argument is none of these.
+
+    Example:
+
+    ```python
+    steps = 90 * steps_per_epoch
+    learning_rate = kerasmgpu.schedules.WarmUp(
+        keras.optimizers.schedules.CosineDecay(3.2, decay_steps=steps),
+        warmup_steps=5 * steps_per_epoch,
+        initial_learning_rate=0.1,
+    )
+    model.compile(keras.optimizers.SGD(learning_rate), loss="mse")
+    ```
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        warmup_steps,
+        initial_learning_rate=0.0,
+        name="WarmUp",
+    ):
+        super().__init__()
+        if not isinstance(learning_rate, _Schedule):
+            learning_rate = _finite(learning_rate, "learning_rate")
+            if learning_rate == 0:
+                raise InputError(
+                    "learning_rate must be above 0, or a schedule. "
+                    "Received: learning_rate=0"
+                )
+        self.learning_rate = learning_rate
+        self.warmup_steps = _whole(warmup_steps, "warmup_steps")
+        self.initial_learning_rate = _finite(
+            initial_learning_rate, "initial_learning_rate"
+        )
+        self.name = name
+
+    def __call__(self, step):
+        """Returns the learning rate of a step.
+
+        Args:
+            step: Scalar tensor or number, updates made so far: `[]`.
+
+        Returns:
+            Scalar float tensor, `[]`.
+        """
+        with keras.name_scope(self.name):
+            step = keras.ops.convert_to_tensor(step)
+            after = self._after(step)
+            if self.warmup_steps == 0:
+                return after
+            target = self._after(
+                keras.ops.convert_to_tensor(self.warmup_steps, step.dtype)
+            )
+            initial = keras.ops.cast(self.initial_learning_rate, after.dtype)
+            share = keras.ops.cast(step, after.dtype) / self.warmup_steps
+            return keras.ops.where(
+                step < keras.ops.cast(self.warmup_steps, step.dtype),
+                initial + (target - initial) * share,
+                after,
+            )
+
+    def _after(self, step):
+        if callable(self.learning_rate):
+            return keras.ops.convert_to_tensor(self.learning_rate(step))
+        return keras.ops.convert_to_tensor(
+            self.learning_rate, keras.config.floatx()
+        )
+
+    def get_config(self):
+        learning_rate = self.learning_rate
+        if isinstance(learning_rate, _Schedule):
+            learning_rate = keras.saving.serialize_keras_object(learning_rate)
+        return {
+            "learning_rate": learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "initial_learning_rate": self.initial_learning_rate,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config["learning_rate"], dict):
+            config["learning_rate"] = keras.saving.deserialize_keras_object(
+                config["learning_rate"]
+            )
+        return cls(**config)
+
+
+def _whole(value, name):
+    # True is an integer to Python, and never what was meant here.
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            pass  # Told below.
+        else:
+            if number >= 0:
+                return number
+    raise InputError(
+        f"{name} must be an integer of at least 0. Received: {name}={value!r}"
+    )
+
+
+def _finite(value, name):
+    if not isinstance(value, (bool, str)):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            pass  # Told below.
+        else:
+            if math.isfinite(number) and number >= 0:
+                return number
+    raise InputError(
+        f"{name} must be a finite number of at least 0. "
+        f"Received: {name}={value!r}"
+    )

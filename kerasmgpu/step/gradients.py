@@ -1,0 +1,94 @@
+"""Gradients are summed over the replicas once, then every copy is updated alike.
+
+Keras clips, checks for overflow and accumulates what a single replica
+computed and reduces afterwards. Here the sum comes first, packed into one
+collective, so that everything non-linear sees the gradient of the global
+batch; then the unmodified optimizer runs once per replica on that replica's
+copies of the variables. All copies get the same numbers, so they can't drift.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.step.replica import updating
+
+
+def reduce_and_apply(apply, optimizer, gradients, variables, replica):
+    """Sums the gradients over the replicas and applies them on each.
+
+    Args:
+        apply: Keras's own `apply(optimizer, gradients, variables)`.
+        optimizer: The `keras.optimizers.Optimizer` to step.
+        gradients: Gradients of this replica (`None`, dense or
+            `tf.IndexedSlices`), one per variable.
+        variables: Keras variables of the model, or `None` if the optimizer
+            was built.
+        replica: The current `Replica`.
+    """
+    gradients = list(gradients)
+    if not replica.has_exact_loss:
+        # The loss is the user's own and, by Keras's convention, a mean over
+        # the rows that it was given: weigh it by this replica's rows.
+        gradients = [_weigh_by_rows(gradient, replica) for gradient in gradients]
+    variables = None if variables is None else list(variables)
+    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+
+    def across_replicas(strategy, *present_gradients):
+        _require_scope(strategy, optimizer)
+        if variables is not None and not optimizer.built:
+            with tf.init_scope():
+                optimizer.build(variables)
+        if not present:
+            apply(optimizer, gradients, variables)
+            return
+        destinations = optimizer.iterations.value
+        summed = strategy.extended.batch_reduce_to(
+            tf.distribute.ReduceOp.SUM,
+            [(gradient, destinations) for gradient in present_gradients],
+        )
+
+        def update_one_replica(_, *reduced):
+            complete = list(gradients)
+            for position, gradient in zip(present, reduced):
+                complete[position] = gradient
+            with updating():
+                apply(optimizer, complete, variables)
+
+        strategy.extended.update(
+            destinations, update_one_replica, args=tuple(summed), group=False
+        )
+
+    tf.distribute.get_replica_context().merge_call(
+        across_replicas, args=tuple(gradients[i] for i in present)
+    )
+
+
+def _weigh_by_rows(gradient, replica):
+    if gradient is None:
+        return None
+    weight = tf.math.divide_no_nan(
+        tf.cast(replica.rows, gradient.dtype),
+        tf.cast(replica.global_rows, gradient.dtype),
+    )
+
+    def weighed(values):
+        # An empty share's mean is 0/0; its gradient must count for nothing.
+        return tf.where(replica.rows > 0, values * weight, tf.zeros_like(values))
+
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            weighed(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return weighed(gradient)
+
+
+def _require_scope(strategy, optimizer):
+    """Raises where the optimizer's state is not on the strategy's devices."""
+    iterations = getattr(optimizer.iterations, "value", None)
+    if getattr(iterations, "distribute_strategy", None) is not strategy:
+        raise InputError(
+            f"The optimizer {optimizer.name!r} was made outside "
+            "`strategy.scope()`, so its state exists once instead of once per "
+            "replica. Move the line that creates it (or `model.compile`) into "
+            "`with strategy.scope():`."
+        )

@@ -1,0 +1,93 @@
+"""What a replica knows of itself and of the global batch while its step runs."""
+
+import contextlib
+import threading
+
+_thread = threading.local()
+
+
+class Replica:
+    """One replica's place in the step that is being traced or run.
+
+    `tf.distribute.MirroredStrategy` runs each replica's step in a thread of
+    its own, so the current replica is thread-local state; the main thread,
+    where cross-replica code runs, has none.
+
+    Args:
+        index: Number of this replica among all replicas, from 0.
+        num_replicas: Number of replicas in sync, at least 2.
+        rows: Scalar int32 tensor, rows of this replica's share (may be 0).
+        first_row: Scalar int32 tensor, rows of the shares before this one.
+        global_rows: Scalar int32 tensor, rows of the global batch.
+        random_mode: `"global"` or `"per_replica"`, see `step/randomness.py`.
+        batch_norm: `"global"` or `"per_replica"`, see
+            `step/normalization.py`.
+    """
+
+    def __init__(
+        self,
+        index,
+        num_replicas,
+        rows,
+        first_row,
+        global_rows,
+        random_mode="global",
+        batch_norm="global",
+    ):
+        self.index = index
+        self.num_replicas = num_replicas
+        self.rows = rows
+        self.first_row = first_row
+        self.global_rows = global_rows
+        self.random_mode = random_mode
+        self.batch_norm = batch_norm
+        # Set while code runs on the gathered global batch, where values need
+        # no further reduction.
+        self.sees_global_batch = False
+        # Set once a loss that is already exact was computed: gradients that
+        # reach the optimizer are then this replica's part of the exact ones.
+        self.has_exact_loss = False
+        # Attributes of layers that must not be shared between the replicas'
+        # threads: {(id of layer, attribute): value}.
+        self.layer_attributes = {}
+
+    @contextlib.contextmanager
+    def global_batch(self):
+        """Marks code that works on the gathered global batch."""
+        previous = self.sees_global_batch
+        self.sees_global_batch = True
+        try:
+            yield
+        finally:
+            self.sees_global_batch = previous
+
+
+def current():
+    """The replica whose step this thread is running, or `None`."""
+    return getattr(_thread, "replica", None)
+
+
+@contextlib.contextmanager
+def running(replica):
+    """Makes `replica` the current one of this thread."""
+    previous = current()
+    _thread.replica = replica
+    try:
+        yield
+    finally:
+        _thread.replica = previous
+
+
+def is_updating():
+    """Whether this thread applies an optimizer to one replica's copies."""
+    return getattr(_thread, "updating", False)
+
+
+@contextlib.contextmanager
+def updating():
+    """Marks the code that updates one replica's copies of the variables."""
+    _thread.updating = True
+    try:
+        yield
+    finally:
+        _thread.updating = False

@@ -1,0 +1,116 @@
+"""A global batch becomes one share per replica.
+
+Shares keep the order of the rows, their sizes differ by at most one, the first
+replicas get the larger ones, and a replica's share may be empty.
+`kerasmgpu.scaling.per_replica_batch_sizes` is the same arithmetic on integers.
+"""
+
+import tensorflow as tf
+
+
+def has_rows(value):
+    """Whether a leaf of a batch is split by rows (scalars and `None` are not)."""
+    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        return True
+    return tf.is_tensor(value) and value.shape.rank != 0
+
+
+def num_rows(value):
+    """Rows of a leaf of a batch, as a scalar int32 tensor."""
+    if isinstance(value, tf.SparseTensor):
+        return tf.cast(value.dense_shape[0], tf.int32)
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int32)
+    return tf.shape(value)[0]
+
+
+def batch_rows(batch):
+    """Rows of a batch: those of its first leaf that has any, or `None`."""
+    for leaf in tf.nest.flatten(batch):
+        if has_rows(leaf):
+            return num_rows(leaf)
+    return None
+
+
+def share_bounds(rows, index, num_replicas):
+    """First row and end row of the share of replica `index`.
+
+    Args:
+        rows: Scalar integer tensor, rows of the global batch.
+        index: Integer or scalar integer tensor, number of the replica.
+        num_replicas: Integer, number of shares.
+    """
+    index = tf.cast(index, rows.dtype)
+    quotient, remainder = rows // num_replicas, rows % num_replicas
+    start = index * quotient + tf.minimum(index, remainder)
+    return start, start + quotient + tf.cast(index < remainder, rows.dtype)
+
+
+def share(batch, index, num_replicas):
+    """The share of replica `index` of every leaf of `batch` that has rows."""
+
+    def rows_of(value):
+        if not has_rows(value):
+            return value
+        start, end = share_bounds(num_rows(value), index, num_replicas)
+        if isinstance(value, tf.SparseTensor):
+            return _sparse_rows(value, start, end)
+        return value[start:end]
+
+    return tf.nest.map_structure(rows_of, batch)
+
+
+def _sparse_rows(value, start, end):
+    """Rows `start` to `end` of a sparse tensor, its static shape kept."""
+    shape = value.dense_shape
+    first = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(shape[1:])], 0)
+    size = tf.concat([[tf.cast(end - start, tf.int64)], shape[1:]], 0)
+    rows = tf.sparse.slice(value, first, size)
+    # Slicing forgets the static sizes, which layers need when they are built.
+    sizes = [
+        rows.dense_shape[axis] if size is None else tf.constant(size, tf.int64)
+        for axis, size in enumerate([None, *value.shape[1:]])
+    ]
+    return tf.SparseTensor(rows.indices, rows.values, tf.stack(sizes))
+
+
+def split_dataset(dataset, num_replicas):
+    """Turns a data set of global batches into one of shares, in replica order.
+
+    Args:
+        dataset: `tf.data.Dataset` of batches (any nest of tensors).
+        num_replicas: Number of shares that each batch becomes.
+
+    Returns:
+        A `tf.data.Dataset` with `num_replicas` elements per batch.
+    """
+    if num_replicas == 1:
+        return dataset
+    several = isinstance(dataset.element_spec, tuple)
+
+    def shares(*batch):
+        batch = batch if several else batch[0]
+        return tf.data.Dataset.range(num_replicas).map(
+            lambda index: share(batch, index, num_replicas)
+        )
+
+    return dataset.flat_map(shares)
+
+
+def split_now(strategy, batch):
+    """Splits a batch that is at hand (not a data set) over the replicas."""
+    num_replicas = strategy.num_replicas_in_sync
+
+    def to_tensor(value):
+        if value is None or tf.is_tensor(value) or isinstance(
+            value, (tf.SparseTensor, tf.RaggedTensor)
+        ):
+            return value
+        return tf.convert_to_tensor(value)
+
+    batch = tf.nest.map_structure(to_tensor, batch)
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: share(
+            batch, context.replica_id_in_sync_group, num_replicas
+        )
+    )

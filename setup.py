@@ -1,0 +1,38 @@
+"""Packaging. Every dependency is argued for in one line."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="kerasmgpu",
+    version="0.1.0",
+    description="Keras training on several GPUs: correct, fast and easy.",
+    long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["kerasmgpu", "kerasmgpu.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        # The engine: tf.distribute splits, replicates and all-reduces.
+        "tensorflow>=2.18,<2.22",
+        # What users write their models in; the range that tests have run on.
+        "keras>=3.10,<3.16",
+        # Flags and flag files of the recipes and commands.
+        "absl-py>=2.1",
+        # Ratings and rows on the host; TensorFlow needs it anyway.
+        "numpy>=1.26",
+        # Tables and progress bars a person can read in a terminal.
+        "rich>=13.0",
+        # Parses 25 M rating lines in seconds within bounded memory.
+        "polars>=1.0",
+    ],
+    extras_require={
+        # TensorFlow's CUDA libraries, and NVIDIA's own device counters.
+        "gpu": ["tensorflow[and-cuda]>=2.18,<2.22", "nvidia-ml-py>=12.0"],
+        # Learning curves and scaling plots.
+        "report": ["matplotlib>=3.8"],
+        # The test runner, and what the tests of the plots need.
+        "test": ["pytest>=8.0", "matplotlib>=3.8"],
+    },
+)
