@@ -31,6 +31,8 @@ from keras.src.trainers.trainer import Trainer
 from kerasmgpu.errors import InputError
 from kerasmgpu.step import (
     build,
+    compilation,
+    empty_shares,
     gradients,
     loss,
     metrics,
@@ -250,7 +252,7 @@ class _PerReplicaAttribute:
             key = (id(layer), self.name)
             values = replica.layer_attributes
             if key not in values:
-                values[key] = type(layer.__dict__[self.name])()
+                values[key] = set() if self.name == "_loss_ids" else []
             return values[key]
         try:
             return layer.__dict__[self.name]
@@ -404,6 +406,24 @@ def _draw_seed(original, seed):
     return drawn
 
 
+# Convolutions of no rows.
+
+
+def _seam_of_convolution(name):
+    @seam(tensorflow_nn, name)
+    def convolve(original, inputs, *args, **kwargs):
+        replica = current()
+        if replica is None or not replica.on_cpu:
+            return original(inputs, *args, **kwargs)
+        return empty_shares.convolve(
+            lambda rows: original(rows, *args, **kwargs), inputs
+        )
+
+
+for _name in ("conv", "depthwise_conv", "separable_conv", "conv_transpose"):
+    _seam_of_convolution(_name)
+
+
 # Optimizers: gradients meet once, then Keras's code for a single device runs
 # on each replica's copies. `_backend_…` and the like are TensorFlow versions
 # that would enter `tf.distribute` again.
@@ -468,6 +488,39 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
         )
     with strategy.scope():
         build.build(self, specification)
+
+
+@seam(TensorFlowTrainer, "_make_function")
+def _make_function(original, self, *args):
+    return _without_jit(original, self, *args)
+
+
+@seam(TensorFlowTrainer, "make_predict_function")
+def _make_predict_function(original, self, force=False):
+    return _without_jit(original, self, force)
+
+
+def _without_jit(make, model, *args):
+    """Makes a step function that XLA leaves alone; its parts are compiled."""
+    if not is_ours(model._distribute_strategy) or not model.jit_compile:
+        return make(model, *args)
+    model.jit_compile = False
+    try:
+        return make(model, *args)
+    finally:
+        model.jit_compile = True
+
+
+@seam(keras.Model, "__call__")
+def _call_model(original, self, *args, **kwargs):
+    replica = current()
+    if replica is None or replica.compiled_model is not self:
+        return original(self, *args, **kwargs)
+    replica.compiled_model = None
+    try:
+        return compilation.call(original, self, args, kwargs, replica)
+    finally:
+        replica.compiled_model = self
 
 
 def is_ours(strategy):

@@ -114,21 +114,22 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         model = _keras.trainer_of(fn)
         if model is None or self.num_replicas_in_sync == 1 or len(args) != 1:
             return super().run(fn, args, kwargs, options)
-        step, batch = self._exact_step(fn, args[0])
-        outputs = super().run(step, (batch,), kwargs, options)
-        with self.scope():
-            if getattr(fn, "__name__", "") in ("train_step", "test_step"):
-                return metrics.results(self, model, outputs)
-            return self._in_order(outputs)
-
-    def _exact_step(self, fn, batch):
-        """A function of a replica's share that runs `fn` exactly on it."""
-        num_replicas = self.num_replicas_in_sync
+        (batch,) = args
         is_split = any(
             isinstance(leaf, tf.distribute.DistributedValues)
             for leaf in tf.nest.flatten(batch)
         )
         bounds = self._bounds(batch, is_split)
+        step = self._exact_step(model, fn, bounds, is_split)
+        outputs = super().run(step, (batch,), kwargs, options)
+        with self.scope():
+            if getattr(fn, "__name__", "") in ("train_step", "test_step"):
+                return metrics.results(self, model, outputs, bounds)
+            return self._in_order(outputs)
+
+    def _exact_step(self, model, fn, bounds, is_split):
+        """A function of a replica's share that runs `fn` exactly on it."""
+        num_replicas = self.num_replicas_in_sync
         state = _keras.thread_state()
 
         def step(share):
@@ -143,14 +144,16 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
                 rows=end - start,
                 first_row=start,
                 global_rows=bounds[-1][1],
+                on_cpu="CPU" in self.extended.worker_devices[index],
                 random_mode=self._random_mode,
                 batch_norm=self._batch_norm,
+                compiled_model=model if model.jit_compile else None,
             )
             _keras.set_thread_state(state)
             with running(replica):
                 return fn(share)
 
-        return tf.autograph.experimental.do_not_convert(step), batch
+        return tf.autograph.experimental.do_not_convert(step)
 
     def _bounds(self, batch, is_split):
         """First and end row of every replica's share in the global batch."""

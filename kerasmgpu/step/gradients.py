@@ -41,7 +41,9 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         if not present:
             apply(optimizer, gradients, variables)
             return
-        destinations = optimizer.iterations.value
+        # The optimizer's first variable counts its steps: it has a copy on
+        # every replica's device, which is all that is asked of it here.
+        destinations = optimizer.variables[0].value
         summed = strategy.extended.batch_reduce_to(
             tf.distribute.ReduceOp.SUM,
             [(gradient, destinations) for gradient in present_gradients],
@@ -84,8 +86,8 @@ def _weigh_by_rows(gradient, replica):
 
 def _require_scope(strategy, optimizer):
     """Raises where the optimizer's state is not on the strategy's devices."""
-    iterations = getattr(optimizer.iterations, "value", None)
-    if getattr(iterations, "distribute_strategy", None) is not strategy:
+    counter = optimizer.variables[0].value
+    if getattr(counter, "distribute_strategy", None) is not strategy:
         raise InputError(
             f"The optimizer {optimizer.name!r} was made outside "
             "`strategy.scope()`, so its state exists once instead of once per "

@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.step import collectives
+from kerasmgpu.step.row_degree import grows_with_rows
 
 _announced = set()
 
@@ -73,8 +74,9 @@ def additional(loss, depends_on_rows, replica):
     Args:
         loss: Scalar as the layer computed it on this replica's rows.
         depends_on_rows: `True` for `add_loss` and activity regularisers, which
-            are means over the rows of the batch; `False` for regularisers of
-            weights, which are the same on every replica.
+            are means or sums over the rows of the batch (see `row_degree`);
+            `False` for regularisers of weights, which are the same on every
+            replica.
         replica: The current `Replica`.
 
     Returns:
@@ -89,8 +91,9 @@ def additional(loss, depends_on_rows, replica):
         tf.cast(replica.global_rows, loss.dtype),
     )
     # An empty share may have produced 0/0, which a factor 0 would keep.
-    loss = tf.where(replica.rows > 0, loss, tf.zeros_like(loss))
-    own = loss * share
+    own = tf.where(replica.rows > 0, loss, tf.zeros_like(loss))
+    if not grows_with_rows(loss):
+        own = own * share
     (total,) = collectives.sum_over_replicas([own])
     return collectives.with_value(own, total)
 

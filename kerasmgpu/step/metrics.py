@@ -17,26 +17,40 @@ def read_first_replica(metric):
             state._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
-def results(strategy, model, logs):
+def results(strategy, model, logs, bounds):
     """What a step's logs are for the global batch.
 
     Args:
         strategy: The strategy that ran the step.
         model: The `keras.Model` whose step returned `logs`.
         logs: Nest of per-replica values.
+        bounds: First and end row of every replica's share.
 
     Returns:
         The model's metrics, read once over all replicas, where the step
         returned just those (Keras's own does, and any that ends in
-        `compute_metrics`); else the mean of the replicas' values.
+        `compute_metrics`); else the mean of the replicas' values, weighted by
+        their rows.
     """
     if isinstance(logs, dict):
         exact = model.get_metrics_result()
         if set(exact) == set(logs):
             return exact
+    rows = tf.stack([end - start for start, end in bounds])
     return tf.nest.map_structure(
-        lambda value: tf.reduce_mean(
-            tf.stack(strategy.experimental_local_results(value)), axis=0
+        lambda value: _mean_over_rows(
+            strategy.experimental_local_results(value), rows
         ),
         logs,
     )
+
+
+def _mean_over_rows(values, rows):
+    values = tf.stack(values)
+    if not values.dtype.is_floating:
+        return values[0]
+    axes = [-1] + [1] * (values.shape.rank - 1)
+    rows = tf.reshape(tf.cast(rows, values.dtype), axes)
+    # The mean over an empty share is 0/0 and must not count.
+    total = tf.reduce_sum(tf.where(rows > 0, values * rows, 0), axis=0)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(rows))

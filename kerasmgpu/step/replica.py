@@ -19,9 +19,11 @@ class Replica:
         rows: Scalar int32 tensor, rows of this replica's share (may be 0).
         first_row: Scalar int32 tensor, rows of the shares before this one.
         global_rows: Scalar int32 tensor, rows of the global batch.
+        on_cpu: Whether its device is a CPU.
         random_mode: `"global"` or `"per_replica"`, see `step/randomness.py`.
         batch_norm: `"global"` or `"per_replica"`, see
             `step/normalization.py`.
+        compiled_model: The model whose call XLA compiles, or `None`.
     """
 
     def __init__(
@@ -31,16 +33,20 @@ class Replica:
         rows,
         first_row,
         global_rows,
+        on_cpu=False,
         random_mode="global",
         batch_norm="global",
+        compiled_model=None,
     ):
         self.index = index
         self.num_replicas = num_replicas
         self.rows = rows
         self.first_row = first_row
         self.global_rows = global_rows
+        self.on_cpu = on_cpu
         self.random_mode = random_mode
         self.batch_norm = batch_norm
+        self.compiled_model = compiled_model
         # Set while code runs on the gathered global batch, where values need
         # no further reduction.
         self.sees_global_batch = False

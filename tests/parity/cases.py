@@ -1,0 +1,861 @@
+"""Programs that must train the same model on N replicas as on one device.
+
+A case builds and compiles a model and says what to fit it on. Cases know
+nothing of strategies: `harness.py` runs each in the scope that it is given.
+"""
+
+import dataclasses
+from typing import Any, Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+CASES = {}
+
+
+@dataclasses.dataclass
+class Program:
+    """What one case fits, evaluates and predicts."""
+
+    model: keras.Model
+    fit: dict
+    predict: Any = None
+    evaluate: dict = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A named program, and how closely replicas must follow one device."""
+
+    name: str
+    group: str
+    make: Callable[[], Program]
+    tolerance: float = 1e-5
+    replica_counts: tuple = (2, 4)
+    step_logs: bool = True
+
+
+def case(group, **settings):
+    """Registers a function that makes a `Program` as a case."""
+
+    def register(make):
+        name = make.__name__.replace("_", " ")
+        CASES[name] = Case(name, group, make, **settings)
+        return make
+
+    return register
+
+
+def rows(count=58, features=6, outputs=1, seed=0):
+    """Inputs and targets whose last batch of 24 does not divide: 24, 24, 10."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, features)).astype("float32")
+    y = random.normal(size=(count, outputs)).astype("float32")
+    return x, y
+
+
+def arrays(x, y, **more):
+    """`fit` arguments for arrays in the given order."""
+    return dict(x=x, y=y, batch_size=24, epochs=2, shuffle=False, **more)
+
+
+def dense_net(loss="mse", optimizer=None, features=6, outputs=1, **compile_args):
+    """A small net of two dense layers."""
+    model = keras.Sequential(
+        [
+            keras.Input((features,)),
+            layers.Dense(8, activation="tanh"),
+            layers.Dense(outputs),
+        ]
+    )
+    optimizer = optimizer or keras.optimizers.SGD(0.1)
+    model.compile(optimizer, loss, **compile_args)
+    return model
+
+
+def net(hidden, loss="mse", optimizer=None, features=6, **compile_args):
+    """A net with the given layers between two dense ones."""
+    model = keras.Sequential(
+        [keras.Input((features,)), layers.Dense(8), *hidden, layers.Dense(1)]
+    )
+    model.compile(optimizer or keras.optimizers.SGD(0.1), loss, **compile_args)
+    return model
+
+
+def fitted(model, **more):
+    x, y = rows()
+    return Program(model, arrays(x, y, **more), x)
+
+
+# Batches --------------------------------------------------------------------
+
+
+@case("batches", replica_counts=(2, 3, 4, 8))
+def uneven_last_batch():
+    return fitted(dense_net(metrics=["mae"]))
+
+
+@case("batches", replica_counts=(2, 3, 4, 8))
+def one_row_in_the_last_batch():
+    x, y = rows(49)
+    return Program(dense_net(), arrays(x, y), x)
+
+
+@case("batches", replica_counts=(2, 3, 4, 8))
+def first_batch_of_one_row():
+    x, y = rows(25)
+    batches = [(x[:1], y[:1]), (x[1:], y[1:])]
+    return Program(
+        dense_net(), dict(x=dataset_of(batches), epochs=2), dataset_of(batches)
+    )
+
+
+def dataset_of(batches):
+    """A `tf.data.Dataset` of the given batches, whatever their sizes."""
+    spec = tf.nest.map_structure(
+        lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), batches[0]
+    )
+    return tf.data.Dataset.from_generator(
+        lambda: iter(batches), output_signature=spec
+    )
+
+
+@case("batches")
+def evaluation_batch_of_one_row():
+    x, y = rows(48)
+    return Program(
+        dense_net(),
+        arrays(x, y, validation_data=(x[:25], y[:25])),
+        x,
+        dict(x=x[:25], y=y[:25], batch_size=24),
+    )
+
+
+@case("batches")
+def class_weight():
+    x, _ = rows()
+    y = np.arange(len(x)) % 3
+    model = dense_net(
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        outputs=3,
+        metrics=["accuracy"],
+    )
+    weights = {0: 1.0, 1: 4.0, 2: 0.25}
+    return Program(model, arrays(x, y, class_weight=weights), x)
+
+
+@case("batches")
+def sample_weight():
+    x, y = rows()
+    weights = np.random.default_rng(1).uniform(size=len(x)).astype("float32")
+    model = dense_net(weighted_metrics=["mae"])
+    return Program(model, arrays(x, y, sample_weight=weights), x)
+
+
+@case("batches")
+def steps_per_execution():
+    return fitted(dense_net(steps_per_execution=3), verbose=0)
+
+
+@case("batches")
+def run_eagerly():
+    return fitted(dense_net(run_eagerly=True))
+
+
+@case("batches")
+def jit_compile():
+    return fitted(dense_net(jit_compile=True))
+
+
+@case("batches")
+def several_inputs_and_outputs():
+    x, y = rows()
+    a, b = keras.Input((6,), name="a"), keras.Input((6,), name="b")
+    shared = layers.Dense(8, activation="tanh")(a) + layers.Dense(8)(b)
+    model = keras.Model(
+        {"a": a, "b": b},
+        {
+            "p": layers.Dense(1, name="p")(shared),
+            "q": layers.Dense(1, name="q")(shared),
+        },
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        {"p": "mse", "q": "mae"},
+        loss_weights={"p": 1.0, "q": 0.3},
+        metrics={"p": ["mae"], "q": ["mse"]},
+    )
+    inputs = {"a": x, "b": x[::-1].copy()}
+    return Program(model, arrays(inputs, {"p": y, "q": -y}), inputs)
+
+
+# Losses ---------------------------------------------------------------------
+
+
+def tokens(count=58, length=5):
+    random = np.random.default_rng(2)
+    x = random.integers(0, 7, size=(count, length))
+    y = random.integers(0, 4, size=(count, length))
+    return x, y
+
+
+def token_model(loss, **compile_args):
+    model = keras.Sequential(
+        [
+            keras.Input((None,)),
+            layers.Embedding(7, 6, mask_zero=True),
+            layers.LSTM(4, return_sequences=True),
+            layers.Dense(4),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.5), loss, **compile_args)
+    return model
+
+
+def token_loss(**settings):
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, **settings
+    )
+
+
+@case("losses", replica_counts=(2, 3, 4))
+def masked_loss_per_token():
+    x, y = tokens()
+    return Program(token_model(token_loss(), metrics=["accuracy"]), arrays(x, y), x)
+
+
+@case("losses")
+def masked_loss_with_weights_per_token():
+    x, y = tokens()
+    weights = np.random.default_rng(3).uniform(size=x.shape).astype("float32")
+    return Program(
+        token_model(token_loss()), arrays(x, y, sample_weight=weights), x
+    )
+
+
+@case("losses")
+def loss_mean_with_sample_weight():
+    x, y = rows()
+    weights = np.random.default_rng(1).uniform(size=len(x)).astype("float32")
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    return Program(dense_net(loss), arrays(x, y, sample_weight=weights), x)
+
+
+@case("losses")
+def loss_ignore_class():
+    x, y = tokens()
+    return Program(token_model(token_loss(ignore_class=0)), arrays(x, y), x)
+
+
+@case("losses")
+def loss_sum():
+    loss = keras.losses.MeanSquaredError(reduction="sum")
+    return fitted(dense_net(loss, keras.optimizers.SGD(0.003)))
+
+
+@case("losses", step_logs=False)
+def loss_function_of_a_scalar_mean():
+    def scalar_mean(y_true, y_pred):
+        return ops.mean(ops.square(y_true - y_pred))
+
+    return fitted(dense_net(scalar_mean))
+
+
+@case("losses")
+def loss_class_of_a_scalar_mean():
+    class ScalarMean(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return ops.mean(ops.abs(y_true - y_pred))
+
+    return fitted(dense_net(ScalarMean()))
+
+
+@case("losses")
+def loss_function_per_row():
+    def per_row(y_true, y_pred):
+        return ops.mean(ops.square(y_true - y_pred), axis=-1)
+
+    return fitted(dense_net(per_row))
+
+
+@case("losses")
+def loss_function_marked_row_wise():
+    def per_row(y_true, y_pred):
+        return ops.mean(ops.square(y_true - y_pred), axis=-1)
+
+    per_row.row_wise = True
+    return fitted(dense_net(per_row))
+
+
+def segmentation(loss):
+    x, y = rows(outputs=4)
+    model = keras.Sequential(
+        [keras.Input((6,)), layers.Dense(4, activation="sigmoid")]
+    )
+    model.compile(keras.optimizers.SGD(0.5), loss)
+    return Program(model, arrays(x, (y > 0).astype("float32")), x)
+
+
+@case("losses")
+def dice():
+    return segmentation(keras.losses.Dice())
+
+
+@case("losses")
+def tversky():
+    return segmentation(keras.losses.Tversky(0.3, 0.7))
+
+
+@case("losses")
+def contrast_within_the_batch():
+    def contrast(y_true, y_pred):
+        return ops.logsumexp(ops.matmul(y_pred, ops.transpose(y_pred)), axis=-1)
+
+    return fitted(dense_net(contrast))
+
+
+@case("losses")
+def own_compute_loss():
+    class Model(keras.Model):
+        def compute_loss(
+            self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        ):
+            own = ops.mean(ops.square(y - y_pred)) + ops.std(y_pred)
+            return own + ops.sum(self.losses)
+
+    inputs = keras.Input((6,))
+    outputs = layers.Dense(1, kernel_regularizer="l2", activity_regularizer="l1")(
+        inputs
+    )
+    model = Model(inputs, outputs)
+    model.compile(keras.optimizers.SGD(0.1))
+    return fitted(model)
+
+
+@case("losses", step_logs=False)
+def own_train_step_with_a_mean():
+    class Model(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = ops.mean(ops.square(y - self(x, training=True)))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply(gradients, self.trainable_variables)
+            return {"loss": loss}
+
+    inputs = keras.Input((6,))
+    model = Model(inputs, layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return fitted(model)
+
+
+@case("losses")
+def own_train_step_with_compute_loss():
+    class Model(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                loss = self.compute_loss(x=x, y=y, y_pred=y_pred)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(
+                zip(gradients, self.trainable_variables)
+            )
+            for metric in self.metrics:
+                if metric.name == "loss":
+                    metric.update_state(loss)
+                else:
+                    metric.update_state(y, y_pred)
+            return {m.name: m.result() for m in self.metrics}
+
+    inputs = keras.Input((6,))
+    model = Model(inputs, layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return fitted(model)
+
+
+# Regularisers and add_loss --------------------------------------------------
+
+
+@keras.saving.register_keras_serializable("tests")
+class AddsLoss(layers.Layer):
+    """Adds `function(inputs)` to the losses and passes its inputs on."""
+
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+
+    def call(self, inputs):
+        self.add_loss(self.function(inputs))
+        return inputs
+
+
+@case("regularisers")
+def weight_and_activity_regularisers():
+    hidden = [
+        layers.Dense(8, kernel_regularizer="l2", activity_regularizer="l2")
+    ]
+    return fitted(net(hidden))
+
+
+@case("regularisers")
+def activity_regulariser_and_batch_normalisation():
+    hidden = [
+        layers.Dense(8, activity_regularizer="l2"),
+        layers.BatchNormalization(synchronized=True),
+        layers.Dense(8, activity_regularizer="l1"),
+    ]
+    x, y = rows(48)
+    return Program(net(hidden), arrays(x, y), x)
+
+
+@case("regularisers")
+def add_loss_of_a_mean():
+    return fitted(net([AddsLoss(lambda h: 0.1 * ops.mean(ops.square(h)))]))
+
+
+@case("regularisers")
+def add_loss_of_a_sum():
+    return fitted(net([AddsLoss(lambda h: 0.003 * ops.sum(ops.square(h)))]))
+
+
+# Optimizers -----------------------------------------------------------------
+
+
+@case("optimizers")
+def clipnorm():
+    return fitted(dense_net(optimizer=keras.optimizers.SGD(0.5, clipnorm=0.1)))
+
+
+@case("optimizers")
+def global_clipnorm():
+    return fitted(
+        dense_net(optimizer=keras.optimizers.Adam(0.02, global_clipnorm=0.1))
+    )
+
+
+@case("optimizers")
+def clipvalue():
+    return fitted(dense_net(optimizer=keras.optimizers.SGD(0.5, clipvalue=0.05)))
+
+
+@case("optimizers")
+def clipnorm_of_sparse_gradients():
+    x, y = tokens()
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.Embedding(7, 6),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.02, clipnorm=0.1), "mse")
+    return Program(model, arrays(x, y[:, :1].astype("float32")), x)
+
+
+@case("optimizers")
+def gradient_accumulation():
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    return fitted(dense_net(optimizer=optimizer))
+
+
+@case("optimizers")
+def moving_average_that_overwrites():
+    optimizer = keras.optimizers.Adam(
+        0.02, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=2
+    )
+    return fitted(dense_net(optimizer=optimizer))
+
+
+@case("optimizers")
+def weight_decay():
+    return fitted(dense_net(optimizer=keras.optimizers.AdamW(0.02, 0.1)))
+
+
+@case("optimizers")
+def schedule_and_constraint():
+    schedule = keras.optimizers.schedules.CosineDecay(0.2, 6)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, kernel_constraint="unit_norm"),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.9), "mse")
+    return fitted(model)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Amplifies(layers.Layer):
+    """Multiplies rows by their first feature's exponential: may overflow."""
+
+    def call(self, inputs):
+        return inputs * ops.exp(inputs[:, :1])
+
+
+@case("optimizers")
+def loss_scale_with_overflow_on_one_replica():
+    x, y = rows(48)
+    x[23] = 1e30
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1), initial_scale=4.0
+    )
+    model = keras.Sequential(
+        [keras.Input((6,)), layers.Dense(8), layers.Dense(1)]
+    )
+    model.compile(optimizer, "mse")
+    return Program(model, arrays(x, y), x[24:])
+
+
+@case("optimizers", tolerance=2e-2)
+def mixed_float16():
+    policy = keras.DTypePolicy("mixed_float16")
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, activation="tanh", dtype=policy),
+            layers.Dense(1, dtype=policy),
+            layers.Activation("linear", dtype="float32"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)), "mse"
+    )
+    return fitted(model)
+
+
+# Batch normalisation --------------------------------------------------------
+
+
+@case("batch normalisation", replica_counts=(2, 3, 4, 8))
+def batch_normalisation():
+    return fitted(net([layers.BatchNormalization(momentum=0.7)]))
+
+
+@case("batch normalisation")
+def batch_normalisation_synchronized():
+    return fitted(net([layers.BatchNormalization(synchronized=True)]))
+
+
+@case("batch normalisation")
+def batch_normalisation_with_empty_replicas():
+    x, y = rows(25)
+    return Program(net([layers.BatchNormalization()]), arrays(x, y), x)
+
+
+@case("batch normalisation")
+def batch_normalisation_with_a_mask():
+    x, y = tokens()
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.Embedding(7, 6, mask_zero=True),
+            layers.BatchNormalization(synchronized=True),
+            layers.Dense(4),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.5), token_loss())
+    return Program(model, arrays(x, y), x)
+
+
+@case("batch normalisation")
+def batch_renormalisation():
+    hidden = [layers.BatchNormalization(renorm=True)]
+    return fitted(net(hidden))
+
+
+@case("batch normalisation")
+def batch_normalisation_of_images():
+    random = np.random.default_rng(4)
+    x = random.normal(size=(58, 6, 6, 3)).astype("float32")
+    y = random.normal(size=(58, 1)).astype("float32")
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.Conv2D(4, 3),
+            layers.BatchNormalization(axis=-1),
+            layers.ReLU(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x, y), x)
+
+
+@case("batch normalisation")
+def convolution_with_empty_replicas():
+    random = np.random.default_rng(4)
+    x = random.normal(size=(25, 6, 6, 3)).astype("float32")
+    y = random.normal(size=(25, 1)).astype("float32")
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.DepthwiseConv2D(2),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x, y), x)
+
+
+# Randomness -----------------------------------------------------------------
+
+
+@case("randomness", replica_counts=(2, 3, 4))
+def dropout():
+    return fitted(net([layers.Dropout(0.4, seed=3)]))
+
+
+@case("randomness")
+def noise_and_spatial_dropout():
+    x, y = tokens()
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.Embedding(7, 6),
+            layers.SpatialDropout1D(0.3, seed=1),
+            layers.GaussianNoise(0.5, seed=2),
+            layers.GaussianDropout(0.3, seed=5),
+            layers.Dense(4),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.5), token_loss())
+    return Program(model, arrays(x, y), x)
+
+
+@case("randomness")
+def random_image_layers():
+    random = np.random.default_rng(4)
+    x = random.uniform(size=(58, 6, 6, 3)).astype("float32")
+    y = random.normal(size=(58, 1)).astype("float32")
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3)),
+            layers.RandomFlip(seed=1),
+            layers.RandomTranslation(0.3, 0.3, seed=2),
+            layers.RandomContrast(0.5, seed=3),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x, y), x)
+
+
+@case("randomness")
+def dropout_in_a_recurrent_layer():
+    x, y = tokens()
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.Embedding(7, 6),
+            layers.GRU(4, dropout=0.3, recurrent_dropout=0.2, seed=7),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x, y[:, :1].astype("float32")), x)
+
+
+@keras.saving.register_keras_serializable("tests")
+class NoiseFromTheGlobalSeed(layers.Layer):
+    """Adds unseeded `keras.random` noise while training."""
+
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        return inputs + 0.1 * keras.random.normal(ops.shape(inputs))
+
+
+@case("randomness")
+def unseeded_noise_in_a_layer():
+    return fitted(net([NoiseFromTheGlobalSeed()]))
+
+
+# Data -----------------------------------------------------------------------
+
+
+@case("data")
+def a_python_generator():
+    x, y = rows(60)
+
+    def batches():
+        while True:
+            for start in range(0, 60, 10):
+                yield x[start : start + 10].copy(), y[start : start + 10].copy()
+
+    return Program(
+        dense_net(), dict(x=batches(), steps_per_epoch=6, epochs=2), x
+    )
+
+
+@case("data")
+def a_shuffled_tf_data_set():
+    x, y = rows()
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(58, seed=5)
+    return Program(dense_net(), dict(x=dataset.batch(24), epochs=2), x)
+
+
+@case("data")
+def shuffled_arrays():
+    x, y = rows()
+    return Program(dense_net(), dict(x=x, y=y, batch_size=24, epochs=2), x)
+
+
+class Views(keras.utils.PyDataset):
+    """Batches that are views of the user's arrays."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return -(-len(self.x) // 24)
+
+    def __getitem__(self, index):
+        batch = slice(24 * index, 24 * (index + 1))
+        return self.x[batch], self.y[batch]
+
+
+@case("data")
+def views_through_a_py_dataset():
+    x, y = rows()
+    return Program(dense_net(), dict(x=Views(x, y), epochs=2, shuffle=False), x)
+
+
+@case("data")
+def strings():
+    words = np.array(["a", "b", "c", "d"])[np.arange(58) % 4]
+    _, y = rows()
+    model = keras.Sequential(
+        [
+            keras.Input((1,), dtype="string"),
+            layers.StringLookup(vocabulary=["a", "b", "c"]),
+            layers.Embedding(4, 3),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    dataset = tf.data.Dataset.from_tensor_slices((words[:, None], y)).batch(24)
+    return Program(model, dict(x=dataset, epochs=2), dataset)
+
+
+@case("data")
+def booleans():
+    x, y = rows()
+    model = keras.Sequential(
+        [
+            keras.Input((6,), dtype="bool"),
+            layers.Lambda(lambda b: ops.cast(b, "float32")),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x > 0, y), x > 0)
+
+
+@case("data")
+def sparse_tensors():
+    x, y = rows()
+    x = np.where(x > 0.5, x, 0)
+    inputs = keras.Input((6,), sparse=True)
+    model = keras.Model(inputs, layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.sparse.from_dense(x), y)
+    ).batch(24)
+    return Program(model, dict(x=dataset, epochs=2), dataset)
+
+
+@keras.saving.register_keras_serializable("tests")
+class MeanOfRagged(layers.Layer):
+    """Mean over the ragged axis."""
+
+    def call(self, inputs):
+        return tf.reduce_mean(inputs, axis=1)[:, None]
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 1)
+
+
+@case("data")
+def ragged_tensors():
+    random = np.random.default_rng(6)
+    lengths = random.integers(1, 5, size=58)
+    x = tf.RaggedTensor.from_row_lengths(
+        random.normal(size=lengths.sum()).astype("float32"), lengths
+    )
+    _, y = rows()
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.dense = MeanOfRagged(), layers.Dense(1)
+
+        def call(self, inputs):
+            return self.dense(self.mean(inputs))
+
+    model = Model()
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(24)
+    return Program(model, dict(x=dataset, epochs=2), dataset)
+
+
+# Metrics --------------------------------------------------------------------
+
+
+@case("metrics")
+def built_in_metrics():
+    x, y = rows()
+    model = keras.Sequential(
+        [keras.Input((6,)), layers.Dense(1, activation="sigmoid")]
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        "binary_crossentropy",
+        metrics=["accuracy", "auc", keras.metrics.F1Score(threshold=0.5)],
+        weighted_metrics=["mse"],
+    )
+    return Program(model, arrays(x, (y > 0).astype("float32")), x)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Largest(keras.metrics.Metric):
+    """Largest prediction so far: a state that is no sum."""
+
+    def __init__(self, name="largest", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.value = self.add_weight(
+            name="value", initializer=keras.initializers.Constant(-1e3)
+        )
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(ops.maximum(self.value, ops.max(y_pred)))
+
+    def reset_state(self):
+        self.value.assign(-1e3)
+
+    def result(self):
+        return self.value
+
+
+@case("metrics")
+def metric_that_is_no_sum():
+    return fitted(dense_net(metrics=[Largest()]))
+
+
+@case("metrics")
+def metric_function_of_the_whole_batch():
+    def spread(y_true, y_pred):
+        return ops.std(y_pred)
+
+    return fitted(dense_net(metrics=[spread]))

@@ -1,0 +1,122 @@
+"""Runs a case on one device or in a strategy's scope, and compares the two."""
+
+import contextlib
+import dataclasses
+import random
+
+import keras
+import numpy as np
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a program ended with."""
+
+    before: list
+    weights: list
+    history: dict
+    step_logs: list
+    evaluation: dict
+    prediction: object
+    data_changed: bool
+
+
+class StepLogs(keras.callbacks.Callback):
+    """Keeps the logs of every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({key: float(np.mean(v)) for key, v in logs.items()})
+
+
+def run(case, strategy=None):
+    """Fits, evaluates and predicts a case's program.
+
+    Args:
+        case: `cases.Case`.
+        strategy: Strategy in whose scope the model is made, or `None` for one
+            device.
+    """
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(7)
+    random.seed(7)
+    scope = strategy.scope() if strategy else contextlib.nullcontext()
+    with scope:
+        program = case.make()
+    model, logs = program.model, StepLogs()
+    kept = _copies(program.fit)
+    before = [np.copy(w) for w in model.get_weights()]
+    fit = {"verbose": 0, **program.fit}
+    history = model.fit(callbacks=[logs], **fit).history
+    if program.evaluate is not None:
+        evaluate = program.evaluate
+    elif hasattr(fit["x"], "__next__"):
+        evaluate = None
+    else:
+        evaluate = {k: fit[k] for k in ("x", "y", "batch_size") if k in fit}
+    return Outcome(
+        before,
+        model.get_weights(),
+        history,
+        logs.logs,
+        evaluate and model.evaluate(verbose=0, return_dict=True, **evaluate),
+        model.predict(program.predict, verbose=0),
+        not _same(kept, _copies(program.fit)),
+    )
+
+
+def _copies(fit):
+    arrays = [fit.get("x"), fit.get("y")]
+    arrays += [getattr(fit.get("x"), name, None) for name in ("x", "y")]
+    return [np.copy(a) for a in arrays if isinstance(a, np.ndarray)]
+
+
+def _same(before, after):
+    return all(np.array_equal(a, b) for a, b in zip(before, after))
+
+
+def weight_distance(one, many):
+    """W: largest weight difference over largest weight update."""
+    if not one.before:
+        pairs = [np.abs(a).max() for a in one.weights]
+    else:
+        pairs = [np.abs(a - b).max() for a, b in zip(one.weights, one.before)]
+    differences = [
+        np.abs(a - b).max() for a, b in zip(one.weights, many.weights)
+    ]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.max(differences) / np.max(pairs))
+
+
+def log_distance(one, many):
+    """Largest relative difference of two nests of logs or predictions."""
+    distances = [0.0]
+    for a, b in zip(_flat(one), _flat(many), strict=True):
+        a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
+        if a.shape != b.shape:
+            return float("inf")
+        if a.size:
+            scale = np.maximum(np.abs(a).max(), 1e-3)
+            distances.append(float(np.abs(a - b).max() / scale))
+    return max(distances)
+
+
+def _flat(nest):
+    if isinstance(nest, dict):
+        return [leaf for key in sorted(nest) for leaf in _flat(nest[key])]
+    if isinstance(nest, (list, tuple)):
+        return [leaf for item in nest for leaf in _flat(item)]
+    return [] if nest is None else [nest]
+
+
+def replica_spread(model):
+    """Largest difference between the replicas' copies of any variable."""
+    spread = 0.0
+    for variable in model.variables:
+        copies = [np.asarray(c) for c in getattr(variable.value, "values", ())]
+        for copy in copies[1:]:
+            spread = max(spread, float(np.abs(copy - copies[0]).max()))
+    return spread
