@@ -324,6 +324,14 @@ def _update_metrics(original, self, y_true, y_pred, sample_weight=None):
                 metric.update_state(*gathered[:2], sample_weight=gathered[2])
 
 
+@seam(keras.Variable, "assign")
+def _assign(original, self, value):
+    replica = current()
+    if replica is not None:
+        replica.assigned.add(id(self))
+    return original(self, value)
+
+
 def is_row_wise_metric(metric):
     """Whether a metric's states are sums of what each row contributes."""
     function = getattr(metric, "_fn", None)
@@ -406,22 +414,29 @@ def _draw_seed(original, seed):
     return drawn
 
 
-# Convolutions of no rows.
+# Convolutions and pooling of no rows.
 
 
-def _seam_of_convolution(name):
+def _seam_of_kernel(name):
     @seam(tensorflow_nn, name)
-    def convolve(original, inputs, *args, **kwargs):
+    def kernel(original, inputs, *args, **kwargs):
         replica = current()
         if replica is None or not replica.on_cpu:
             return original(inputs, *args, **kwargs)
-        return empty_shares.convolve(
+        return empty_shares.call(
             lambda rows: original(rows, *args, **kwargs), inputs
         )
 
 
-for _name in ("conv", "depthwise_conv", "separable_conv", "conv_transpose"):
-    _seam_of_convolution(_name)
+for _name in (
+    "conv",
+    "depthwise_conv",
+    "separable_conv",
+    "conv_transpose",
+    "max_pool",
+    "average_pool",
+):
+    _seam_of_kernel(_name)
 
 
 # Optimizers: gradients meet once, then Keras's code for a single device runs

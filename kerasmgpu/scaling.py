@@ -5,8 +5,8 @@ device is touched.
 """
 
 import math
-import operator
 
+from kerasmgpu.arguments import checked_integer, checked_number
 from kerasmgpu.errors import InputError
 
 _LEARNING_RATE_FACTORS = {
@@ -33,10 +33,11 @@ def global_batch_size(batch_size_per_replica, num_replicas):
     >>> global_batch_size(64, num_replicas=4)
     256
     """
-    batch_size_per_replica = _at_least(
-        1, batch_size_per_replica, "batch_size_per_replica"
+    batch_size_per_replica = checked_integer(
+        batch_size_per_replica, "batch_size_per_replica", minimum=1
     )
-    return batch_size_per_replica * _at_least(1, num_replicas, "num_replicas")
+    num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
+    return batch_size_per_replica * num_replicas
 
 
 def per_replica_batch_sizes(global_batch_size, num_replicas):
@@ -64,8 +65,10 @@ def per_replica_batch_sizes(global_batch_size, num_replicas):
     >>> per_replica_batch_sizes(2, num_replicas=4)
     (1, 1, 0, 0)
     """
-    global_batch_size = _at_least(1, global_batch_size, "global_batch_size")
-    num_replicas = _at_least(1, num_replicas, "num_replicas")
+    global_batch_size = checked_integer(
+        global_batch_size, "global_batch_size", minimum=1
+    )
+    num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
     rows, extra = divmod(global_batch_size, num_replicas)
     return tuple(
         rows + 1 if replica < extra else rows
@@ -94,8 +97,10 @@ def last_batch_sizes(num_examples, global_batch_size, num_replicas):
     >>> last_batch_sizes(1003, global_batch_size=100, num_replicas=2)
     (2, 1)
     """
-    num_examples = _at_least(1, num_examples, "num_examples")
-    global_batch_size = _at_least(1, global_batch_size, "global_batch_size")
+    num_examples = checked_integer(num_examples, "num_examples", minimum=1)
+    global_batch_size = checked_integer(
+        global_batch_size, "global_batch_size", minimum=1
+    )
     rows = num_examples % global_batch_size or global_batch_size
     return per_replica_batch_sizes(rows, num_replicas)
 
@@ -139,8 +144,8 @@ def scale_learning_rate(learning_rate, num_replicas, rule="linear"):
     >>> scale_learning_rate(0.001, num_replicas=4, rule="sqrt")
     0.002
     """
-    learning_rate = _positive(learning_rate, "learning_rate")
-    num_replicas = _at_least(1, num_replicas, "num_replicas")
+    learning_rate = checked_number(learning_rate, "learning_rate")
+    num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
     if not isinstance(rule, str) or rule not in _LEARNING_RATE_FACTORS:
         raise InputError(
             f"rule must be one of {', '.join(LEARNING_RATE_RULES)}. "
@@ -166,9 +171,9 @@ def speed_up(rate, reference_rate):
     >>> speed_up(3000.0, reference_rate=2000.0)
     1.5
     """
-    return _positive(rate, "rate") / _positive(
-        reference_rate, "reference_rate"
-    )
+    rate = checked_number(rate, "rate")
+    reference_rate = checked_number(reference_rate, "reference_rate")
+    return rate / reference_rate
 
 
 def efficiency(speed_up, num_replicas, reference_replicas=1):
@@ -192,39 +197,9 @@ def efficiency(speed_up, num_replicas, reference_replicas=1):
     >>> efficiency(1.5, num_replicas=2)
     0.75
     """
-    speed_up = _positive(speed_up, "speed_up")
-    num_replicas = _at_least(1, num_replicas, "num_replicas")
-    reference_replicas = _at_least(1, reference_replicas, "reference_replicas")
+    speed_up = checked_number(speed_up, "speed_up")
+    num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
+    reference_replicas = checked_integer(
+        reference_replicas, "reference_replicas", minimum=1
+    )
     return speed_up * reference_replicas / num_replicas
-
-
-def _at_least(minimum, value, name):
-    """Returns `value` as an `int`, or raises with the argument's name."""
-    # True is an integer to Python, and never what was meant here.
-    if not isinstance(value, bool):
-        try:
-            number = operator.index(value)
-        except TypeError:
-            pass  # Told below, in the words of the one who called us.
-        else:
-            if number >= minimum:
-                return number
-    raise InputError(
-        f"{name} must be an integer of at least {minimum}. "
-        f"Received: {name}={value!r}"
-    )
-
-
-def _positive(value, name):
-    """Returns `value` as a `float`, or raises with the argument's name."""
-    if not isinstance(value, (bool, str)):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            pass  # Told below.
-        else:
-            if math.isfinite(number) and number > 0:
-                return number
-    raise InputError(
-        f"{name} must be a finite number above 0. Received: {name}={value!r}"
-    )

@@ -1,11 +1,8 @@
 """Learning-rate schedules that Keras lacks."""
 
-import math
-import operator
-
 import keras
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.arguments import checked_integer, checked_number
 
 _Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -76,16 +73,13 @@ class WarmUp(_Schedule):
     ):
         super().__init__()
         if not isinstance(learning_rate, _Schedule):
-            learning_rate = _finite(learning_rate, "learning_rate")
-            if learning_rate == 0:
-                raise InputError(
-                    "learning_rate must be above 0, or a schedule. "
-                    "Received: learning_rate=0"
-                )
+            learning_rate = checked_number(learning_rate, "learning_rate")
         self.learning_rate = learning_rate
-        self.warmup_steps = _whole(warmup_steps, "warmup_steps")
-        self.initial_learning_rate = _finite(
-            initial_learning_rate, "initial_learning_rate"
+        self.warmup_steps = checked_integer(
+            warmup_steps, "warmup_steps", minimum=0
+        )
+        self.initial_learning_rate = checked_number(
+            initial_learning_rate, "initial_learning_rate", zero_allowed=True
         )
         self.name = name
 
@@ -140,33 +134,3 @@ class WarmUp(_Schedule):
                 config["learning_rate"]
             )
         return cls(**config)
-
-
-def _whole(value, name):
-    # True is an integer to Python, and never what was meant here.
-    if not isinstance(value, bool):
-        try:
-            number = operator.index(value)
-        except TypeError:
-            pass  # Told below.
-        else:
-            if number >= 0:
-                return number
-    raise InputError(
-        f"{name} must be an integer of at least 0. Received: {name}={value!r}"
-    )
-
-
-def _finite(value, name):
-    if not isinstance(value, (bool, str)):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            pass  # Told below.
-        else:
-            if math.isfinite(number) and number >= 0:
-                return number
-    raise InputError(
-        f"{name} must be a finite number of at least 0. "
-        f"Received: {name}={value!r}"
-    )

@@ -120,14 +120,17 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
             for leaf in tf.nest.flatten(batch)
         )
         bounds = self._bounds(batch, is_split)
-        step = self._exact_step(model, fn, bounds, is_split)
+        assigned = set()
+        step = self._exact_step(model, fn, bounds, is_split, assigned)
         outputs = super().run(step, (batch,), kwargs, options)
         with self.scope():
             if getattr(fn, "__name__", "") in ("train_step", "test_step"):
-                return metrics.results(self, model, outputs, bounds)
+                return metrics.results(
+                    self, model, outputs, bounds, assigned
+                )
             return self._in_order(outputs)
 
-    def _exact_step(self, model, fn, bounds, is_split):
+    def _exact_step(self, model, fn, bounds, is_split, assigned):
         """A function of a replica's share that runs `fn` exactly on it."""
         num_replicas = self.num_replicas_in_sync
         state = _keras.thread_state()
@@ -148,6 +151,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
                 random_mode=self._random_mode,
                 batch_norm=self._batch_norm,
                 compiled_model=model if model.jit_compile else None,
+                assigned=assigned,
             )
             _keras.set_thread_state(state)
             with running(replica):

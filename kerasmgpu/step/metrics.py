@@ -17,7 +17,7 @@ def read_first_replica(metric):
             state._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
-def results(strategy, model, logs, bounds):
+def results(strategy, model, logs, bounds, assigned):
     """What a step's logs are for the global batch.
 
     Args:
@@ -25,24 +25,31 @@ def results(strategy, model, logs, bounds):
         model: The `keras.Model` whose step returned `logs`.
         logs: Nest of per-replica values.
         bounds: First and end row of every replica's share.
+        assigned: `id`s of the Keras variables that the step assigned.
 
     Returns:
-        The model's metrics, read once over all replicas, where the step
-        returned just those (Keras's own does, and any that ends in
-        `compute_metrics`); else the mean of the replicas' values, weighted by
-        their rows.
+        `logs` with the result of each metric that the step updated, read once
+        over all replicas; any other value as the mean of the replicas',
+        weighted by their rows.
     """
-    if isinstance(logs, dict):
-        exact = model.get_metrics_result()
-        if set(exact) == set(logs):
-            return exact
+    exact = {}
+    for metric in model.metrics if isinstance(logs, dict) else ():
+        if any(id(variable) in assigned for variable in metric.variables):
+            result = metric.result()
+            named = isinstance(result, dict)
+            exact.update(result if named else {metric.name: result})
     rows = tf.stack([end - start for start, end in bounds])
-    return tf.nest.map_structure(
-        lambda value: _mean_over_rows(
-            strategy.experimental_local_results(value), rows
-        ),
-        logs,
-    )
+
+    def mean(value):
+        shares = strategy.experimental_local_results(value)
+        return _mean_over_rows(shares, rows)
+
+    if not isinstance(logs, dict):
+        return tf.nest.map_structure(mean, logs)
+    return {
+        name: exact[name] if name in exact else tf.nest.map_structure(mean, value)
+        for name, value in logs.items()
+    }
 
 
 def _mean_over_rows(values, rows):

@@ -24,6 +24,7 @@ class Replica:
         batch_norm: `"global"` or `"per_replica"`, see
             `step/normalization.py`.
         compiled_model: The model whose call XLA compiles, or `None`.
+        assigned: Set that collects the `id`s of assigned Keras variables.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Replica:
         random_mode="global",
         batch_norm="global",
         compiled_model=None,
+        assigned=(),
     ):
         self.index = index
         self.num_replicas = num_replicas
@@ -47,6 +49,7 @@ class Replica:
         self.random_mode = random_mode
         self.batch_norm = batch_norm
         self.compiled_model = compiled_model
+        self.assigned = assigned
         # Set while code runs on the gathered global batch, where values need
         # no further reduction.
         self.sees_global_batch = False

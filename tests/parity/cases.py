@@ -34,7 +34,6 @@ class Case:
     make: Callable[[], Program]
     tolerance: float = 1e-5
     replica_counts: tuple = (2, 4)
-    step_logs: bool = True
 
 
 def case(group, **settings):
@@ -255,7 +254,7 @@ def loss_sum():
     return fitted(dense_net(loss, keras.optimizers.SGD(0.003)))
 
 
-@case("losses", step_logs=False)
+@case("losses")
 def loss_function_of_a_scalar_mean():
     def scalar_mean(y_true, y_pred):
         return ops.mean(ops.square(y_true - y_pred))
@@ -334,7 +333,7 @@ def own_compute_loss():
     return fitted(model)
 
 
-@case("losses", step_logs=False)
+@case("losses")
 def own_train_step_with_a_mean():
     class Model(keras.Model):
         def train_step(self, data):

@@ -1,0 +1,77 @@
+"""A file of JSON records, one a line, that survives a kill at any moment."""
+
+import json
+import math
+import os
+
+from kerasmgpu.errors import InputError
+
+
+class JsonLines:
+    """Appends records to a file; never leaves half a line to the reader.
+
+    A record is written by one call of the operating system, and what a full
+    disk or a crash of the machine made half a line is taken away when the
+    file is opened again.
+
+    Args:
+        path: String or path-like. An existing file is continued; missing
+            folders are made.
+
+    Raises:
+        InputError: If the file exists and is not one of JSON lines.
+        OSError: If it can't be written.
+
+    Example:
+
+    ```python
+    JsonLines("throughput.jsonl").append({"epoch": 0, "seconds": 1.5})
+    ```
+    """
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        with open(self.path, "ab+") as file:
+            file.seek(0)
+            first_line = file.readline()
+            half_record = not first_line.endswith(b"\n") and (
+                first_line.startswith(b"{") or not first_line
+            )
+            if not half_record and not _is_record(first_line):
+                raise InputError(
+                    f"{self.path} exists and is not a file of JSON lines. "
+                    "Give another path, or move it away"
+                )
+            _drop_half_line(file)
+
+    def append(self, record):
+        """Writes a dictionary as one line; NaN becomes `null`."""
+        record = {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in record.items()
+        }
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(line.encode())
+            os.fsync(file.fileno())
+
+
+def _is_record(line):
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _drop_half_line(file):
+    """Cuts off what follows the last line end; a whole record gets its end."""
+    file.seek(0)
+    content = file.read()
+    complete = content.rfind(b"\n") + 1
+    if complete == len(content):
+        return
+    if _is_record(content[complete:]):
+        file.write(b"\n")
+    else:
+        file.truncate(complete)

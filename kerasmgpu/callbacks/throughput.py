@@ -1,0 +1,209 @@
+"""Examples per second, in all and per replica, of every epoch."""
+
+import time
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu.callbacks.json_lines import JsonLines
+from kerasmgpu.callbacks.stopwatch import Stopwatch
+from kerasmgpu.callbacks.timed_iterator import InputProbe
+
+
+class ThroughputLogger(keras.callbacks.Callback):
+    """Adds the throughput of each epoch to Keras's logs.
+
+    | key                               | meaning                            |
+    |-----------------------------------|------------------------------------|
+    | `examples_per_second`             | over all replicas                  |
+    | `examples_per_second_per_replica` | the same, by number of replicas    |
+    | `steps_per_second`                | batches through the model          |
+    | `step_seconds_median`, `..._p95`  | seconds from one step to the next  |
+    | `input_wait_share`                | share of the time, 0 to 1, in      |
+    |                                   | which the next batch was asked for |
+    |                                   | and not there                      |
+
+    Put it first in the list of callbacks: those after it, the history and the
+    progress bar see the figures. It works under any strategy and without one.
+
+    Left out are tracing and compilation (the first execution of each `fit`,
+    those that trace, those with a batch size not met before), validation,
+    what callbacks do at the end of an epoch, and checkpoints between steps.
+    An epoch with nothing else gets NaN. Where the model is compiled for
+    shapes that vary otherwise, such as lengths of sentences, that counts.
+
+    Examples are counted in the step, so an incomplete last batch counts as
+    what it is. A step is one batch: with gradient accumulation, the optimizer
+    makes fewer updates. Under `steps_per_execution` the steps of an execution
+    share its time equally.
+
+    GPUs work behind the program's back: the time of a single step is when the
+    program could hand over the next one. The epoch is exact, the callback
+    waits for the devices at its end, and only there. In the same way
+    `input_wait_share` is the program's wait. Near 0 the input is never late;
+    near 1 it sets the pace, whatever part of the wait the devices had work
+    for. With several workers each counts its own rows, and the sum over the
+    workers takes them for equal.
+
+    It costs about 15 microseconds per execution and 2 per step, measured on a
+    CPU core: under 1 % where a step takes 2 ms or more.
+
+    Args:
+        path: String or path-like, file to append one line of JSON per epoch
+            to: the figures, the number of replicas and the names of their
+            devices. `None` for none; with several workers, the first writes.
+            An epoch that is run again after a kill gets another line.
+            Defaults to `None`.
+
+    Raises:
+        InputError: When training begins, if `path` is a file of something
+            else.
+
+    Example:
+
+    ```python
+    throughput = kerasmgpu.callbacks.ThroughputLogger("throughput.jsonl")
+    history = model.fit(dataset, epochs=5, callbacks=[throughput])
+    print(history.history["examples_per_second"])
+    ```
+    """
+
+    # Keras waits for each step's results where a callback looks at every
+    # batch. This one has no hook for batches, so nothing waits.
+
+    def __init__(self, path=None):
+        super().__init__()
+        self.path = path
+        self._stopwatch = Stopwatch()
+        self._probe = None
+        self._lines = None
+
+    def on_train_begin(self, logs=None):
+        strategy = self.model.distribute_strategy
+        self._devices = _devices(strategy)
+        self._num_replicas = strategy.num_replicas_in_sync
+        self._lines = None
+        if self.path is not None and strategy.extended.should_save_summary:
+            self._lines = JsonLines(self.path)
+        # A new probe is a new trace, so several `fit` calls share one.
+        if self._probe is None or self._probe.strategy is not strategy:
+            self._probe = InputProbe(strategy)
+        self._stopwatch.reset()
+        _unwrap_left_over(self.model, self.params)
+        self.model.train_function = _TimedTrainFunction(
+            self.model, self._probe, self._stopwatch, self.params
+        )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._stopwatch.new_epoch()
+        self._probe.drain()
+
+    def on_test_begin(self, logs=None):
+        # Validation comes between the last step and the end of the epoch.
+        _finish(self._stopwatch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        _finish(self._stopwatch)
+        # Other workers are taken to have as many rows per replica.
+        share = len(self._devices) / self._num_replicas
+        batches = [
+            (round(rows / share), seconds)
+            for rows, seconds in self._probe.drain()
+        ]
+        figures = self._stopwatch.figures(batches, self._num_replicas)
+        if logs is not None:
+            logs.update(figures)
+        if self._lines is not None:
+            self._lines.append(
+                {
+                    "epoch": epoch,
+                    "num_replicas": self._num_replicas,
+                    "devices": self._devices,
+                    "steps": len(batches),
+                    "examples": sum(rows for rows, _ in batches),
+                    **figures,
+                }
+            )
+
+    def on_train_end(self, logs=None):
+        function = self.model.train_function
+        if isinstance(function, _TimedTrainFunction):
+            self.model.train_function = function.train_function
+
+
+class _TimedTrainFunction:
+    """Keras's `train_function`, timed by a stopwatch."""
+
+    def __init__(self, model, probe, stopwatch, params):
+        self.train_function = model.train_function
+        self.params = params
+        self._model = model
+        self._probe = probe
+        self._stopwatch = stopwatch
+        self._iterator = self._timed = None
+
+    def __call__(self, iterator):
+        if iterator is not self._iterator:  # Once per epoch.
+            self._iterator = iterator
+            self._timed = self._probe.timed(iterator)
+        traces = self._probe.traces
+        start = time.perf_counter()
+        try:
+            logs = self.train_function(self._timed)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            # How a data set of unknown length ends.
+            _finish(self._stopwatch)
+            raise
+        self._stopwatch.add(
+            start,
+            time.perf_counter(),
+            steps=self._model.steps_per_execution,
+            traced=self._probe.traces != traces,
+        )
+        if self._stopwatch.steps >= (self.params["steps"] or float("inf")):
+            _finish(self._stopwatch)
+        return logs
+
+
+def _finish(stopwatch):
+    """Ends the epoch when the devices have done what they were given."""
+    if stopwatch.finished:
+        return
+    start = time.perf_counter()
+    tf.test.experimental.sync_devices()
+    stopwatch.finish(time.perf_counter() - start)
+
+
+def _unwrap_left_over(model, params):
+    """Undoes what a `fit` that was interrupted left on the model.
+
+    All callbacks of a `fit` share one `params`, so two loggers of the same
+    `fit` leave each other alone.
+    """
+    function = model.train_function
+    while isinstance(function, _TimedTrainFunction):
+        if function.params is params:
+            return
+        function = model.train_function = function.train_function
+
+
+def _devices(strategy):
+    """Names of this worker's devices, `"GPU:0 (NVIDIA H100 80GB HBM3)"`."""
+    try:
+        paths = strategy.extended.worker_devices
+    except RuntimeError:
+        # TensorFlow's default strategy: the first GPU, or else the CPU.
+        devices = tf.config.list_logical_devices
+        paths = [(devices("GPU") or devices("CPU"))[0].name]
+    gpus = tf.config.get_visible_devices("GPU")
+    names = []
+    for path in paths:
+        name = path.rsplit("device:", 1)[-1]
+        kind, index = name.split(":")
+        if kind == "GPU" and int(index) < len(gpus):
+            details = tf.config.experimental.get_device_details(
+                gpus[int(index)]
+            )
+            name = f"{name} ({details.get('device_name', 'unknown')})"
+        names.append(name)
+    return names

@@ -1,0 +1,183 @@
+"""Counts rows and times the wait for each batch, inside the compiled step.
+
+Keras takes a batch from the iterator inside its compiled training function,
+where no callback hook can see it. `InputProbe.timed` hands Keras an iterator
+that behaves like the given one, and whose requests for a batch are noted down
+by TensorFlow operations: `tf.timestamp` before and after, and the rows.
+A few small operations per step, all on the CPU, and nothing waits for them.
+
+`tf.TypeSpec`'s underscored methods below are its protocol for subclasses.
+"""
+
+import itertools
+import weakref
+
+import tensorflow as tf
+
+# A compiled function knows its iterator by a `TypeSpec`, which has to compare
+# by value: it holds the probe's number instead of the probe.
+_probes = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+class InputProbe:
+    """Notes every batch that timed iterators hand out.
+
+    Args:
+        strategy: The `tf.distribute.Strategy` that shares out the batches.
+
+    Attributes:
+        traces: Integer, how often a request for a batch was traced.
+    """
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.traces = 0
+        self.number = next(_numbers)
+        _probes[self.number] = self
+        # Not a variable, which a strategy's scope would copy to each device.
+        # A negative capacity is none: no step ever waits to be noted down.
+        with tf.device("CPU:0"):
+            self._notes = tf.queue.FIFOQueue(
+                capacity=-1,
+                dtypes=[tf.int64, tf.float64],
+                shapes=[[], []],
+            )
+
+    def timed(self, iterator):
+        """Returns `iterator`, timed; anything else as it is.
+
+        Args:
+            iterator: A `tf.data.Iterator` or a
+                `tf.distribute.DistributedIterator`.
+        """
+        kinds = (tf.data.Iterator, tf.distribute.DistributedIterator)
+        if isinstance(iterator, kinds):
+            return TimedIterator(iterator, self)
+        return iterator
+
+    def drain(self):
+        """Returns the batches since the last call.
+
+        Returns:
+            List of `(rows, seconds)`: rows of all replicas of this worker,
+            and the seconds for which the request was pending.
+        """
+        with tf.device("CPU:0"):
+            rows, seconds = self._notes.dequeue_many(self._notes.size())
+        return list(zip(rows.numpy().tolist(), seconds.numpy().tolist()))
+
+    def request(self, get):
+        """Returns `get()`, and the time at which it was asked for."""
+        if not tf.executing_eagerly():
+            self.traces += 1  # Python runs here only while it is traced.
+        with tf.device("CPU:0"):
+            asked = tf.timestamp()
+        with tf.control_dependencies([asked]):
+            return get(), asked
+
+    def note(self, batch, asked):
+        """Notes the rows of a batch, and how long it was waited for."""
+        shares = [
+            share
+            for leaf in tf.nest.flatten(batch)
+            for share in self._shares(leaf)
+        ]
+        tensors = tf.nest.flatten(shares, expand_composites=True)
+        with tf.device("CPU:0"):
+            with tf.control_dependencies(tensors):
+                got = tf.timestamp()
+            self._notes.enqueue((self._rows(batch), got - asked))
+
+    def _shares(self, leaf):
+        """The replicas' tensors of a leaf; leaves without rows have none."""
+        return [
+            share
+            for share in self.strategy.experimental_local_results(leaf)
+            if tf.is_tensor(share) and share.shape.rank != 0
+        ]
+
+    def _rows(self, batch):
+        # As Keras counts: the rows of the first input that has any.
+        for leaf in tf.nest.flatten(batch):
+            shares = self._shares(leaf)
+            if shares:
+                return tf.add_n([_num_rows(share) for share in shares])
+        return tf.constant(0, tf.int64)
+
+
+def _num_rows(tensor):
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.dense_shape[0]
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.cast(tensor.nrows(), tf.int64)
+    return tf.shape(tensor, out_type=tf.int64)[0]
+
+
+class TimedIterator(tf.data.Iterator):
+    """An iterator whose requests for a batch are noted by a probe."""
+
+    def __init__(self, iterator, probe):
+        self.iterator = iterator
+        self._probe = probe
+        # Made once: a compiled function asks for it in every call.
+        self._spec = _TimedIteratorSpec(
+            tf.type_spec_from_value(iterator), probe.number
+        )
+
+    @property
+    def element_spec(self):
+        return self.iterator.element_spec
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return self.get_next()
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+
+    def get_next(self):
+        batch, asked = self._probe.request(self.iterator.get_next)
+        self._probe.note(batch, asked)
+        return batch
+
+    def get_next_as_optional(self):
+        batch, asked = self._probe.request(self.iterator.get_next_as_optional)
+
+        def note():
+            self._probe.note(batch.get_value(), asked)
+            return True
+
+        tf.cond(batch.has_value(), note, lambda: False)
+        return batch
+
+    @property
+    def _type_spec(self):
+        return self._spec
+
+
+class _TimedIteratorSpec(tf.TypeSpec):
+    """How a compiled function tells one timed iterator from another."""
+
+    def __init__(self, iterator_spec, probe_number):
+        self._iterator_spec = iterator_spec
+        self._probe_number = probe_number
+
+    @property
+    def value_type(self):
+        return TimedIterator
+
+    @property
+    def _component_specs(self):
+        return self._iterator_spec
+
+    def _serialize(self):
+        return self._iterator_spec, self._probe_number
+
+    def _to_components(self, value):
+        return value.iterator
+
+    def _from_components(self, components):
+        return TimedIterator(components, _probes[self._probe_number])

@@ -1,0 +1,78 @@
+"""A command in a process of its own: shown, logged, and ended with us."""
+
+import contextlib
+import os
+import re
+import subprocess
+
+_SECONDS_TO_STOP = 10  # What a command gets to end by itself.
+
+
+def run_logged(command, log):
+    """Runs a command, shows what it prints and keeps it in a file.
+
+    When this process is interrupted, the command is ended with it.
+
+    Args:
+        command: List of strings.
+        log: Path of the file; replaced where it exists.
+
+    Returns:
+        Its exit status (negative: the signal that ended it), and a list of
+        its last 200 lines.
+    """
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    last_lines = []
+    with (
+        open(log, "w", encoding="utf-8") as file,
+        _ended_with_us(
+            subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+            )
+        ) as process,
+    ):
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            file.write(line)
+            last_lines = [*last_lines[-199:], line]
+        return process.wait(), last_lines
+
+
+@contextlib.contextmanager
+def _ended_with_us(process):
+    """Ends the process when the block ends, by Ctrl-C for one."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        process.stdout.close()
+
+
+def failure_reason(status, lines):
+    """The line of a failed command's output that says why.
+
+    Args:
+        status: Integer, its exit status.
+        lines: Sequence of strings, the last that it printed.
+    """
+    lines = [line.strip() for line in lines if line.strip()]
+    told = [
+        line
+        for line in lines
+        if re.match(r"error: |FATAL |[\w.]*(Error|Exception)\b", line)
+    ]
+    reason = (told or lines or ["it printed nothing"])[-1]
+    if status < 0:
+        return f"ended by signal {-status}; last line: {reason}"
+    return reason.removeprefix("error: ")

@@ -1,0 +1,91 @@
+"""A file of records that is whole at every moment."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kerasmgpu.callbacks.json_lines import JsonLines
+from kerasmgpu.errors import InputError
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_one_record_a_line(tmp_path):
+    path = tmp_path / "new" / "folder" / "lines.jsonl"
+    lines = JsonLines(path)
+    lines.append({"epoch": 0, "devices": ["GPU:0"]})
+    lines.append({"epoch": 1, "seconds": float("nan")})
+    assert read(path) == [
+        {"epoch": 0, "devices": ["GPU:0"]},
+        {"epoch": 1, "seconds": None},
+    ]
+
+
+def test_continues_a_file(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    for epoch in range(3):
+        JsonLines(path).append({"epoch": epoch})
+    assert [record["epoch"] for record in read(path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("half", ['{"epoch": 1, "sec', "{", '{"epoch": 1'])
+def test_half_a_line_is_taken_away(tmp_path, half):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"epoch": 0}\n' + half)
+    JsonLines(path).append({"epoch": 1})
+    assert read(path) == [{"epoch": 0}, {"epoch": 1}]
+
+
+def test_half_a_first_line_is_taken_away(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"epo')
+    JsonLines(path).append({"epoch": 0})
+    assert read(path) == [{"epoch": 0}]
+
+
+def test_a_whole_record_without_line_end_stays(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"epoch": 0}\n{"epoch": 1}')
+    JsonLines(path).append({"epoch": 2})
+    assert read(path) == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2}]
+
+
+@pytest.mark.parametrize("text", ["my only copy\nof it", "one line", "[1]\n"])
+def test_a_file_of_something_else_is_left_alone(tmp_path, text):
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match="not a file of JSON lines"):
+        JsonLines(path)
+    assert path.read_text() == text
+
+
+def test_an_empty_file_is_filled(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.touch()
+    JsonLines(path).append({"epoch": 0})
+    assert read(path) == [{"epoch": 0}]
+
+
+def test_a_kill_leaves_whole_lines(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    code = (
+        "import sys\n"
+        "from kerasmgpu.callbacks.json_lines import JsonLines\n"
+        "lines = JsonLines(sys.argv[1])\n"
+        "print('started', flush=True)\n"
+        "while True: lines.append({'text': 'x' * 3000})\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
+    )
+    child.stdout.readline()
+    while path.stat().st_size < 20_000:
+        assert child.poll() is None
+    child.kill()
+    child.communicate()
+    assert path.read_bytes().endswith(b"\n")
+    assert {record["text"] for record in read(path)} == {"x" * 3000}
