@@ -19,17 +19,21 @@ class Outcome:
     evaluation: dict
     prediction: object
     data_changed: bool
+    spread: float
 
 
-class StepLogs(keras.callbacks.Callback):
-    """Keeps the logs of every step."""
+class Witness(keras.callbacks.Callback):
+    """Keeps the logs of every step, and how far the replicas' copies part."""
 
     def __init__(self):
         super().__init__()
-        self.logs = []
+        self.logs, self.spread = [], 0.0
 
     def on_train_batch_end(self, batch, logs=None):
         self.logs.append({key: float(np.mean(v)) for key, v in logs.items()})
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.spread = max(self.spread, replica_spread(self.model))
 
 
 def run(case, strategy=None):
@@ -46,11 +50,11 @@ def run(case, strategy=None):
     scope = strategy.scope() if strategy else contextlib.nullcontext()
     with scope:
         program = case.make()
-    model, logs = program.model, StepLogs()
+    model, witness = program.model, Witness()
     kept = _copies(program.fit)
     before = [np.copy(w) for w in model.get_weights()]
     fit = {"verbose": 0, **program.fit}
-    history = model.fit(callbacks=[logs], **fit).history
+    history = model.fit(callbacks=[witness], **fit).history
     if program.evaluate is not None:
         evaluate = program.evaluate
     elif hasattr(fit["x"], "__next__"):
@@ -61,10 +65,11 @@ def run(case, strategy=None):
         before,
         model.get_weights(),
         history,
-        logs.logs,
+        witness.logs,
         evaluate and model.evaluate(verbose=0, return_dict=True, **evaluate),
         model.predict(program.predict, verbose=0),
         not _same(kept, _copies(program.fit)),
+        witness.spread,
     )
 
 
@@ -80,15 +85,26 @@ def _same(before, after):
 
 def weight_distance(one, many):
     """W: largest weight difference over largest weight update."""
-    if not one.before:
-        pairs = [np.abs(a).max() for a in one.weights]
+    if one.before:
+        updates = [np.abs(a - b).max() for a, b in zip(one.weights, one.before)]
     else:
-        pairs = [np.abs(a - b).max() for a, b in zip(one.weights, one.before)]
+        # A model that fit builds starts from the same seed in both runs.
+        updates = [np.abs(weights).max() for weights in one.weights]
     differences = [
         np.abs(a - b).max() for a, b in zip(one.weights, many.weights)
     ]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.max(differences) / np.max(pairs))
+    return float(np.max(differences) / np.max(updates))
+
+
+def distances(one, many):
+    """All that must agree, by name: weights, logs, evaluation, predictions."""
+    return {
+        "weights": weight_distance(one, many),
+        "history": log_distance(one.history, many.history),
+        "step logs": log_distance(one.step_logs, many.step_logs),
+        "evaluation": log_distance(one.evaluation, many.evaluation),
+        "predictions": log_distance(one.prediction, many.prediction),
+    }
 
 
 def log_distance(one, many):
@@ -98,10 +114,11 @@ def log_distance(one, many):
         a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
         if a.shape != b.shape:
             return float("inf")
-        if a.size:
+        differs = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+        if differs.any():
             scale = np.maximum(np.abs(a).max(), 1e-3)
-            distances.append(float(np.abs(a - b).max() / scale))
-    return max(distances)
+            distances.append(float(np.abs(a - b)[differs].max() / scale))
+    return float(np.max(distances))
 
 
 def _flat(nest):
@@ -115,8 +132,10 @@ def _flat(nest):
 def replica_spread(model):
     """Largest difference between the replicas' copies of any variable."""
     spread = 0.0
-    for variable in model.variables:
+    for variable in model.variables + model.optimizer.variables:
         copies = [np.asarray(c) for c in getattr(variable.value, "values", ())]
         for copy in copies[1:]:
-            spread = max(spread, float(np.abs(copy - copies[0]).max()))
+            if not np.array_equal(copy, copies[0], equal_nan=True):
+                difference = np.abs(copy.astype("float64") - copies[0])
+                spread = max(spread, float(np.nanmax(difference)), 1e-30)
     return spread

@@ -1,0 +1,101 @@
+"""A callback that keeps a run's records, and its state after every epoch."""
+
+import math
+import time
+
+import keras
+
+from kerasmgpu.errors import InputError
+
+
+class EpochRecords(keras.callbacks.Callback):
+    """Records each epoch's logs and saves what is needed to go on after it.
+
+    Put it behind callbacks that add figures to the logs.
+
+    The seconds of an epoch are those of its training steps: validation and
+    checkpoints are left out, and so is the first step after the start of the
+    process, in which the step is traced.
+
+    Args:
+        run_folder: `RunFolder` that checkpoints go to.
+        history: List of the records of epochs that are already done; new
+            records are appended. A record has `"epoch"` (from 1), `"seconds"`
+            and the logs; `None` stands for what is no finite number.
+        report: Function of the record, called after each epoch. Defaults to
+            `None`.
+
+    Raises:
+        InputError: After an epoch whose loss is not finite; such a state is
+            not saved.
+    """
+
+    def __init__(self, run_folder, history, report=None):
+        super().__init__()
+        self.run_folder = run_folder
+        self.history = history
+        self.report = report
+        self._started = None
+        self._seconds = None
+
+    def on_train_begin(self, logs=None):
+        self._traced = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._started = time.perf_counter()
+        self._seconds = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self._traced:
+            self._traced = True
+            self._started = time.perf_counter()
+
+    def on_test_begin(self, logs=None):
+        self._stop_clock()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._stop_clock()
+        figures = {name: _number(value) for name, value in (logs or {}).items()}
+        if figures["loss"] is None:
+            raise InputError(
+                f"The loss is no longer finite after epoch {epoch + 1}; lower "
+                "--learning_rate or give more --warmup_steps"
+            )
+        record = {"epoch": epoch + 1, "seconds": self._seconds, **figures}
+        self.history.append(record)
+        if self.run_folder.path is not None:
+            self.run_folder.save_checkpoint(
+                epoch + 1, self.history, self.model.save_weights
+            )
+        if self.report is not None:
+            self.report(record)
+
+    def _stop_clock(self):
+        if self._seconds is None:
+            self._seconds = time.perf_counter() - self._started
+
+
+def _number(value):
+    """A float, or `None` for NaN and infinity, which JSON doesn't have."""
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def restore(model, run_folder):
+    """Puts a compiled model into the state of the last checkpoint.
+
+    Weights, the optimizer's slots and its count of steps (and with it the
+    learning rate) are restored; without a checkpoint nothing changes. Call it
+    in the strategy's scope: it makes the slots.
+
+    Returns:
+        The list of the records of all epochs that are done.
+    """
+    weights, history = run_folder.last_checkpoint()
+    if weights is not None:
+        # Slots exist once the optimizer is built; only then can they be set.
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        model.load_weights(weights)
+        run_folder.write_history(history)
+    return history

@@ -1,0 +1,35 @@
+"""The optimizer of a recipe, with warm-up and decay as its learning rate."""
+
+import keras
+
+from kerasmgpu.schedules import WarmUp
+
+
+def build(name, plan, learning_rate_decay, initial_learning_rate):
+    """Builds an optimizer for a training plan.
+
+    Args:
+        name: `"adam"`, `"rmsprop"` or `"sgd"`.
+        plan: `TrainingPlan`: the full learning rate, the steps in all and
+            those of the warm-up.
+        learning_rate_decay: `"cosine"`, to 0 over the whole run, or `"none"`.
+        initial_learning_rate: Learning rate that the warm-up begins with.
+
+    Returns:
+        A `keras.optimizers.Optimizer`.
+    """
+    learning_rate = plan.learning_rate
+    if learning_rate_decay == "cosine":
+        learning_rate = keras.optimizers.schedules.CosineDecay(
+            learning_rate, decay_steps=plan.steps
+        )
+    if plan.warmup_steps:
+        learning_rate = WarmUp(
+            learning_rate, plan.warmup_steps, initial_learning_rate
+        )
+    optimizers = {
+        "adam": keras.optimizers.Adam,
+        "rmsprop": keras.optimizers.RMSprop,
+        "sgd": keras.optimizers.SGD,
+    }
+    return optimizers[name](learning_rate)

@@ -1,0 +1,263 @@
+"""The flags that all recipes share, defined in one place.
+
+A recipe has a function `define_flags(flag_values)` that calls `define` with its
+own defaults and adds what only it needs. Every flag is a keyword of the
+recipe's `run`; a keyword that is left out has the flag's default. TensorFlow
+is not imported here, so that `--help` and a mistyped flag are answered at once.
+"""
+
+import math
+import types
+
+from absl import flags
+
+from kerasmgpu.errors import InputError
+
+
+def define(
+    flag_values,
+    batch_size_per_replica,
+    learning_rate,
+    learning_rate_scaling,
+    epochs,
+):
+    """Defines the flags of devices, batch, learning rate, length and output.
+
+    Args:
+        flag_values: `absl.flags.FlagValues` to define them in.
+        batch_size_per_replica: Default of that flag, in rows.
+        learning_rate: Default of that flag, for one replica.
+        learning_rate_scaling: Default of that flag, `"linear"`, `"sqrt"` or
+            `"none"`; see `kerasmgpu.scale_learning_rate`.
+        epochs: Default of that flag.
+    """
+    _define_devices(flag_values)
+    flags.DEFINE_integer(
+        "batch_size_per_replica",
+        batch_size_per_replica,
+        "Rows of a step on each replica; the global batch is this times the "
+        "number of replicas.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "global_batch_size",
+        None,
+        "Rows of a step on all replicas together. Holds the global batch, "
+        "whatever the number of replicas; the learning rate is not scaled then.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_float(
+        "learning_rate",
+        learning_rate,
+        "Learning rate for one replica.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_enum(
+        "learning_rate_scaling",
+        learning_rate_scaling,
+        ["linear", "sqrt", "none"],
+        "How the learning rate grows with the number of replicas.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "warmup_steps",
+        0,
+        "Steps over which the learning rate rises to its full value.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "epochs", epochs, "Passes over the data.", flag_values=flag_values
+    )
+    flags.DEFINE_integer(
+        "steps",
+        None,
+        "Optimizer updates in all; decides instead of --epochs when given.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "steps_per_epoch",
+        None,
+        "Steps between reports, validations and checkpoints. Left out: one "
+        "pass over the data.",
+        flag_values=flag_values,
+    )
+    _define_output(flag_values)
+
+
+def _define_devices(flag_values):
+    flags.DEFINE_integer(
+        "num_replicas",
+        None,
+        "Copies of the model, one per device. Left out: all visible GPUs, or "
+        "one CPU.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "virtual_devices",
+        None,
+        "Logical devices to make of the CPU: how several replicas run on a "
+        "machine without GPUs. They share its cores.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_enum(
+        "all_reduce",
+        "auto",
+        ["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"],
+        "How gradients are summed over the replicas.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "num_packs",
+        1,
+        "Packs that the gradients are summed in.",
+        flag_values=flag_values,
+    )
+
+
+def _define_output(flag_values):
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of the split, the initial weights and the order of the rows.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder for flags, history, model, learning curve and result. Left "
+        "out: nothing is written.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "resume",
+        False,
+        "Go on from the last finished epoch in --output_dir; start there if "
+        "there is none.",
+        flag_values=flag_values,
+    )
+
+
+def define_data(flag_values, datasets):
+    """Defines where the data comes from.
+
+    Args:
+        flag_values: `absl.flags.FlagValues` to define them in.
+        datasets: One line that names the data sets that can be fetched.
+    """
+    flags.DEFINE_string(
+        "data_path",
+        None,
+        "File, folder or zip with the data.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "dataset",
+        None,
+        f"Data set to fetch by its name: {datasets}.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "Folder for fetched data and its parsed form. Left out: the user's "
+        "cache folder.",
+        flag_values=flag_values,
+    )
+
+
+def keywords(define_flags, argv):
+    """The flags as parsed, as keywords of `run`.
+
+    Args:
+        define_flags: The recipe's function of one `FlagValues`.
+        argv: What abseil hands to `main`: the command and what is no flag.
+
+    Raises:
+        InputError: If an argument is no flag.
+    """
+    if len(argv) > 1:
+        raise InputError(
+            f"Expected flags only (--name=value). Received: {' '.join(argv[1:])}"
+        )
+    return {name: flags.FLAGS[name].value for name in _own(define_flags)}
+
+
+def settings(define_flags, keywords):
+    """The settings of one run: keywords, and defaults for what is left out.
+
+    Args:
+        define_flags: The recipe's function of one `FlagValues`.
+        keywords: Dictionary of the keywords that `run` was called with.
+
+    Returns:
+        A `types.SimpleNamespace` with one attribute per flag.
+
+    Raises:
+        InputError: If a keyword is no flag, or a value can't be used.
+    """
+    values = {name: flag.default for name, flag in _own(define_flags).items()}
+    for name, value in keywords.items():
+        if name not in values:
+            raise InputError(
+                f"Unknown setting. Received: {name}={value!r}; expected one "
+                f"of {', '.join(values)}"
+            )
+        values[name] = value
+    chosen = types.SimpleNamespace(**values)
+    _check(chosen)
+    return chosen
+
+
+def as_flags(chosen):
+    """The settings as lines of a flag file, `--name=value`, by name.
+
+    A setting that is `None` has no line.
+    """
+    lines = {}
+    for name, value in vars(chosen).items():
+        if isinstance(value, bool):
+            lines[name] = f"--{name}={str(value).lower()}"
+        elif isinstance(value, (list, tuple)):
+            lines[name] = f"--{name}={','.join(map(str, value))}"
+        elif value is not None:
+            lines[name] = f"--{name}={value}"
+    return lines
+
+
+def _own(define_flags):
+    """The recipe's flags by name, in a registry of their own."""
+    flag_values = flags.FlagValues()
+    define_flags(flag_values)
+    return {name: flag_values[name] for name in flag_values}
+
+
+def _check(chosen):
+    """Refuses what can't be meant, before a device is touched."""
+    for name in (
+        "num_replicas",
+        "virtual_devices",
+        "num_packs",
+        "batch_size_per_replica",
+        "global_batch_size",
+        "epochs",
+        "steps",
+        "steps_per_epoch",
+    ):
+        value = getattr(chosen, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name} must be at least 1. Received: {value}")
+    if not chosen.learning_rate > 0 or math.isinf(chosen.learning_rate):
+        raise InputError(
+            "--learning_rate must be a finite number above 0. Received: "
+            f"{chosen.learning_rate}"
+        )
+    if chosen.warmup_steps < 0:
+        raise InputError(
+            "--warmup_steps must be 0 (no warm-up) or more. Received: "
+            f"{chosen.warmup_steps}"
+        )
+    if chosen.resume and not chosen.output_dir:
+        raise InputError(
+            "--resume needs the folder of the run to go on with. Received: no "
+            "--output_dir"
+        )

@@ -1,0 +1,28 @@
+"""Eight logical CPU devices stand in for GPUs, made before TensorFlow starts."""
+
+import os
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest
+import tensorflow as tf
+
+(_cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(
+    _cpu, [tf.config.LogicalDeviceConfiguration()] * 8
+)
+
+
+@pytest.fixture(scope="session")
+def replicas():
+    """Function from a number of replicas to a strategy with that many."""
+    import functools
+
+    import kerasmgpu
+
+    @functools.lru_cache(maxsize=None)
+    def strategy(num_replicas):
+        return kerasmgpu.strategy(num_replicas)
+
+    return strategy

@@ -1,0 +1,58 @@
+"""N replicas end with what one device gives, case by case.
+
+`python -m tests.parity.table` measures the same cases on more replica counts
+and under `tf.distribute.MirroredStrategy`, where most of them fail.
+"""
+
+import functools
+
+import keras
+import pytest
+
+from tests.parity import harness
+from tests.parity.cases import CASES
+
+RUNS = [
+    pytest.param(case, count, id=f"{case.name}, {count} replicas")
+    for case in CASES.values()
+    for count in case.replica_counts
+]
+
+DOUBLE_PRECISION = [
+    "uneven last batch",
+    "masked loss per token",
+    "loss mean with sample weight",
+    "weight and activity regularisers",
+    "global clipnorm",
+    "gradient accumulation",
+    "batch normalisation",
+    "batch normalisation with a mask",
+    "dropout",
+    "several inputs and outputs",
+]
+
+
+@functools.lru_cache(maxsize=1)
+def on_one_device(case):
+    return harness.run(case)
+
+
+@pytest.mark.parametrize("case, num_replicas", RUNS)
+def test_replicas_follow_one_device(case, num_replicas, replicas):
+    one = on_one_device(case)
+    many = harness.run(case, replicas(num_replicas))
+    for what, distance in harness.distances(one, many).items():
+        assert distance <= case.tolerance, f"{what}: {distance:.1e}"
+    assert many.spread == 0.0, "the replicas' copies differ"
+    assert not many.data_changed, "fit changed the user's arrays"
+
+
+@pytest.mark.parametrize("name", DOUBLE_PRECISION)
+def test_double_precision_agrees_to_its_last_digits(name, replicas):
+    keras.config.set_floatx("float64")
+    try:
+        one = harness.run(CASES[name])
+        many = harness.run(CASES[name], replicas(3))
+    finally:
+        keras.config.set_floatx("float32")
+    assert harness.weight_distance(one, many) <= 1e-12

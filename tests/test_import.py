@@ -1,0 +1,91 @@
+"""What `import kerasmgpu` costs, and who may import whom."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import kerasmgpu
+
+PACKAGE = pathlib.Path(kerasmgpu.__file__).parent
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_importing_starts_no_tensorflow_and_is_quick():
+    output = run(
+        "import sys, time; start = time.perf_counter(); import kerasmgpu;"
+        "print(time.perf_counter() - start, 'tensorflow' in sys.modules)"
+    )
+    seconds, imported = output.split()
+    assert imported == "False"
+    assert float(seconds) < 0.2
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["scaling", "errors", "__main__", "scaling_report", "recipes.autoencoder"],
+)
+def test_light_modules_stay_light(module):
+    output = run(
+        f"import sys, kerasmgpu.{module};"
+        "print({'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    assert output.strip() == "set()"
+
+
+def test_every_public_name_is_there():
+    for name in kerasmgpu.__all__:
+        assert getattr(kerasmgpu, name) is not None
+
+
+def test_unknown_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'strategi'"):
+        kerasmgpu.strategi
+
+
+LEVELS = [
+    {"errors", "arguments"},
+    {"scaling", "command_line", "child_process"},
+    {"devices", "step", "schedules", "callbacks", "data", "scaling_tables"},
+    {"_keras"},
+    {"strategies"},
+    {"verify", "scaling_report"},
+    {"recipes"},
+    {"__main__"},
+]
+"""Rooms of the package from the ground up; imports point downwards only."""
+
+
+def test_imports_point_downwards():
+    level = {room: i for i, rooms in enumerate(LEVELS) for room in rooms}
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for imported in rooms_imported_by(path):
+            if imported != room:
+                assert level[imported] < level[room], f"{path}: {imported}"
+
+
+def rooms_imported_by(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = node.module.split(".")
+            if parts[0] == "kerasmgpu":
+                names = [alias.name for alias in node.names]
+                yield from parts[1:2] or [n for n in names if is_room(n)]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("kerasmgpu."):
+                    yield alias.name.split(".")[1]
+
+
+def is_room(name):
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()

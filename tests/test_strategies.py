@@ -1,0 +1,192 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+
+
+def dense_model(optimizer="sgd"):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+def rows(count):
+    values = np.arange(count * 3, dtype="float32").reshape(count, 3) / count
+    return values, values.sum(1, keepdims=True)
+
+
+def test_one_word_is_all_that_changes():
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert isinstance(strategy, tf.distribute.MirroredStrategy)
+    assert strategy.num_replicas_in_sync == 2
+    with strategy.scope():
+        model = dense_model()
+    history = model.fit(*rows(9), batch_size=4, epochs=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+
+
+def test_one_replica_is_plain_keras():
+    plain = dense_model()
+    with kerasmgpu.strategy(num_replicas=1).scope():
+        model = dense_model()
+    model.set_weights(plain.get_weights())
+    x, y = rows(10)
+    for each in (plain, model):
+        each.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    np.testing.assert_array_equal(plain.get_weights()[0], model.get_weights()[0])
+
+
+def test_shares_keep_the_order_and_differ_by_at_most_one_row(replicas):
+    dataset = tf.data.Dataset.range(10).batch(7)
+    distributed = replicas(4).experimental_distribute_dataset(dataset)
+    batches = [
+        [share.numpy().tolist() for share in batch.values]
+        for batch in distributed
+    ]
+    assert batches == [
+        [[0, 1], [2, 3], [4, 5], [6]],
+        [[7], [8], [9], []],
+    ]
+
+
+def test_predict_on_batch_gives_one_row_per_row(replicas):
+    with replicas(4).scope():
+        model = dense_model()
+    x, _ = rows(6)
+    np.testing.assert_allclose(
+        model.predict_on_batch(x), model.predict(x, verbose=0), rtol=1e-6
+    )
+
+
+def test_train_and_test_on_batch_follow_one_device(replicas):
+    plain = dense_model()
+    with replicas(3).scope():
+        model = dense_model()
+    model.set_weights(plain.get_weights())
+    x, y = rows(7)
+    for each in (plain, model):
+        each.losses_seen = [each.train_on_batch(x, y), each.test_on_batch(x, y)]
+    np.testing.assert_allclose(plain.losses_seen, model.losses_seen, rtol=1e-5)
+
+
+def test_custom_loops_stay_tensorflows_own(replicas):
+    strategy = replicas(2)
+    per_replica = strategy.run(lambda: tf.constant(3.0))
+    assert [v.numpy() for v in per_replica.values] == [3.0, 3.0]
+
+
+def test_models_outside_our_scope_are_not_touched(replicas):
+    replicas(2)
+    x, y = rows(8)
+    model = dense_model()
+    loss = model.evaluate(x, y, verbose=0)
+    expected = np.mean((model.predict(x, verbose=0) - y) ** 2)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_optimizer_made_outside_the_scope_is_named(replicas):
+    optimizer = keras.optimizers.SGD(name="too_early")
+    with replicas(2).scope():
+        model = dense_model(optimizer)
+    with pytest.raises(InputError, match="'too_early'.*strategy.scope"):
+        model.fit(*rows(8), verbose=0)
+
+
+def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):
+    """Saved on 4 replicas, continued on 2, on 1 and on plain Keras."""
+    x, y = rows(22)
+    fit = dict(batch_size=8, shuffle=False, verbose=0)
+
+    def fresh():
+        return dense_model(keras.optimizers.Adam(0.1))
+
+    unmoved = fresh()
+    start = unmoved.get_weights()
+    unmoved.fit(x, y, epochs=4, **fit)
+
+    with replicas(4).scope():
+        model = fresh()
+    model.set_weights(start)
+    model.fit(x, y, **fit)
+    for step, count in enumerate((2, 1, None)):
+        path = tmp_path / f"{step}.keras"
+        model.save(path)
+        if count is None:
+            model = keras.models.load_model(path)
+        else:
+            with replicas(count).scope():
+                model = keras.models.load_model(path)
+        model.fit(x, y, **fit)
+    for moved, stayed in zip(model.get_weights(), unmoved.get_weights()):
+        np.testing.assert_allclose(moved, stayed, rtol=1e-5, atol=1e-6)
+
+
+def test_replicas_draw_different_values_in_per_replica_mode():
+    strategy = kerasmgpu.strategy(num_replicas=4, random="per_replica")
+    with strategy.scope():
+        inputs = keras.Input((16,))
+        outputs = keras.layers.Dropout(0.5, seed=1)(inputs, training=True)
+        model = keras.Model(inputs, outputs)
+    ones = np.ones((24, 16), "float32")
+    first, second = (model.predict(ones, verbose=0) for _ in range(2))
+    assert len({row.tobytes() for row in first}) == 24
+    assert not np.array_equal(first, second)
+
+
+def test_batch_normalisation_per_replica_saves_what_it_predicts_with():
+    strategy = kerasmgpu.strategy(num_replicas=2, batch_norm="per_replica")
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((3,)), keras.layers.BatchNormalization()]
+        )
+        model.compile("sgd", "mse")
+    x, _ = rows(12)
+    model.fit(x, x, batch_size=5, shuffle=False, epochs=2, verbose=0)
+    for variable in model.layers[0].non_trainable_variables:
+        copies = [copy.numpy() for copy in variable.value.values]
+        np.testing.assert_array_equal(copies[0], copies[1])
+    plain = keras.models.clone_model(model)
+    plain.set_weights(model.get_weights())
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), plain.predict(x, verbose=0), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["hierarchical_copy", "reduction_to_one_device", "auto"]
+)
+def test_every_all_reduce_that_runs_here_sums(name):
+    strategy = kerasmgpu.strategy(num_replicas=2, all_reduce=name, num_packs=2)
+    with strategy.scope():
+        model = dense_model()
+    plain = dense_model()
+    plain.set_weights(model.get_weights())
+    x, y = rows(6)
+    for each in (plain, model):
+        each.fit(x, y, batch_size=6, shuffle=False, verbose=0)
+    np.testing.assert_allclose(
+        plain.get_weights()[0], model.get_weights()[0], rtol=1e-5
+    )
+
+
+def test_nccl_is_refused_where_it_is_missing():
+    with pytest.raises(InputError, match="NCCL needs NVIDIA GPUs"):
+        kerasmgpu.strategy(num_replicas=2, all_reduce="nccl")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"all_reduce": "ring"},
+        {"num_packs": 0},
+        {"random": "maybe"},
+        {"batch_norm": "none"},
+    ],
+)
+def test_unknown_settings_name_what_is_allowed(settings):
+    (name,) = settings
+    with pytest.raises(InputError, match=name):
+        kerasmgpu.strategy(num_replicas=1, **settings)
