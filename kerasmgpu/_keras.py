@@ -355,6 +355,13 @@ def _moments(original, self, inputs, mask):
     return normalization.moments(inputs, mask, self._reduction_axes, replica)
 
 
+def is_alike(layer, batch_norm):
+    """Whether a layer's state is the same on all replicas by construction."""
+    return isinstance(layer, BatchNormalization) and (
+        batch_norm == "global" or layer.synchronized
+    )
+
+
 # Random numbers.
 
 

@@ -1,12 +1,13 @@
 """The strategies: TensorFlow's engine with an exact Keras training step."""
 
 import contextlib
+import functools
 
 import tensorflow as tf
 
 from kerasmgpu import _keras, devices as device_choice
 from kerasmgpu.errors import InputError
-from kerasmgpu.step import metrics, split
+from kerasmgpu.step import metrics, split, state
 from kerasmgpu.step.replica import Replica, running
 
 ALL_REDUCES = ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device")
@@ -124,6 +125,13 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         step = self._exact_step(model, fn, bounds, is_split, assigned)
         outputs = super().run(step, (batch,), kwargs, options)
         with self.scope():
+            state.average(
+                self,
+                model,
+                assigned,
+                bounds,
+                functools.partial(_keras.is_alike, batch_norm=self._batch_norm),
+            )
             if getattr(fn, "__name__", "") in ("train_step", "test_step"):
                 return metrics.results(
                     self, model, outputs, bounds, assigned
@@ -133,7 +141,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
     def _exact_step(self, model, fn, bounds, is_split, assigned):
         """A function of a replica's share that runs `fn` exactly on it."""
         num_replicas = self.num_replicas_in_sync
-        state = _keras.thread_state()
+        settings = _keras.thread_state()
 
         def step(share):
             context = tf.distribute.get_replica_context()
@@ -147,13 +155,14 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
                 rows=end - start,
                 first_row=start,
                 global_rows=bounds[-1][1],
+                static_rows=split.static_rows(share),
                 on_cpu="CPU" in self.extended.worker_devices[index],
                 random_mode=self._random_mode,
                 batch_norm=self._batch_norm,
                 compiled_model=model if model.jit_compile else None,
                 assigned=assigned,
             )
-            _keras.set_thread_state(state)
+            _keras.set_thread_state(settings)
             with running(replica):
                 return fn(share)
 

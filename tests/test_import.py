@@ -51,7 +51,8 @@ def test_unknown_attribute():
 
 
 LEVELS = [
-    {"errors", "arguments"},
+    {"errors"},
+    {"arguments"},
     {"scaling", "command_line", "child_process"},
     {"devices", "step", "schedules", "callbacks", "data", "scaling_tables"},
     {"_keras"},

@@ -124,16 +124,32 @@ def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):
         np.testing.assert_allclose(moved, stayed, rtol=1e-5, atol=1e-6)
 
 
-def test_replicas_draw_different_values_in_per_replica_mode():
-    strategy = kerasmgpu.strategy(num_replicas=4, random="per_replica")
+class AlwaysDrops(keras.layers.Layer):
+    """Dropout that is also on in `predict`, so that its masks can be seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def call(self, inputs):
+        return keras.random.dropout(inputs, 0.5, seed=self.seed_generator)
+
+
+def masks_drawn(random):
+    strategy = kerasmgpu.strategy(num_replicas=4, random=random)
     with strategy.scope():
-        inputs = keras.Input((16,))
-        outputs = keras.layers.Dropout(0.5, seed=1)(inputs, training=True)
-        model = keras.Model(inputs, outputs)
+        model = keras.Sequential([keras.Input((16,)), AlwaysDrops()])
     ones = np.ones((24, 16), "float32")
-    first, second = (model.predict(ones, verbose=0) for _ in range(2))
+    return [model.predict(ones, verbose=0) for _ in range(2)]
+
+
+@pytest.mark.parametrize("random", ["global", "per_replica"])
+def test_every_row_draws_its_own_values_and_a_seed_repeats_them(random):
+    first, second = masks_drawn(random)
     assert len({row.tobytes() for row in first}) == 24
     assert not np.array_equal(first, second)
+    again, _ = masks_drawn(random)
+    np.testing.assert_array_equal(first, again)
 
 
 def test_batch_normalisation_per_replica_saves_what_it_predicts_with():

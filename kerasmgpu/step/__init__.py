@@ -10,6 +10,7 @@ which the shares must meet, one idea per file:
 * `loss`: a loss has the value of the global batch on every replica, and its
   gradient is the replica's own part;
 * `gradients`: summed once, then the same update on every replica;
+* `state`: variables that layers assign themselves stay the same everywhere;
 * `normalization`: moments of the global batch;
 * `randomness`: every row draws what it would draw on one device;
 * `metrics`: results of the global batch, read where they are needed;

@@ -42,7 +42,7 @@ def results(strategy, model, logs, bounds, assigned):
 
     def mean(value):
         shares = strategy.experimental_local_results(value)
-        return _mean_over_rows(shares, rows)
+        return mean_over_rows(shares, rows)
 
     if not isinstance(logs, dict):
         return tf.nest.map_structure(mean, logs)
@@ -52,7 +52,16 @@ def results(strategy, model, logs, bounds, assigned):
     }
 
 
-def _mean_over_rows(values, rows):
+def mean_over_rows(values, rows):
+    """Mean of the replicas' values, weighted by their rows.
+
+    Args:
+        values: One tensor per replica, all of one shape.
+        rows: Integers `[replicas]`, rows of each replica's share.
+
+    Returns:
+        Tensor of that shape; the first replica's value where it is no float.
+    """
     values = tf.stack(values)
     if not values.dtype.is_floating:
         return values[0]

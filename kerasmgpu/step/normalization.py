@@ -5,9 +5,10 @@ rows, its mean and its sum of squared deviations, and all combine them alike
 (Chan, Golub, LeVeque 1979, eq. 2.1, the parallel form of Welford's update),
 which is stable where the textbook E[x²] − E[x]² cancels.
 
-`"per_replica"` moments cost no collective in the forward pass: every replica
-normalises with the moments of its own rows, and the moving statistics take
-those of the global batch all the same, so that what is saved is what predicts.
+`"per_replica"` moments cost no collective in the forward and backward passes:
+every replica normalises with the moments of its own rows, and the moving
+statistics become the mean over the replicas once per step (`step/state.py`), so
+that what is saved is what predicts.
 """
 
 import keras

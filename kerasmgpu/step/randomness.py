@@ -62,19 +62,15 @@ def _draws_per_row(leading, replica):
     """How often the rows fit into the leading dimension; `None` if they don't.
 
     In a graph the number of rows is not known, so a leading dimension that is
-    an integer is not made of rows, and one that is a tensor is. Run eagerly,
-    numbers decide: a leading dimension that is a multiple of the rows.
+    an integer is not made of rows, and one that is a tensor is. Where the
+    number is known (run eagerly, say), an equal leading dimension is.
     """
-    rows = tf.get_static_value(replica.rows)
     if tf.is_tensor(leading):
         static = tf.get_static_value(leading)
-        leading = leading if static is None else int(static)
-    if isinstance(leading, int):
-        if rows is None or rows == 0:
-            # An empty share asks for 0 values of one row's size.
-            return 1 if rows == 0 and leading == 0 else None
-        return leading // int(rows) if leading % int(rows) == 0 and leading else None
-    return tf.maximum(leading // tf.maximum(replica.rows, 1), 1)
+        if static is None:
+            return tf.maximum(leading // tf.maximum(replica.rows, 1), 1)
+        leading = int(static)
+    return 1 if leading == replica.static_rows else None
 
 
 def fold_in(seed, replica):

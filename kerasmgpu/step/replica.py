@@ -19,6 +19,7 @@ class Replica:
         rows: Scalar int32 tensor, rows of this replica's share (may be 0).
         first_row: Scalar int32 tensor, rows of the shares before this one.
         global_rows: Scalar int32 tensor, rows of the global batch.
+        static_rows: `rows` as an integer where it is known beforehand.
         on_cpu: Whether its device is a CPU.
         random_mode: `"global"` or `"per_replica"`, see `step/randomness.py`.
         batch_norm: `"global"` or `"per_replica"`, see
@@ -34,6 +35,7 @@ class Replica:
         rows,
         first_row,
         global_rows,
+        static_rows=None,
         on_cpu=False,
         random_mode="global",
         batch_norm="global",
@@ -45,6 +47,7 @@ class Replica:
         self.rows = rows
         self.first_row = first_row
         self.global_rows = global_rows
+        self.static_rows = static_rows
         self.on_cpu = on_cpu
         self.random_mode = random_mode
         self.batch_norm = batch_norm

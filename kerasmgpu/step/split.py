@@ -32,6 +32,14 @@ def batch_rows(batch):
     return None
 
 
+def static_rows(batch):
+    """Rows of a batch where its static shape tells, or `None`."""
+    for leaf in tf.nest.flatten(batch):
+        if has_rows(leaf):
+            return leaf.shape[0]
+    return None
+
+
 def share_bounds(rows, index, num_replicas):
     """First row and end row of the share of replica `index`.
 

@@ -11,6 +11,6 @@ elif which=="stock":
     s=tf.distribute.MirroredStrategy(d)
 else: s=None
 r=UnderStrategy(s)
-pytest.main(["-q","-p","no:cacheprovider","-c","/dev/null","--pyargs","keras.src.trainers.trainer_test","--tb=short",*rest],plugins=[r])
+pytest.main(["-q","--noconftest","--durations=12","-p","no:cacheprovider","-c","/dev/null","--pyargs","keras.src.trainers.trainer_test","--tb=short",*rest],plugins=[r])
 print(r.counts())
 for k,v in r.errors.items(): print(k,"|",v)

@@ -1,0 +1,35 @@
+"""`python -m kerasmgpu` lists the commands."""
+
+from rich.console import Console
+from rich.table import Table
+
+import kerasmgpu
+
+COMMANDS = {
+    "kerasmgpu.recipes.autoencoder": (
+        "train a collaborative-filtering autoencoder on movie ratings"
+    ),
+    "kerasmgpu.scaling_report": (
+        "run a recipe at several replica counts: time, speed-up, efficiency"
+    ),
+    "kerasmgpu.verify": (
+        "check that your own model trains alike on one and on N replicas"
+    ),
+}
+"""Module to what `python -m module` does."""
+
+
+def main():
+    """Prints a table of the commands."""
+    table = Table(title=f"kerasmgpu {kerasmgpu.__version__}")
+    table.add_column("command")
+    table.add_column("what it does")
+    for module, purpose in COMMANDS.items():
+        table.add_row(f"python -m {module}", purpose)
+    console = Console()
+    console.print(table)
+    console.print("Each takes --help.")
+
+
+if __name__ == "__main__":
+    main()
