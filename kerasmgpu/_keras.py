@@ -17,7 +17,10 @@ from keras.src.backend.common import global_state
 from keras.src.backend.tensorflow import nn as tensorflow_nn
 from keras.src.backend.tensorflow import random as tensorflow_random
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.backend.tensorflow.trainer import (
+    TensorFlowTrainer,
+    TFEpochIterator,
+)
 from keras.src.layers.normalization.batch_normalization import (
     BatchNormalization,
 )
@@ -408,14 +411,16 @@ def _draw_seed(original, seed):
     replica = current()
     if replica is None:
         return original(seed)
-    if seed is None:
-        # The global generator belongs to the program, not to the strategy's
-        # scope: it is advanced once, for all replicas.
-        drawn = tf.distribute.get_replica_context().merge_call(
-            lambda strategy: original(None)
-        )
-    else:
-        drawn = original(seed)
+    # The state advances once the batch is there, not when the data set ends.
+    with tf.control_dependencies([replica.rows]):
+        if seed is None:
+            # The global generator belongs to the program, not to the
+            # strategy's scope: it is advanced once, for all replicas.
+            drawn = tf.distribute.get_replica_context().merge_call(
+                lambda strategy: original(None)
+            )
+        else:
+            drawn = original(seed)
     if replica.random_mode == "per_replica":
         drawn = randomness.fold_in(drawn, replica)
     return drawn
@@ -510,6 +515,20 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
         )
     with strategy.scope():
         build.build(self, specification)
+
+
+@seam(TFEpochIterator, "__init__")
+def _init_iterator(original, self, distribute_strategy=None, *args, **kwargs):
+    if is_ours(distribute_strategy):
+        distribute_strategy = _Feeder(distribute_strategy)
+    original(self, distribute_strategy, *args, **kwargs)
+
+
+class _Feeder:
+    """What an epoch iterator asks of its strategy, for the steps of a model."""
+
+    def __init__(self, strategy):
+        self.experimental_distribute_dataset = strategy.dataset_for_steps
 
 
 @seam(TensorFlowTrainer, "_make_function")

@@ -82,8 +82,19 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         distributed.batch_specification = dataset.element_spec
         return distributed
 
+    def dataset_for_steps(self, dataset):
+        """What feeds a Keras model's steps from a data set of global batches.
+
+        On GPUs, shares are copied to each replica's device ahead of the step.
+        CPU devices share their memory with the data set: batches stay whole
+        and the step cuts them, without a thread per replica that waits.
+        """
+        if all("CPU" in device for device in self.extended.worker_devices):
+            return dataset
+        return self.experimental_distribute_dataset(dataset)
+
     def batch_specification(self, distributed_dataset):
-        """The `element_spec` of the global batches of a distributed data set.
+        """The `element_spec` of the global batches of a data set.
 
         For one that came from `distribute_datasets_from_function`, that of a
         replica's batch, which has the same shapes but for the number of rows.
@@ -93,6 +104,8 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         )
         if specification is not None:
             return specification
+        if isinstance(distributed_dataset, tf.data.Dataset):
+            return distributed_dataset.element_spec
         return tf.nest.map_structure(
             lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
             distributed_dataset.element_spec,

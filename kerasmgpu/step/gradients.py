@@ -53,7 +53,9 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
             complete = list(gradients)
             for position, gradient in zip(present, reduced):
                 complete[position] = gradient
-            with updating():
+            # What needs no gradient (the count of steps) waits for the batch
+            # too: a data set that ends must not leave half a step behind.
+            with updating(), tf.control_dependencies([replica.global_rows]):
                 apply(optimizer, complete, variables)
 
         strategy.extended.update(
