@@ -1,0 +1,120 @@
+"""The command: is my model the same on N replicas?
+
+    python -m kerasmgpu.verify my_module:build --replica_counts=2,4
+
+`build` is a function that returns a compiled Keras model. What it is trained
+on comes from `--data=my_module:function`, from a function `data` of the same
+module, or from `build` itself, as `(model, data)`. No GPU is needed: replicas
+are logical CPU devices. Ends with exit status 0 only if every run is in
+parity with one device.
+"""
+
+import pathlib
+import signal
+import sys
+
+from absl import flags
+
+from kerasmgpu.command_line import start
+from kerasmgpu.errors import InputError
+from kerasmgpu.verify import runs
+
+
+def define_flags(flag_values):
+    """Defines the flags of this command."""
+    flags.DEFINE_list(
+        "replica_counts",
+        ["2", "4"],
+        "Numbers of replicas to compare with one device.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "data",
+        None,
+        "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), (x, "
+        "y, sample_weight), or batches as tf.data.Dataset or PyDataset.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "steps", 5, "Steps to train.", lower_bound=1, flag_values=flag_values
+    )
+    flags.DEFINE_integer(
+        "global_batch_size",
+        None,
+        "Rows of a batch of arrays; the last batch is smaller. Default: at "
+        "most 26, so that replicas get unequal shares.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_float(
+        "tolerance",
+        None,
+        "Largest weight difference by largest update that counts as parity. "
+        "Default: 1e-5 in float32, 1e-12 in float64.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "float64",
+        False,
+        "Trains in float64, where rounding errors hide no fault.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "seed",
+        7,
+        "Seed of Python, NumPy and Keras in each run.",
+        lower_bound=0,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_float(
+        "timeout_seconds",
+        300,
+        "How long each run may take, in seconds.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "output",
+        None,
+        "File to write the report to, as JSON.",
+        flag_values=flag_values,
+    )
+    # Flags may follow the function's name.
+    flag_values.set_gnu_getopt(True)
+
+
+def main(argv):
+    if len(argv) != 2:
+        raise InputError(
+            "give one function that returns your compiled model, such as "
+            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
+        )
+    values = flags.FLAGS
+    folder = pathlib.Path(values.output or ".").resolve().parent
+    if not folder.is_dir():
+        raise InputError(f"no such folder for --output: {folder}")
+    # A stop from outside ends the run's process as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    result = runs.run(
+        argv[1],
+        values.data,
+        [
+            int(count) if count.strip().isdecimal() else count
+            for count in values.replica_counts
+        ],
+        steps=values.steps,
+        global_batch_size=values.global_batch_size,
+        tolerance=values.tolerance,
+        float64=values.float64,
+        seed=values.seed,
+        timeout_seconds=values.timeout_seconds,
+    )
+    if values.output:
+        pathlib.Path(values.output).write_text(
+            runs.to_json(result), encoding="utf-8"
+        )
+    sys.exit(0 if result["in_parity"] else 1)
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    start(main)

@@ -1,0 +1,155 @@
+"""The first batches of whatever the user trains on, and their checksums."""
+
+import functools
+import hashlib
+import itertools
+import types
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+
+DEFAULT_ROWS = 26
+"""Rows of a batch of arrays: 2 and 4 replicas get 13, 13 and 7, 7, 6, 6."""
+
+
+def first_batches(data, steps, global_batch_size=None):
+    """The first global batches of `data`, each the same whenever it is read.
+
+    Args:
+        data: Arrays `x`, `(x, y)` or `(x, y, sample_weight)` (nests), or
+            batches of them: a `tf.data.Dataset`, a `keras.utils.PyDataset` or
+            a generator.
+        steps: Integer, how many batches.
+        global_batch_size: Integer, rows of a batch of arrays. Default: chosen
+            by `batch_sizes`.
+
+    Returns:
+        A `tf.data.Dataset` of at most `steps` batches.
+
+    Raises:
+        InputError: If `data` is none of these, or can't be batched.
+    """
+    is_array = isinstance(data, (np.ndarray, tf.Tensor, dict, tuple))
+    if global_batch_size is not None and not is_array:
+        raise InputError(
+            f"Received: global_batch_size={global_batch_size}, but the data "
+            f"({type(data).__name__}) come in batches already; leave it out."
+        )
+    if isinstance(data, tf.data.Dataset):
+        dataset = data.take(steps)
+    elif isinstance(data, keras.utils.PyDataset):
+        count = steps if data.num_batches is None else data.num_batches
+        indices = range(min(steps, count))
+        dataset = _dataset_of([data[index] for index in indices])
+    elif isinstance(data, types.GeneratorType):
+        dataset = _dataset_of(list(itertools.islice(data, steps)))
+    elif is_array:
+        dataset = _dataset_of(_cut(data, steps, global_batch_size))
+    else:
+        raise InputError(
+            "the data must be arrays (x, y) or (x, y, sample_weight), a "
+            "tf.data.Dataset, a keras.utils.PyDataset or a generator of "
+            f"batches. Received: {type(data).__name__}"
+        )
+    # Whatever the data set shuffles or draws, it does once.
+    return dataset.cache()
+
+
+def batch_sizes(rows, steps, global_batch_size=None):
+    """Rows of each batch of arrays; the last is smaller, as in an epoch.
+
+    Args:
+        rows: Integer, rows that there are.
+        steps: Integer, batches wanted.
+        global_batch_size: Integer. Default: 26, or fewer where rows are few.
+
+    Returns:
+        List of at most `steps` integers of at least 1.
+    """
+    if global_batch_size is None:
+        affordable = 2 * rows // (2 * steps - 1)
+        global_batch_size = max(1, min(DEFAULT_ROWS, affordable))
+    full = min(steps - 1, (rows - 1) // global_batch_size)
+    # Odd, so that even numbers of replicas get unequal shares: 13 of 26.
+    odd_half = global_batch_size // 2 | 1
+    last = min(odd_half, rows - full * global_batch_size)
+    return [global_batch_size] * full + [last]
+
+
+def _cut(data, steps, global_batch_size):
+    data = _as_nest(data)
+    leaves = tf.nest.flatten(data)
+    rows = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
+    if len(rows) != 1 or 0 in rows:
+        shapes = ", ".join(str(list(np.shape(leaf))) for leaf in leaves)
+        raise InputError(
+            "the arrays of the data must have the same number of rows, at "
+            f"least 1. Received arrays of shape {shapes or 'none'}"
+        )
+    sizes = batch_sizes(rows.pop(), steps, global_batch_size)
+    ends = itertools.accumulate(sizes)
+    return [
+        tf.nest.map_structure(lambda leaf: leaf[end - size : end], data)
+        for size, end in zip(sizes, ends)
+    ]
+
+
+def _dataset_of(batches):
+    if not batches:
+        raise InputError("the data gave no batch at all")
+    parts = [tf.data.Dataset.from_tensors(_as_nest(batch)) for batch in batches]
+    return functools.reduce(lambda a, b: a.concatenate(b), parts)
+
+
+def _as_nest(value):
+    """Lists become tuples, which `tf.data` takes for structure; as `fit` does,
+    floats become Keras's float type and a missing sample weight is left out.
+    """
+    if isinstance(value, dict):
+        return {key: _as_nest(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(_as_nest(item) for item in value if item is not None)
+    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        return value
+    array = np.asarray(value)
+    if array.dtype in (np.float64, np.float32):
+        return array.astype(keras.config.floatx())
+    return array
+
+
+def describe(batch):
+    """Rows, checksum and sorted checksums of the rows of a batch.
+
+    Returns:
+        Dictionary that JSON can hold; `"row_checksums"` is `None` for sparse
+        and ragged batches.
+    """
+    leaves = [
+        leaf.numpy() for leaf in tf.nest.flatten(batch, expand_composites=True)
+    ]
+    rows = next((len(leaf) for leaf in leaves if np.ndim(leaf)), 0)
+    checksums = None
+    if all(np.ndim(leaf) and len(leaf) == rows for leaf in leaves):
+        checksums = sorted(
+            checksum([leaf[row] for leaf in leaves]) for row in range(rows)
+        )
+    return {
+        "rows": rows,
+        "checksum": checksum(leaves),
+        "row_checksums": checksums,
+    }
+
+
+def checksum(leaves):
+    """Sixteen hexadecimal digits of a list of arrays' values."""
+    digest = hashlib.sha256()
+    for leaf in map(np.asarray, leaves):
+        # The bytes of an array of strings are addresses.
+        is_text = leaf.dtype.kind not in "biufc"
+        digest.update(
+            repr(leaf.tolist()).encode() if is_text else leaf.tobytes()
+        )
+    return digest.hexdigest()[:16]

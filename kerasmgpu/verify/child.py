@@ -1,0 +1,100 @@
+"""One run, as the process `python -m kerasmgpu.verify.child FOLDER`.
+
+`FOLDER/job.json` says what to do. Whatever goes wrong is told in
+`FOLDER/failure.json`, so that the parent can say it in one line.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+import sysconfig
+import threading
+import traceback
+
+from kerasmgpu.errors import InputError
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What Keras paints its messages with, for terminals."""
+
+
+class Reporter:
+    """Writes `failure.json` for an exception that nobody caught.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.tell("starting")
+
+    def tell(self, phase):
+        """Notes what the run is doing now, in `phase.txt` too."""
+        self.phase = phase
+        (self.folder / "phase.txt").write_text(phase, encoding="utf-8")
+
+    def __call__(self, kind, error, trace):
+        """A `sys.excepthook`."""
+        failure = {
+            "phase": self.phase,
+            "is_input_error": issubclass(kind, InputError),
+            "type": kind.__name__,
+            "message": " ".join(_COLOURS.sub("", str(error)).split()),
+            "place": users_place(trace),
+        }
+        text = json.dumps(failure)
+        (self.folder / "failure.json").write_text(text, encoding="utf-8")
+        sys.__excepthook__(kind, error, trace)
+
+
+def users_place(trace):
+    """The last line of the user's own code in a traceback, or `None`.
+
+    Own is what is neither installed, nor Python's, nor ours.
+    """
+    paths = sysconfig.get_paths()
+    foreign = [
+        os.path.realpath(paths[name])
+        for name in ("stdlib", "purelib", "platlib")
+    ]
+    foreign.append(str(pathlib.Path(__file__).resolve().parents[1]))
+    for frame in reversed(traceback.extract_tb(trace)):
+        path = os.path.realpath(frame.filename)
+        is_foreign = any(path.startswith(folder) for folder in foreign)
+        if not is_foreign and os.path.exists(path):
+            name = os.path.basename(path)
+            return f"{name}, line {frame.lineno}: {frame.line}"
+    return None
+
+
+def _end_with_parent():
+    """Ends this process when the parent does, even by kill -9.
+
+    The parent holds the other end of our standard input and never writes.
+    """
+
+    def wait():
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main(folder):
+    folder = pathlib.Path(folder)
+    reporter = Reporter(folder)
+    sys.excepthook = reporter
+    _end_with_parent()
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    sys.path[:] = job["sys_path"]
+
+    reporter.tell("starting TensorFlow")
+    from kerasmgpu.verify.training import train
+
+    train(job, reporter.tell)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,296 @@
+"""How far two runs of one program are apart: plain NumPy, no TensorFlow.
+
+The distance of weights is
+
+    W = largest difference between the runs / largest update since the start,
+
+taken for trainable weights and for other state apart (a counter that grows by
+the batch would hide everything else), whichever is larger. What storing a
+weight may add, one unit in the last place per step, is no difference.
+"""
+
+import dataclasses
+
+import numpy as np
+
+TOLERANCES = {
+    "float64": 1e-12,
+    "float32": 1e-5,
+    "float16": 2e-2,
+    "bfloat16": 1.6e-1,  # Eight times the rounding of float16.
+}
+"""Default tolerance of W, by the float type that the model computes in."""
+
+LOG_TOLERANCE = 1e-5
+"""Losses, metrics and predictions are compared no finer than this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How one run differs from the reference; distances have no unit.
+
+    Args:
+        tolerance: Float, largest W that counts as parity.
+        weights: Float, W after the last step.
+        losses: Float, largest relative difference of the epoch's and of
+            evaluation's losses.
+        metrics: Dictionary from a metric's name to that of its results.
+        step_logs: Float, that of the logs of all steps.
+        predictions: Float, the same for predictions.
+        spread: Dictionary from a variable's path to the largest difference
+            between the replicas' copies of it.
+        first_step: Integer, the first step after which W is above the
+            tolerance, or `None`.
+        layers: List of dictionaries, one per layer in the model's order, with
+            `"name"`, the distances of its `"output"` in the first step and of
+            its `"trainable"` weights and `"state"` after `first_step` (each
+            `None` where there is none).
+        update_ratio: Float, how many times the reference's first update of
+            the trainable weights this run's is (least squares), or `None`.
+        loss_ratio: Float, the same for the first step's logged loss.
+    """
+
+    tolerance: float
+    weights: float
+    losses: float
+    metrics: dict
+    step_logs: float
+    predictions: float
+    spread: dict
+    first_step: int
+    layers: list
+    update_ratio: float
+    loss_ratio: float
+
+    @property
+    def log_tolerance(self):
+        """Largest relative difference of values that counts as parity."""
+        return max(self.tolerance, LOG_TOLERANCE)
+
+    @property
+    def checks(self):
+        """`{name: (distance, its tolerance)}`, in the order of the table."""
+        metrics = max(self.metrics.values(), default=0.0)
+        spread = max(self.spread.values(), default=0.0)
+        return {
+            "weights (W)": (self.weights, self.tolerance),
+            "losses": (self.losses, self.log_tolerance),
+            "metrics": (metrics, self.log_tolerance),
+            "step logs": (self.step_logs, self.log_tolerance),
+            "predictions": (self.predictions, self.log_tolerance),
+            "replicas' copies": (spread, 0.0),
+        }
+
+    @property
+    def in_parity(self):
+        """Whether every distance is within its tolerance."""
+        return all(value <= limit for value, limit in self.checks.values())
+
+    def first_layer(self):
+        """The layer where the runs part first, or `None`.
+
+        That is the first in the model's order whose output differs in the
+        first step, before any update; else whose state does after
+        `first_step`; else whose trainable weights do.
+        """
+        for kind in ("output", "state", "trainable"):
+            is_output = kind == "output"
+            limit = self.log_tolerance if is_output else self.tolerance
+            for layer in self.layers:
+                if differs(layer[kind], limit):
+                    return layer
+        return None
+
+
+def differs(distance, tolerance):
+    """Whether a distance, which may be `None`, is above its tolerance."""
+    return distance is not None and distance > tolerance
+
+
+def compare(one, many, tolerance=None):
+    """Compares a run with the reference.
+
+    Args:
+        one: `Outcome` of the reference.
+        many: `Outcome` of the other run.
+        tolerance: Float. Default: `TOLERANCES` of the model's float type.
+
+    Returns:
+        A `Comparison`.
+    """
+    if tolerance is None:
+        tolerance = TOLERANCES[one.facts["dtype"]]
+    start, kinds = one.start(), _kinds(one)
+    first_step = None
+    for step in one.facts["steps"]:
+        distances = _of_variables(start, one, many, step, kinds)
+        if max(distances, default=0.0) > tolerance and first_step is None:
+            first_step, at_first = step, distances
+    if first_step is None:
+        at_first = distances
+    first_logs = [outcome.facts["step_logs"][0] for outcome in (one, many)]
+    return Comparison(
+        tolerance=tolerance,
+        weights=max(distances, default=0.0),
+        losses=max(_of_results(one, many, True).values(), default=0.0),
+        metrics=_of_results(one, many, False),
+        step_logs=max(
+            (
+                relative_difference(list(a.values()), list(b.values()))
+                for a, b in zip(one.facts["step_logs"], many.facts["step_logs"])
+            ),
+            default=0.0,
+        ),
+        predictions=_of_leaves(one.predictions(), many.predictions()),
+        spread=many.facts["spread"],
+        first_step=first_step,
+        layers=_of_layers(one, many, at_first),
+        update_ratio=_update_ratio(start, one, many, kinds),
+        loss_ratio=_ratio(*(logs.get("loss", 0.0) for logs in first_logs)),
+    )
+
+
+def weight_differences(start, one, many, kinds, steps):
+    """Distance of each variable, by the largest update of its kind.
+
+    Args:
+        start: List of arrays, the variables before the first step.
+        one: List of arrays, the reference's variables after some steps.
+        many: List of arrays, the other run's.
+        kinds: List of strings, `"trainable"`, `"state"` or `"seed"`.
+        steps: Integer, the number of those steps.
+
+    Returns:
+        List of floats; 0 for seeds, infinite where one is not a number.
+    """
+    updates, excesses = {}, []
+    for before, a, b, kind in zip(start, one, many, kinds):
+        update = np.abs(_wide(a) - _wide(before)).max(initial=0.0)
+        updates[kind] = max(updates.get(kind, 0.0), float(update))
+        excesses.append(_excess(a, b, steps))
+    distances = []
+    for excess, kind in zip(excesses, kinds):
+        if kind == "seed" or excess == 0:
+            distances.append(0.0)
+        else:
+            distances.append(_quotient(excess, updates[kind]))
+    return distances
+
+
+def _excess(a, b, steps):
+    """Largest difference beyond what storing the values may add."""
+    if a.shape != b.shape:
+        return float("inf")
+    unit = np.finfo(a.dtype).eps if a.dtype.kind == "f" else 0.0
+    a, b = _wide(a), _wide(b)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    finite = np.isfinite(a)
+    a, b = a[finite], b[finite]
+    allowed = steps * unit * np.maximum(np.abs(a), np.abs(b))
+    excess = np.maximum(np.abs(a - b) - allowed, 0.0)
+    return float(excess.max(initial=0.0))
+
+
+def relative_difference(one, many):
+    """Largest difference of two arrays, by the largest value of the first.
+
+    The scale is at least 1e-3, so that zeros compare by absolute difference.
+    Infinite where the shapes or the places of NaN differ.
+    """
+    a, b = _wide(one), _wide(many)
+    if a.shape != b.shape:
+        return float("inf")
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    scale = max(float(np.abs(a[finite]).max()), 1e-3)
+    return float(np.abs(a[finite] - b[finite]).max()) / scale
+
+
+def first_not_finite(outcome):
+    """The first step after which a weight is no number, or `None`."""
+    for step in outcome.facts["steps"]:
+        for array in outcome.weights(step):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                return step
+    return None
+
+
+def _wide(array):
+    return np.asarray(array, "float64")
+
+
+def _quotient(value, by):
+    return value / by if by > 0 else float("inf")
+
+
+def _kinds(outcome):
+    return [variable["kind"] for variable in outcome.facts["variables"]]
+
+
+def _of_variables(start, one, many, step, kinds):
+    return weight_differences(
+        start, one.weights(step), many.weights(step), kinds, step
+    )
+
+
+def _of_results(one, many, losses):
+    """Relative difference of each result of the epoch and of evaluation."""
+    distances = {}
+    for source in ("history", "evaluation"):
+        a, b = one.facts[source] or {}, many.facts[source] or {}
+        for name in a:
+            if (name == "loss" or name.endswith("_loss")) != losses:
+                continue
+            distance = relative_difference(a[name], b.get(name, np.nan))
+            distances[name] = max(distance, distances.get(name, 0.0))
+    return distances
+
+
+def _of_leaves(one, many):
+    if len(one) != len(many):
+        return float("inf")
+    return max(map(relative_difference, one, many), default=0.0)
+
+
+def _of_layers(one, many, distances):
+    """One entry per layer, in the model's order; see `Comparison.layers`."""
+    ours, theirs = one.layer_outputs(), many.layer_outputs()
+    layers = {
+        name: {"name": name, "output": None, "trainable": None, "state": None}
+        for name in one.facts["layers"]
+    }
+    for name, leaves in ours.items():
+        layers[name]["output"] = _of_leaves(leaves, theirs.get(name, []))
+    for variable, distance in zip(one.facts["variables"], distances):
+        layer, kind = layers[variable["layer"]], variable["kind"]
+        if kind != "seed":
+            layer[kind] = max(distance, layer[kind] or 0.0)
+    kinds = ("output", "trainable", "state")
+    return [
+        layer
+        for layer in layers.values()
+        if any(layer[kind] is not None for kind in kinds)
+    ]
+
+
+def _update_ratio(start, one, many, kinds):
+    """Least-squares factor between the first updates; see `Comparison`."""
+    step = one.facts["steps"][0]
+    along = total = 0.0
+    for before, a, b, kind in zip(
+        start, one.weights(step), many.weights(step), kinds
+    ):
+        if kind == "trainable" and a.shape == b.shape:
+            update = _wide(a) - _wide(before)
+            along += float(np.sum(update * (_wide(b) - _wide(before))))
+            total += float(np.sum(update * update))
+    return _ratio(total, along)
+
+
+def _ratio(one, many):
+    ratio = many / one if one else float("nan")
+    return ratio if np.isfinite(ratio) else None

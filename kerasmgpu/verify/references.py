@@ -1,0 +1,105 @@
+"""How a user's function is named, so that another process finds it."""
+
+import importlib
+import importlib.util
+import pathlib
+import sys
+
+from kerasmgpu.errors import InputError
+
+
+def reference(function, name):
+    """The reference `"module:function"` of a function or of its name.
+
+    Functions of the program that is running (`__main__`) are referred to by
+    its module or file.
+
+    Args:
+        function: Function at the top level of a module, or a reference.
+        name: String, the argument's name in messages.
+
+    Raises:
+        InputError: If another process couldn't find it.
+    """
+    if isinstance(function, str):
+        return _checked(function, name)
+    module = getattr(function, "__module__", None)
+    path = getattr(function, "__qualname__", "<locals>")
+    if not callable(function) or module is None or not path.isidentifier():
+        raise InputError(
+            f"{name} must be a function at the top level of a module, because "
+            "other processes import it, or its name such as "
+            f"'my_module:{name}'. Received: {name}={function!r}"
+        )
+    if module == "__main__":
+        module = _module_of_program(name)
+    return f"{module}:{path}"
+
+
+def _module_of_program(name):
+    program = sys.modules["__main__"]
+    if getattr(program, "__spec__", None) is not None:
+        return program.__spec__.name
+    if getattr(program, "__file__", None) is None:
+        raise InputError(
+            f"{name} is defined in an interactive session, where other "
+            "processes can't find it. Move it into a module and import it."
+        )
+    return str(pathlib.Path(program.__file__).resolve())
+
+
+def _checked(text, name):
+    """A reference whose module or file exists; imports nothing."""
+    module, _, function = text.rpartition(":")
+    if not module or not function.isidentifier():
+        raise InputError(
+            f"{name} must be MODULE:FUNCTION or FILE.py:FUNCTION, such as "
+            f"my_module:{name}. Received: {text!r}"
+        )
+    if module.endswith(".py"):
+        path = pathlib.Path(module).resolve()
+        if not path.is_file():
+            raise InputError(f"no such file: {module} (in {name}={text!r})")
+        return f"{path}:{function}"
+    top = module.partition(".")[0]
+    if not top.isidentifier() or importlib.util.find_spec(top) is None:
+        raise InputError(
+            f"no module named {top!r} (in {name}={text!r}); run the command "
+            "where `import` finds it, or give the path of its file."
+        )
+    return text
+
+
+def load(text):
+    """Imports the module of a reference, which runs its top level.
+
+    Returns:
+        The module, and the name of the function in it.
+    """
+    module, _, function = text.rpartition(":")
+    if not module.endswith(".py"):
+        try:
+            return importlib.import_module(module), function
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):
+                raise  # Something that the user's module imports.
+            raise InputError(f"no module named {error.name!r}") from None
+    path = pathlib.Path(module)
+    sys.path.insert(0, str(path.parent))  # As `python file.py` does.
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded, function
+
+
+def function_of(module, name):
+    """The function of that name in a module.
+
+    Raises:
+        InputError: If there is none.
+    """
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InputError(f"{module.__name__} has no function {name!r}")
+    return function

@@ -1,0 +1,122 @@
+"""How the result of a verification looks: tables, and words below them."""
+
+from rich.console import Console
+from rich.table import Table
+
+_LAYERS_SHOWN = 12
+
+
+def print_tables(result):
+    """Prints what was compared, and why it differs where it does.
+
+    Args:
+        result: Dictionary, as `kerasmgpu.verify` returns it.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)  # A file has room for every column.
+    if result["not_reproducible"]:
+        _say(
+            console,
+            "NOT REPRODUCIBLE on one device, before any replica comes in: "
+            + result["not_reproducible"],
+        )
+        return
+    good = [run for run in result["runs"] if "checks" in run]
+    if good:
+        console.print(_checks(result, good))
+    for run in result["runs"]:
+        if "failed" in run:
+            _say(console, f"{run['replicas']} replicas failed: {run['failed']}")
+    parted = [run for run in good if not run["in_parity"]]
+    for run in parted[:1]:
+        if run["first_layer"]:
+            console.print(_layers(run))
+    told = {}
+    for run in parted:
+        _say(console, _where(run))
+        for cause in run["causes"]:
+            replicas = told.setdefault(cause, run["replicas"])
+            again = replicas != run["replicas"]
+            words = f"as with {replicas} replicas" if again else cause
+            _say(console, f"  likely cause: {words}")
+    _say(console, _verdict(result))
+
+
+def _say(console, line):
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _checks(result, runs):
+    rows = ", ".join(map(str, result["batch_rows"]))
+    table = Table(
+        title=f"{result['model']} ({result['dtype']}), batches of {rows} rows"
+    )
+    table.add_column("difference from one device")
+    table.add_column("tolerance", justify="right")
+    for run in runs:
+        table.add_column(f"{run['replicas']} replicas", justify="right")
+    for name, check in runs[0]["checks"].items():
+        cells = [_cell(run["checks"][name]) for run in runs]
+        limit = check["tolerance"]
+        table.add_row(name, f"{limit:.0e}" if limit else "identical", *cells)
+    return table
+
+
+def _cell(check):
+    distance, is_good = check["distance"], check["distance"] <= check["tolerance"]
+    if check["tolerance"] == 0 and is_good:
+        return "identical [green]✓[/]"
+    mark = "[green]✓[/]" if is_good else "[red]✗[/]"
+    return f"{distance:.1e} {mark}"
+
+
+def _layers(run):
+    """Distances per layer; the first to differ and those after it."""
+    step = run["first_step"]
+    when = "the last step" if step is None else f"step {step}"
+    table = Table(title=f"Layers on {run['replicas']} replicas")
+    for name in ("layer", "output in step 1", f"weights after {when}", "state"):
+        table.add_column(name, justify="left" if name == "layer" else "right")
+    names = [layer["name"] for layer in run["layers"]]
+    first = run["first_layer"]
+    # Two layers before the first to differ, where there are as many.
+    begin = min(names.index(first) - 2, len(names) - _LAYERS_SHOWN)
+    begin = max(0, begin)
+    for layer in run["layers"][begin : begin + _LAYERS_SHOWN]:
+        mark = " ← first to differ" if layer["name"] == first else ""
+        table.add_row(
+            layer["name"] + mark,
+            *(_number(layer[key]) for key in ("output", "trainable", "state")),
+        )
+    left = len(names) - begin - _LAYERS_SHOWN
+    if left > 0:
+        table.caption = f"and {left} more layers"
+    return table
+
+
+def _number(value):
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _where(run):
+    replicas = f"{run['replicas']} replicas"
+    if run["first_step"] is None:
+        return f"{replicas} keep the weights of one device, but not all else"
+    layer = run["first_layer"]
+    return (
+        f"{replicas} part from one device at step {run['first_step']}"
+        + (f", first in layer {layer!r}" if layer else "")
+    )
+
+
+def _verdict(result):
+    if result["in_parity"]:
+        return (
+            "IN PARITY: replicas train the same model as one device, within "
+            f"W {result['tolerance']:.0e}."
+        )
+    bad = [
+        str(run["replicas"]) for run in result["runs"] if not run["in_parity"]
+    ]
+    return f"OUT OF PARITY with {' and '.join(bad)} replicas."

@@ -1,0 +1,296 @@
+"""Starts the runs of a model, one after the other, and compares them."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import kerasmgpu
+from kerasmgpu import child_process
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.errors import InputError
+from kerasmgpu.verify import causes, report
+from kerasmgpu.verify.comparison import compare, first_not_finite
+from kerasmgpu.verify.outcome import Outcome, save_arrays
+from kerasmgpu.verify.references import reference
+
+_RUNNING = "KERASMGPU_VERIFY_RUN"
+"""Environment variable that a run's process has."""
+
+
+def run(
+    build,
+    data=None,
+    replica_counts=(2, 4),
+    steps=5,
+    global_batch_size=None,
+    tolerance=None,
+    float64=False,
+    seed=7,
+    timeout_seconds=300,
+    show=True,
+):
+    """Trains on one device, twice, and on replicas; see `kerasmgpu.verify`."""
+    if _RUNNING in os.environ:
+        raise InputError(
+            "kerasmgpu.verify was called while the module of `build` was "
+            'imported; put the call under `if __name__ == "__main__":`'
+        )
+    counts = [
+        checked_integer(count, "replica_counts", minimum=2)
+        for count in replica_counts
+    ]
+    if not counts:
+        raise InputError("replica_counts must name one count at least")
+    if global_batch_size is not None:
+        checked_integer(global_batch_size, "global_batch_size", minimum=1)
+    if tolerance is not None:
+        tolerance = checked_number(tolerance, "tolerance")
+    seconds = checked_number(timeout_seconds, "timeout_seconds")
+    job = {
+        "build": reference(build, "build"),
+        "steps": checked_integer(steps, "steps", minimum=1),
+        "global_batch_size": global_batch_size,
+        "float64": bool(float64),
+        "seed": checked_integer(seed, "seed", minimum=0),
+        # '' is the folder that the parent was started in.
+        "sys_path": [os.path.abspath(path) for path in sys.path],
+    }
+    say = _say if show else _say_nothing
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-verify-") as folder:
+        folder = pathlib.Path(folder)
+        job.update(_data_of(data, folder))
+        runs = _Runs(folder, job, seconds, say)
+        result = compare_all(runs, sorted(set(counts)), tolerance, say)
+    if show:
+        report.print_tables(result)
+    return result
+
+
+def _data_of(data, folder):
+    """The job's entries for the data: a reference, or a file of arrays."""
+    if isinstance(data, np.ndarray):
+        data = (data,)
+    if not isinstance(data, tuple):
+        name = None if data is None else reference(data, "data")
+        return {"data": name, "data_file": None}
+    if not all(isinstance(array, np.ndarray) for array in data):
+        raise InputError(
+            "data must be a tuple of NumPy arrays, or a function that returns "
+            "the data, because other processes use them. Received: data of "
+            f"{', '.join(type(item).__name__ for item in data) or 'nothing'}"
+        )
+    path = folder / "data.npz"
+    save_arrays(path, data)
+    return {"data": None, "data_file": str(path)}
+
+
+def compare_all(runs, counts, tolerance, say):
+    """Runs all there is to run, and compares.
+
+    Args:
+        runs: Object with the dictionary `job`, what all runs have in common,
+            and the method `outcome`, as `_Runs`.
+        counts: List of integers, numbers of replicas.
+        tolerance: Float, or `None`; see `comparison.compare`.
+        say: Function that prints a line of progress.
+
+    Returns:
+        Dictionary, see `kerasmgpu.verify`.
+
+    Raises:
+        InputError: If the program does not run on one device.
+    """
+    one = runs.outcome("one device")
+    step = first_not_finite(one)
+    if step is not None:
+        raise InputError(
+            f"the weights are no numbers (NaN) after step {step} on one "
+            "device, so there is nothing to compare; lower the learning rate "
+            "or look for the division by 0"
+        )
+    runs.job["start"] = str(one.folder / "start.npz")
+    again = runs.outcome("one device again")
+    itself = compare(one, again, tolerance)
+    result = {
+        "build": runs.job["build"],
+        "model": one.facts["model"],
+        "dtype": one.facts["dtype"],
+        "tolerance": itself.tolerance,
+        "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
+        "not_reproducible": None,
+        "runs": [],
+    }
+    if not itself.in_parity or causes.other_data(one, again):
+        result["not_reproducible"] = causes.why_not_reproducible(one, again)
+        return {"in_parity": False, **result}
+    rounding = None
+    for count in counts:
+        entry = {"replicas": count, "in_parity": False}
+        result["runs"].append(entry)
+        try:
+            many = runs.outcome(f"{count} replicas", num_replicas=count)
+        except InputError as error:
+            entry["failed"] = str(error)
+            say("   failed, see below")
+            continue
+        comparison = compare(one, many, tolerance)
+        if not comparison.in_parity and rounding is None:
+            aside = runs.outcome(
+                "one device, started one rounding error aside", perturb=True
+            )
+            rounding = compare(one, aside, tolerance)
+        entry.update(_entry(comparison, one, many, rounding))
+    return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
+
+
+def _entry(comparison, one, many, rounding):
+    """A run's entry of the report, as JSON can hold it."""
+    entry = {
+        "in_parity": comparison.in_parity,
+        "checks": {
+            name: {"distance": value, "tolerance": limit}
+            for name, (value, limit) in comparison.checks.items()
+        },
+        "metrics": comparison.metrics,
+        "first_step": comparison.first_step,
+        "causes": [],
+    }
+    if not comparison.in_parity:
+        first = comparison.first_layer()
+        entry["first_layer"] = first and first["name"]
+        entry["layers"] = comparison.layers
+        entry["update_ratio"] = comparison.update_ratio
+        entry["loss_ratio"] = comparison.loss_ratio
+        entry["causes"] = causes.likely_causes(comparison, one, many, rounding)
+    return entry
+
+
+class _Runs:
+    """Runs of one job, each in a process and a folder of its own.
+
+    Args:
+        folder: `pathlib.Path`, where the runs' folders are made.
+        job: Dictionary, what all runs have in common.
+        seconds: Float, how long each may take.
+        say: Function that prints a line of progress.
+    """
+
+    def __init__(self, folder, job, seconds, say):
+        self.folder = folder
+        self.job = {"start": None, **job}
+        self.seconds = seconds
+        self.say = say
+        self.count = 0
+
+    def outcome(self, name, num_replicas=None, perturb=False):
+        """Runs the job; returns its `Outcome`.
+
+        Raises:
+            InputError: If the run fails, with the reason in one line.
+        """
+        self.count += 1
+        folder = self.folder / str(self.count)
+        folder.mkdir()
+        job = {
+            **self.job,
+            "num_replicas": num_replicas,
+            "perturb": perturb,
+            "folder": str(folder),
+        }
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        self.say(f"── {name} …")
+        begin = time.monotonic()
+        status = _run_child(folder, self.seconds)
+        if status != 0:
+            raise InputError(_reason(folder, status, self.seconds))
+        self.say(f"   {time.monotonic() - begin:.1f} s")
+        return Outcome.load(folder)
+
+
+def _run_child(folder, seconds):
+    """Runs `verify.child`; returns its exit status, `None` if it hung."""
+    library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        _RUNNING: "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, (library, inherited))),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
+    command = [sys.executable, "-m", "kerasmgpu.verify.child", str(folder)]
+    with open(folder / "log.txt", "w", encoding="utf-8") as log:
+        # In a session of its own, so that whatever it starts ends with it.
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.stdin.close()
+            process.wait()
+
+
+def _reason(folder, status, seconds):
+    """Why a run failed, in one line."""
+    failure = folder / "failure.json"
+    if failure.exists():
+        return _told(json.loads(failure.read_text("utf-8")))
+    phase = (folder / "phase.txt").read_text("utf-8")
+    if status is None:
+        return f"{phase} did not end within {seconds:g} s (--timeout_seconds)"
+    log = (folder / "log.txt").read_text("utf-8", errors="replace")
+    reason = child_process.failure_reason(status, log.splitlines())
+    return f"{phase} ended with exit status {status}: {reason}"
+
+
+def _told(failure):
+    """What `child.Reporter` wrote, in one line."""
+    message = failure["message"]
+    if failure["is_input_error"]:
+        return message
+    if len(message) > 500:
+        message = message[:500] + " …"
+    place = f" ({failure['place']})" if failure["place"] else ""
+    return f"{failure['phase']} raised {failure['type']}: {message}{place}"
+
+
+def to_json(result):
+    """The report as text; numbers that JSON lacks become strings."""
+
+    def plain(value):
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        return value
+
+    return json.dumps(plain(result), indent=2) + "\n"
+
+
+def _say(line):
+    print(line, flush=True)
+
+
+def _say_nothing(line):
+    pass

@@ -1,0 +1,298 @@
+"""One run: the user's program on one device, or on replicas."""
+
+import contextlib
+import json
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from kerasmgpu.step import build as step_build
+from kerasmgpu.verify import batches, references
+from kerasmgpu.verify.layer_outputs import layer_outputs
+from kerasmgpu.verify.outcome import load_arrays, save_arrays
+
+
+def train(job, tell):
+    """Trains the model of a job and writes what happened to its folder.
+
+    Written are `start.npz`, `step-N.npz`, `predictions.npz`, `outputs.npz`
+    (see `Outcome`) and, last, `facts.json`.
+
+    Args:
+        job: Dictionary, as `runs.run` makes it.
+        tell: Function of a string, called when the run enters a new phase.
+
+    Raises:
+        InputError: If the user's functions return what can't be used.
+    """
+    folder = pathlib.Path(job["folder"])
+    if job["float64"]:
+        keras.config.set_floatx("float64")
+    scope = contextlib.nullcontext
+    if job["num_replicas"]:
+        strategy = kerasmgpu.strategy(virtual_devices=job["num_replicas"])
+        scope = strategy.scope
+    tell("importing the module of build")
+    module, name = references.load(job["build"])
+    keras.utils.set_random_seed(job["seed"])
+    with scope():
+        model, data = _build(references.function_of(module, name), tell)
+        data = _data(data, module, job, tell)
+        dataset = batches.first_batches(
+            data, job["steps"], job["global_batch_size"]
+        )
+        described = [batches.describe(batch) for batch in dataset]
+        _require_data(described)
+        tell("fitting the model to the data")
+        if _has_call(model):
+            step_build.build(model, dataset.element_spec)
+        start = _set_start(model, job)
+        save_arrays(folder / "start.npz", start)
+    # However many numbers build() drew, training draws the same from here.
+    keras.utils.set_random_seed(job["seed"])
+    recorder = _Recorder(folder)
+    history = model.fit(
+        dataset, verbose=0, shuffle=False, callbacks=[recorder]
+    ).history
+    tell("evaluating and predicting")
+    facts = _facts(model, recorder, history)
+    facts["batches"] = described
+    facts["evaluation"] = _evaluation(model, dataset)
+    predictions = model.predict(dataset, verbose=0) if _has_call(model) else []
+    save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
+    with scope():
+        _assign(model, start)
+        names, outputs = layer_outputs(model, dataset.take(1))
+    facts["output_layers"] = names
+    save_arrays(folder / "outputs.npz", outputs)
+    (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def _build(build, tell):
+    """Calls the user's function; returns the model, and data or `None`."""
+    tell("build()")
+    model, data = build(), None
+    if isinstance(model, (tuple, list)) and len(model) == 2:
+        model, data = model
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__name__}"
+        raise InputError(
+            "build() must return a compiled keras.Model, or (model, data). "
+            f"Received: {'None' if model is None else kind}"
+        )
+    if not model.compiled:
+        raise InputError(
+            "build() must return a compiled keras.Model. Received a model "
+            "that is not: call `model.compile(…)` before it is returned."
+        )
+    return model, data
+
+
+def _data(data, module, job, tell):
+    """The data of the job: its own, `build`'s, or the module's."""
+    tell("data()")
+    if job["data_file"]:
+        return tuple(load_arrays(job["data_file"]))
+    if job["data"]:
+        # In the module of build the function exists already.
+        if job["data"].rpartition(":")[0] != job["build"].rpartition(":")[0]:
+            module, _ = references.load(job["data"])
+        return references.function_of(
+            module, job["data"].rpartition(":")[2]
+        )()
+    if data is not None:
+        return data
+    if not callable(getattr(module, "data", None)):
+        raise InputError(
+            f"there are no data: give --data=MODULE:FUNCTION, let build() "
+            f"return (model, data), or define data() in {module.__name__}"
+        )
+    return module.data()
+
+
+def _require_data(described):
+    if not described:
+        raise InputError("the data set gave no batch at all")
+
+
+def _has_call(model):
+    """Whether the model can be called, which one with own steps needn't."""
+    return type(model).call is not keras.Model.call
+
+
+def _set_start(model, job):
+    """Gives the model the weights of the first run; returns its variables.
+
+    With `job["perturb"]`, each weight then moves by one rounding error.
+    """
+    own = _values(model)
+    if job["start"] is None:
+        return own
+    start = load_arrays(job["start"])
+    if [a.shape for a in start] != [a.shape for a in own]:
+        raise InputError(
+            "build() made a model with other variables than before "
+            f"({len(own)}, not {len(start)}, or of other shapes); it must make "
+            "the same model each time"
+        )
+    if job["perturb"]:
+        random = np.random.default_rng(0)
+        start = [_perturbed(array, random) for array in start]
+    _assign(model, start)
+    return start
+
+
+def _perturbed(array, random):
+    if array.dtype.kind != "f":
+        return array
+    signs = random.choice([-1, 1], size=array.shape).astype(array.dtype)
+    return array * (1 + signs * np.finfo(array.dtype).eps)
+
+
+def _values(model):
+    return [_array(variable.value) for variable in model.variables]
+
+
+def _array(value):
+    array = tf.convert_to_tensor(value).numpy()
+    # NumPy's files don't know bfloat16 and its like.
+    return array if array.dtype.kind in "biuf" else array.astype("float32")
+
+
+def _assign(model, arrays):
+    for variable, array in zip(model.variables, arrays):
+        variable.assign(array)
+
+
+class _Recorder(keras.callbacks.Callback):
+    """Keeps the logs and variables after every step, and of every replica."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+        self.steps = []
+        self.logs = []
+        self.spread = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = batch + 1
+        self.steps.append(step)
+        self.logs.append(_numbers(logs))
+        save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
+        for variable in self.model.variables:
+            spread = _spread(variable)
+            if spread:
+                self.spread.setdefault(variable.path, spread)
+
+
+def _spread(variable):
+    """Largest difference between the replicas' copies of a variable."""
+    if getattr(variable, "synchronization", "auto") == "on_read":
+        return 0.0  # Each replica holds its part of the value, by design.
+    copies = [_array(copy) for copy in getattr(variable.value, "values", ())]
+    if not copies or copies[0].dtype.kind not in "iuf":
+        return 0.0
+    copies = [copy.astype("float64") for copy in copies]
+    spread = max(float(np.abs(copy - copies[0]).max()) for copy in copies)
+    return spread if np.isfinite(spread) else float("inf")
+
+
+def _numbers(logs):
+    """Logs as a flat dictionary of numbers; vectors as their mean."""
+    return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
+
+
+def _evaluation(model, dataset):
+    """What `evaluate` returns, or `None` where only the user's step can tell."""
+    own_train = type(model).train_step is not keras.Model.train_step
+    own_test = type(model).test_step is not keras.Model.test_step
+    if own_train and not own_test:
+        return None
+    return _numbers(model.evaluate(dataset, verbose=0, return_dict=True))
+
+
+def _facts(model, recorder, history):
+    """What the comparison and its words need to know of a run."""
+    kind = type(model)
+    losses = [part for part in tf.nest.flatten(model.loss) if callable(part)]
+    return {
+        "model": model.name,
+        "dtype": _dtype(model),
+        "layers": _layer_names(model),
+        "variables": _describe_variables(model),
+        "steps": recorder.steps,
+        "step_logs": recorder.logs,
+        "history": {name: values[-1] for name, values in history.items()},
+        "spread": recorder.spread,
+        "own_train_step": kind.train_step is not keras.Model.train_step,
+        "row_wise_losses": [_name(part) for part in losses if _row_wise(part)],
+        "row_wise_metrics": [
+            metric.name for metric in _metrics(model) if _row_wise(metric)
+        ],
+    }
+
+
+def _row_wise(part):
+    """Whether the user promises that a loss or metric is a sum over rows."""
+    function = getattr(part, "fn", getattr(part, "_fn", None))
+    return any(
+        getattr(thing, "row_wise", False) for thing in (part, function)
+    )
+
+
+def _name(loss):
+    return getattr(loss, "name", getattr(loss, "__name__", str(loss)))
+
+
+def _metrics(model):
+    """The model's metrics, those of `compile` one by one."""
+    for metric in model.metrics:
+        yield from getattr(metric, "metrics", None) or [metric]
+
+
+def _dtype(model):
+    """The float type with the fewest digits that a layer computes in."""
+    used = {layer.compute_dtype for layer in model.layers}
+    order = ("bfloat16", "float16", "float32", "float64")
+    return next((name for name in order if name in used), "float32")
+
+
+def _describe_variables(model):
+    """Path, layer and kind of each variable, in the model's order."""
+    layer_of = {}
+    for layer in _layers(model):
+        for variable in layer.variables:
+            layer_of[id(variable)] = layer.name
+    trainable = {id(variable) for variable in model.trainable_variables}
+    weights = {id(variable) for variable in model.weights}
+
+    def kind(variable):
+        if id(variable) in trainable:
+            return "trainable"
+        return "state" if id(variable) in weights else "seed"
+
+    return [
+        {
+            "path": variable.path,
+            "layer": layer_of.get(id(variable), model.name),
+            "kind": kind(variable),
+        }
+        for variable in model.variables
+    ]
+
+
+def _layer_names(model):
+    """Names of the layers in the model's order, and of the model itself."""
+    return list(dict.fromkeys([*(layer.name for layer in _layers(model)), model.name]))
+
+
+def _layers(model):
+    """Layers of a model, those of nested models after the model's own."""
+    for layer in model.layers:
+        yield layer
+        if isinstance(layer, keras.Model):
+            yield from _layers(layer)

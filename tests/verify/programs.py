@@ -1,0 +1,245 @@
+"""Programs to verify: sound ones, and ones with a planted fault."""
+
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+
+def data():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 6)).astype("float32")
+    return x, random.normal(size=(200, 1)).astype("float32")
+
+
+def net(*hidden, model=keras.Sequential, **compile_args):
+    made = model(
+        [keras.Input((6,)), layers.Dense(8, "tanh"), *hidden, layers.Dense(1)]
+    )
+    arguments = dict(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    made.compile(**{**arguments, **compile_args})
+    return made
+
+
+def sound():
+    return net(
+        layers.BatchNormalization(), layers.Dropout(0.3), metrics=["mae"]
+    )
+
+
+def masked_tokens():
+    random = np.random.default_rng(2)
+    x = random.integers(0, 7, size=(150, 5))
+    y = random.integers(0, 4, size=(150, 5))
+    model = keras.Sequential(
+        [
+            keras.Input((None,)),
+            layers.Embedding(7, 6, mask_zero=True),
+            layers.LSTM(4, return_sequences=True),
+            layers.Dense(4),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.5), loss, metrics=["accuracy"])
+    return model, (x, y)
+
+
+class RunningMean(layers.Layer):
+    """Subtracts a running mean of its inputs, of this step's among them."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(
+            name="mean", shape=shape[1:], initializer="zeros", trainable=False
+        )
+
+    def call(self, inputs, training=False):
+        if training:
+            new = ops.mean(inputs, axis=0)
+            self.mean.assign(0.5 * self.mean + 0.5 * new)
+        return inputs - self.mean
+
+
+def batch_dependent_state():
+    return net(RunningMean(name="running_mean"))
+
+
+class Peak(layers.Layer):
+    """Keeps the largest input seen, and passes its inputs on."""
+
+    def build(self, shape):
+        self.peak = self.add_weight(
+            name="peak", shape=(), initializer="zeros", trainable=False
+        )
+
+    def call(self, inputs):
+        self.peak.assign(ops.maximum(self.peak, ops.max(inputs)))
+        return inputs
+
+
+def running_maximum():
+    return net(Peak(name="peak_holder"))
+
+
+class Counter(layers.Layer):
+    """Counts the rows seen, and passes its inputs on."""
+
+    def build(self, shape):
+        self.rows = self.add_weight(
+            name="rows",
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+        )
+
+    def call(self, inputs):
+        self.rows.assign(self.rows + ops.shape(inputs)[0])
+        return inputs
+
+
+def row_count():
+    return net(Counter(name="counter"))
+
+
+class Centred(layers.Layer):
+    """Subtracts the mean over the rows that it happens to be given."""
+
+    def call(self, inputs):
+        return inputs - ops.mean(inputs, axis=0, keepdims=True)
+
+
+def batch_dependent_output():
+    return net(layers.Dense(4), Centred(name="centred"))
+
+
+class ScalesByItself(keras.Sequential):
+    """Divides its loss by the global batch size, as for stock strategies."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            errors = ops.square(y - self(x, training=True))
+            loss = ops.sum(errors) / 26
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+def own_train_step():
+    return net(model=ScalesByItself)
+
+
+def promised_loss(y_true, y_pred):
+    return ops.square(y_true - y_pred) / ops.max(ops.abs(y_true))
+
+
+promised_loss.row_wise = True
+
+
+def loss_that_says_row_wise():
+    return net(loss=promised_loss)
+
+
+class Largest(keras.metrics.Metric):
+    """Largest prediction so far, a state that is no sum."""
+
+    row_wise = True
+
+    def __init__(self):
+        super().__init__(name="largest")
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(ops.maximum(self.value, ops.max(ops.abs(y_pred))))
+
+    def result(self):
+        return self.value
+
+
+def metric_that_says_row_wise():
+    return net(metrics=[Largest()])
+
+
+def unseeded_order():
+    order = np.random.default_rng().permutation(200)
+    x, y = data()
+    return x[order], y[order]
+
+
+class UnseededNoise(layers.Layer):
+    """Adds noise that no seed governs."""
+
+    def call(self, inputs, training=False):
+        noise = np.random.default_rng().normal(size=8).astype("float32")
+        return inputs + noise
+
+
+def unseeded_noise():
+    return net(UnseededNoise())
+
+
+def returns_nothing():
+    net()
+
+
+def not_compiled():
+    return keras.Sequential([keras.Input((6,)), layers.Dense(1)])
+
+
+def raises():
+    width = {"hidden": 8}
+    return net(layers.Dense(width["size"]))
+
+
+def data_that_does_not_fit():
+    return np.ones((40, 5)), np.ones((40, 1))
+
+
+def data_of_unequal_length():
+    return np.ones((40, 6)), np.ones((39, 1))
+
+
+def ill_conditioned():
+    """A bias before batch normalisation: its gradient is rounding only."""
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8),
+            layers.BatchNormalization(),
+            layers.Dense(1),
+        ]
+    )
+    # Adam with no epsilon to speak of makes a full update of any gradient.
+    model.compile(keras.optimizers.Adam(0.01, epsilon=1e-30), "mse")
+    return model
+
+
+def hangs():
+    time.sleep(600)
+
+
+class Subclassed(keras.Model):
+    """A model of which Keras has no graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.head = layers.Dense(8), layers.Dense(1)
+
+    def call(self, inputs):
+        return self.head(ops.tanh(self.hidden(inputs)))
+
+
+def subclassed():
+    model = Subclassed()
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def unseeded_start():
+    """Weights that no seed governs: every run starts from the first's."""
+    model = net()
+    random = np.random.default_rng()
+    model.set_weights([random.normal(size=w.shape) for w in model.weights])
+    return model

@@ -1,0 +1,111 @@
+"""The first batches of every kind of data."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.verify.batches import (
+    batch_sizes,
+    checksum,
+    describe,
+    first_batches,
+)
+
+X = np.arange(60, dtype="float32").reshape(20, 3)
+Y = np.arange(20.0)[:, None]
+
+
+@pytest.mark.parametrize(
+    "rows, steps, size, expected",
+    [
+        (200, 5, None, [26, 26, 26, 26, 13]),
+        (20, 5, None, [4, 4, 4, 4, 3]),
+        (20, 3, 8, [8, 8, 4]),
+        (20, 9, 8, [8, 8, 4]),
+        (16, 9, 8, [8, 5]),
+        (1, 5, None, [1]),
+        (9, 1, 24, [9]),
+    ],
+)
+def test_last_batch_is_smaller(rows, steps, size, expected):
+    assert batch_sizes(rows, steps, size) == expected
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        part = slice(8 * index, 8 * (index + 1))
+        return [X[part]], Y[part], None
+
+
+def generator():
+    for start in (0, 8):
+        yield X[start : start + 8], Y[start : start + 8]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        tf.data.Dataset.from_tensor_slices((X, Y)).batch(8),
+        Batches(),
+        generator(),
+    ],
+)
+def test_every_kind_gives_its_rows_in_order(data):
+    size = 8 if isinstance(data, tuple) else None
+    found = list(first_batches(data, 2, size))
+    x, y = (
+        np.concatenate([tf.nest.flatten(batch)[i] for batch in found])
+        for i in (0, 1)
+    )
+    assert len(found) == 2
+    assert np.array_equal(x, X[: len(x)])
+    assert np.array_equal(y, Y[: len(y)])
+
+
+def test_batches_are_the_same_whenever_they_are_read():
+    data = tf.data.Dataset.from_tensor_slices(X).shuffle(20).batch(8)
+    found = first_batches(data, 2)
+    first, second = ([b["checksum"] for b in map(describe, found)] for _ in "12")
+    assert first == second
+
+
+def test_checksums_see_order_values_and_strings():
+    one, two, other = (
+        describe(tf.constant(list(word))) for word in ("ab", "ba", "ac")
+    )
+    assert one["checksum"] != two["checksum"]
+    assert one["row_checksums"] == two["row_checksums"]
+    assert one["row_checksums"] != other["row_checksums"]
+
+
+def test_checksum_of_strings_is_of_their_letters():
+    # Both live, so that equal strings lie at different addresses.
+    arrays = [np.array([bytes(bytearray(b"word"))], object) for _ in "12"]
+    assert checksum(arrays[:1]) == checksum(arrays[1:])
+    assert checksum(arrays) != checksum([arrays[0], np.array([b"w"], object)])
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        ((X, Y[:19]), r"same number of rows.*\[20, 3\], \[19, 1\]"),
+        ((), "same number of rows"),
+        ([X, Y], "must be arrays.*Received: list"),
+        (iter(()), "Received: tuple_iterator"),
+        ((x for x in ()), "no batch at all"),
+    ],
+)
+def test_data_that_are_none(data, message):
+    with pytest.raises(InputError, match=message):
+        first_batches(data, 5)
+
+
+def test_batches_keep_their_size():
+    with pytest.raises(InputError, match="come in batches already"):
+        first_batches(generator(), 5, 8)

@@ -1,0 +1,216 @@
+"""The command, the function, and their processes, as a user runs them."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import kerasmgpu.verify
+from kerasmgpu.errors import InputError
+from kerasmgpu.verify.references import reference
+
+LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
+PROGRAMS = pathlib.Path(__file__).with_name("programs.py")
+
+
+def command(*arguments, folder=None):
+    """Runs `python …`; returns the finished process."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(LIBRARY)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def verify(function, *flags, folder=None):
+    return command("-m", "kerasmgpu.verify", function, *flags, folder=folder)
+
+
+def one_error(done):
+    """The one line of an error that ended the command."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_sound_model_ends_with_status_0(tmp_path):
+    output = tmp_path / "report.json"
+    done = verify(f"{PROGRAMS}:sound", "--float64", f"--output={output}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "── 4 replicas …" in done.stdout
+    assert "IN PARITY" in done.stdout
+    report = json.loads(output.read_text())
+    assert report["in_parity"] and report["tolerance"] == 1e-12
+    for run in report["runs"]:
+        assert run["checks"]["weights (W)"]["distance"] <= 1e-12
+
+
+def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
+    (tmp_path / "at_import.py").write_text(
+        textwrap.dedent(
+            """
+            import keras, numpy
+            optimizer = keras.optimizers.SGD(0.1)
+
+            def build():
+                model = keras.Sequential(
+                    [keras.Input((3,)), keras.layers.Dense(1)]
+                )
+                model.compile(optimizer, "mse")
+                return model, (numpy.ones((20, 3)), numpy.ones((20, 1)))
+            """
+        )
+    )
+    done = verify("at_import:build", "--replica_counts=2", folder=tmp_path)
+    assert done.returncode == 1
+    told = [line for line in done.stdout.splitlines() if "failed: " in line]
+    assert len(told) == 1
+    assert told[0].startswith("2 replicas failed: The optimizer 'sgd' was made")
+    assert "outside `strategy.scope()`" in told[0]
+    assert "OUT OF PARITY with 2 replicas" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "program, flags, message",
+    [
+        ("returns_nothing", [], "must return a compiled keras.Model, or (model"),
+        ("not_compiled", [], "that is not: call `model.compile(…)`"),
+        ("no_such", [], "programs has no function 'no_such'"),
+        ("raises", [], "build() raised KeyError: 'size' (programs.py, line "),
+        (
+            "sound",
+            [f"--data={PROGRAMS}:data_that_does_not_fit"],
+            "expected axis -1 of input shape to have value 6",
+        ),
+        (
+            "hangs",
+            ["--timeout_seconds=15"],
+            "build() did not end within 15 s (--timeout_seconds)",
+        ),
+    ],
+)
+def test_program_that_can_not_run_is_one_line(program, flags, message):
+    line = one_error(verify(f"{PROGRAMS}:{program}", *flags))
+    assert message in line
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "give one function"),
+        (["programs"], "must be MODULE:FUNCTION or FILE.py:FUNCTION"),
+        (["no_such_module:build"], "no module named 'no_such_module'"),
+        (["no_such.py:build"], "no such file: no_such.py"),
+        (["json:build", "--replica_counts=1"], "at least 2"),
+        (["json:build", "--replica_counts=two"], "replica_counts='two'"),
+        (["json:build", "--output=none/r.json"], "no such folder for --out"),
+        (["json:build", "--tolerance=-1"], "tolerance must be"),
+        (["json:build", "--data=data"], "data must be MODULE:FUNCTION"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message):
+    line = one_error(command("-m", "kerasmgpu.verify", *arguments))
+    assert message in line
+
+
+def processes_of(text):
+    """Ids of the processes whose command line contains `text`."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text in path.read_bytes().decode(errors="replace"):
+                found.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_over(number, tmp_path):
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "kerasmgpu.verify", f"{PROGRAMS}:hangs"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(LIBRARY),
+            "TMPDIR": str(tmp_path),
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        # The child's command line names its folder.
+        _until(lambda: processes_of(f"{tmp_path}/kerasmgpu-verify-"))
+        time.sleep(1)
+        parent.send_signal(number)
+        assert parent.wait(20) != 0
+    finally:
+        parent.kill()
+        parent.wait()
+    _until(lambda: not processes_of(f"{tmp_path}/kerasmgpu-verify-"))
+
+
+def _until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_function_of_a_program_that_runs(tmp_path):
+    """`kerasmgpu.verify(build, arrays)` in a script, and its guard."""
+    source = textwrap.dedent(
+        """
+        import keras, kerasmgpu.verify, numpy
+
+        def build():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            return model
+
+        arrays = (numpy.eye(30, 3), numpy.arange(30.0)[:, None])
+        """
+    )
+    call = "print(kerasmgpu.verify(build, arrays, [2])['in_parity'])\n"
+    guarded, bare = tmp_path / "guarded.py", tmp_path / "bare.py"
+    guarded.write_text(f"{source}if __name__ == '__main__':\n    {call}")
+    bare.write_text(source + call)
+    done = command(str(guarded))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
+    done = command(str(bare))
+    assert done.returncode == 1
+    assert 'put the call under `if __name__ == "__main__":`' in done.stderr
+
+
+def test_functions_that_other_processes_can_not_find():
+    assert reference(_until, "build") == f"{__name__}:_until"
+    for function in (lambda: None, len.__call__, 3):
+        with pytest.raises(InputError, match="top level of a module"):
+            reference(function, "build")
+
+
+def test_data_must_be_findable_too():
+    with pytest.raises(InputError, match="Received: data of list, ndarray"):
+        kerasmgpu.verify("json:build", ([1.0], np.ones(1)))
+
+
+def test_parent_needs_no_tensorflow():
+    code = (
+        "import sys, kerasmgpu.verify.runs\n"
+        "assert callable(kerasmgpu.verify)\n"
+        "print('tensorflow' in sys.modules, 'keras' in sys.modules)"
+    )
+    assert command("-c", code).stdout.split() == ["False", "False"]

@@ -1,0 +1,153 @@
+"""Sound programs pass and planted faults are found, with the right words.
+
+The runs are those of the command, but in this process, which saves starting
+TensorFlow for each.
+"""
+
+import json
+
+import keras
+import pytest
+
+from kerasmgpu.verify import report, runs
+from kerasmgpu.verify.outcome import Outcome
+from kerasmgpu.verify.training import train
+
+
+class InProcess:
+    """Stands in for `runs._Runs`."""
+
+    def __init__(self, folder, build, **job):
+        self.folder = folder
+        self.names = []
+        self.job = {
+            "build": f"tests.verify.programs:{build}",
+            "data": None,
+            "data_file": None,
+            "steps": 5,
+            "global_batch_size": None,
+            "float64": False,
+            "seed": 7,
+            "start": None,
+            **job,
+        }
+
+    def outcome(self, name, num_replicas=None, perturb=False):
+        keras.utils.clear_session(free_memory=False)
+        folder = self.folder / str(len(self.names))
+        folder.mkdir()
+        self.names.append(name)
+        job = {**self.job, "num_replicas": num_replicas, "perturb": perturb}
+        train({**job, "folder": str(folder)}, tell=lambda phase: None)
+        return Outcome.load(folder)
+
+
+@pytest.fixture
+def verify(tmp_path):
+    def verify(build, replica_counts=(2,), **job):
+        in_process = InProcess(tmp_path, build, **job)
+        return runs.compare_all(
+            in_process, replica_counts, None, lambda line: None
+        )
+
+    return verify
+
+
+@pytest.mark.parametrize(
+    "program", ["sound", "masked_tokens", "subclassed", "unseeded_start"]
+)
+def test_sound_programs_are_in_parity(verify, program):
+    result = verify(program, replica_counts=(2, 4))
+    assert result["in_parity"], result
+    assert [run["replicas"] for run in result["runs"]] == [2, 4]
+    assert all(run["causes"] == [] for run in result["runs"])
+    # The default batch leaves shares unequal on 2 and on 4 replicas.
+    assert result["batch_rows"][-1] % 2 == 1
+
+
+def only_cause(result, replicas=2):
+    (run,) = [r for r in result["runs"] if r["replicas"] == replicas]
+    assert not result["in_parity"] and not run["in_parity"]
+    (cause,) = run["causes"]
+    return run, cause
+
+
+def test_layer_with_batch_dependent_state(verify):
+    run, cause = only_cause(verify("batch_dependent_state"))
+    assert run["first_step"] == 1
+    assert run["first_layer"] == "running_mean"
+    assert "layer 'running_mean' has batch-dependent state" in cause
+    assert "running_mean/mean" in cause
+
+
+def test_state_that_is_a_maximum(verify):
+    run, cause = only_cause(verify("running_maximum"))
+    assert run["first_layer"] == "peak_holder"
+    assert "layer 'peak_holder' has batch-dependent state" in cause
+    assert "its state differs" in cause
+
+
+def test_state_that_counts_rows(verify):
+    run, cause = only_cause(verify("row_count"))
+    assert run["checks"]["replicas' copies"]["distance"] > 0
+    assert "layer 'counter' has batch-dependent state" in cause
+    assert "its copies differ between replicas" in cause
+
+
+def test_layer_whose_output_depends_on_the_batch(verify):
+    run, cause = only_cause(verify("batch_dependent_output"))
+    assert run["first_layer"] == "centred"
+    assert "output of layer 'centred' for a row depends on" in cause
+
+
+def test_train_step_that_scales_by_itself(verify):
+    run, cause = only_cause(verify("own_train_step"))
+    # Shares of 13 and 13: each counts for half of what it is.
+    assert run["update_ratio"] == pytest.approx(0.5, abs=1e-4)
+    assert "own train_step scales its loss by itself" in cause
+    assert "the first update is 0.5 times that of one device" in cause
+
+
+def test_loss_that_is_not_row_wise_but_says_so(verify):
+    _, cause = only_cause(verify("loss_that_says_row_wise"))
+    assert "the loss 'promised_loss' says `row_wise = True`" in cause
+
+
+def test_metric_that_is_no_sum_but_says_so(verify):
+    run, cause = only_cause(verify("metric_that_says_row_wise"))
+    assert run["checks"]["weights (W)"]["distance"] <= 1e-5
+    assert run["metrics"]["largest"] > 1e-2
+    assert "metric 'largest' says `row_wise = True`" in cause
+
+
+def test_data_in_another_order_each_time(verify):
+    result = verify("sound", data="tests.verify.programs:unseeded_order")
+    assert not result["in_parity"] and result["runs"] == []
+    reason = result["not_reproducible"]
+    assert "the data set gives its rows in another order" in reason
+    assert "batch 1 is the first to differ" in reason
+
+
+def test_unseeded_randomness(verify):
+    result = verify("unseeded_noise")
+    assert not result["in_parity"] and result["runs"] == []
+    assert "its batches are the same each time" in result["not_reproducible"]
+    assert "unseeded randomness" in result["not_reproducible"]
+
+
+def test_rounding_is_told_from_faults(verify):
+    run, cause = only_cause(verify("ill_conditioned"))
+    assert run["checks"]["weights (W)"]["distance"] > 1e-3
+    assert cause.startswith("rounding: one device differs as much from itself")
+    assert "--float64" in cause
+
+
+def test_tables_name_the_layer_and_repeat_no_cause(verify, capsys):
+    result = verify("batch_dependent_output", replica_counts=(2, 4))
+    report.print_tables(result)
+    shown = capsys.readouterr().out
+    assert "centred ← first to differ" in shown
+    assert shown.count("for a row depends on") == 1
+    assert "likely cause: as with 2 replicas" in shown
+    assert "OUT OF PARITY with 2 and 4 replicas" in shown
+    assert json.loads(runs.to_json(result))["in_parity"] is False
