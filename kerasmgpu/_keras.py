@@ -149,7 +149,16 @@ def _apply_mask(original, sample_weight, mask, dtype, reduction):
     # With reduction "sum" Keras merges the mask as plain zeros and ones; the
     # factor total / valid, of the global batch, comes on top.
     merged = original(sample_weight, mask, dtype, "sum")
-    return merged * loss.mask_scale(tf.cast(mask, dtype))
+    return merged * loss.mask_scale(tf.cast(mask, dtype), _mask_epsilon())
+
+
+@functools.lru_cache(maxsize=None)
+def _mask_epsilon():
+    """What Keras adds to the number of valid positions: 0 since 3.12."""
+    with tf.init_scope():
+        one = tf.ones([1], "float64")
+        weight = loss_module.apply_mask.__wrapped__(None, one, "float64", "mean")
+        return float(1 / weight[0] - 1)
 
 
 @seam(loss_module, "scale_loss_for_distribution")
@@ -572,6 +581,7 @@ def is_ours(strategy):
 def trainer_of(function):
     """The model whose step `function` is, or `None` for any other function.
 
+    A model is whatever has Keras's trainer mixed in, `keras.Model` or not.
     Keras hands its strategy bound methods (`train_step`, `test_step`) and, for
     `predict`, closures of its trainer module over the model.
     """
@@ -580,14 +590,16 @@ def trainer_of(function):
     while hasattr(function, "__wrapped__") and seen < 10:
         function, seen = function.__wrapped__, seen + 1
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, keras.Model):
+    if isinstance(owner, TensorFlowTrainer):
         return owner
     if getattr(function, "__module__", None) != TensorFlowTrainer.__module__:
         return None
     for name, cell in zip(
         function.__code__.co_freevars, function.__closure__ or ()
     ):
-        if name == "self" and isinstance(cell.cell_contents, keras.Model):
+        if name == "self" and isinstance(
+            cell.cell_contents, TensorFlowTrainer
+        ):
             return cell.cell_contents
     return None
 

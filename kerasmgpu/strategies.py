@@ -133,6 +133,8 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
             isinstance(leaf, tf.distribute.DistributedValues)
             for leaf in tf.nest.flatten(batch)
         )
+        if not is_split:
+            batch = split.whole_batch(batch)
         bounds = self._bounds(batch, is_split)
         assigned = set()
         step = self._exact_step(model, fn, bounds, is_split, assigned)
@@ -186,6 +188,11 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         num_replicas = self.num_replicas_in_sync
         if not is_split:
             rows = split.batch_rows(batch)
+            if rows is None:
+                raise InputError(
+                    "A step needs a batch with at least one array of rows to "
+                    "split over the replicas. Received: scalars only"
+                )
             return [
                 split.share_bounds(rows, index, num_replicas)
                 for index in range(num_replicas)

@@ -61,10 +61,12 @@ def test_predict_on_batch_gives_one_row_per_row(replicas):
     )
 
 
-def test_train_and_test_on_batch_follow_one_device(replicas):
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_train_and_test_on_batch_follow_one_device(replicas, run_eagerly):
     plain = dense_model()
     with replicas(3).scope():
         model = dense_model()
+    model.run_eagerly = run_eagerly
     model.set_weights(plain.get_weights())
     x, y = rows(7)
     for each in (plain, model):

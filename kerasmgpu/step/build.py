@@ -32,10 +32,6 @@ def _symbolic_leaf(leaf):
         shape[0] = None
     if isinstance(leaf, (tf.SparseTensorSpec, tf.SparseTensor)):
         return keras.KerasTensor(shape, dtype, sparse=True)
-    if isinstance(leaf, (tf.RaggedTensorSpec, tf.RaggedTensor)):
-        return keras.KerasTensor(
-            shape, dtype, ragged=True, ragged_rank=leaf.ragged_rank
-        )
     return keras.KerasTensor(shape, dtype)
 
 

@@ -57,15 +57,19 @@ def reduce(values, sample_weight, reduction, replica):
     )
 
 
-def mask_scale(mask):
+def mask_scale(mask, epsilon):
     """Ratio of all positions to valid ones of the global batch.
 
     Keras weighs valid positions by `total / valid` before it takes the mean
     over all positions; both counts are of the global batch here.
+
+    Args:
+        mask: This replica's mask as zeros and ones.
+        epsilon: What Keras adds to the number of valid positions.
     """
     counts = [tf.cast(tf.size(mask), mask.dtype), tf.reduce_sum(mask)]
     total, valid = collectives.sum_over_replicas(counts)
-    return tf.math.divide_no_nan(total, valid)
+    return tf.math.divide_no_nan(total, valid + epsilon)
 
 
 def additional(loss, depends_on_rows, replica):

@@ -40,6 +40,30 @@ def static_rows(batch):
     return None
 
 
+def whole_batch(batch):
+    """A batch that is at hand, as tensors whose rows the step can cut.
+
+    Run eagerly, `train_on_batch` and its like hand over the user's own arrays.
+    In a graph, the number of rows is taken out of the static shape: an unknown
+    leading dimension is how an axis of rows is told from any other
+    (`randomness`, `row_degree`).
+    """
+
+    def as_tensor(value):
+        if value is None or isinstance(value, tf.experimental.Optional):
+            return value
+        if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            return value
+        value = tf.convert_to_tensor(value)
+        if tf.executing_eagerly() or not has_rows(value):
+            return value
+        shape = [None, *value.shape[1:]]
+        return tf.compat.v1.placeholder_with_default(value, shape)
+
+    with tf.device("/CPU:0"):
+        return tf.nest.map_structure(as_tensor, batch)
+
+
 def share_bounds(rows, index, num_replicas):
     """First row and end row of the share of replica `index`.
 
@@ -103,22 +127,3 @@ def split_dataset(dataset, num_replicas):
         )
 
     return dataset.flat_map(shares)
-
-
-def split_now(strategy, batch):
-    """Splits a batch that is at hand (not a data set) over the replicas."""
-    num_replicas = strategy.num_replicas_in_sync
-
-    def to_tensor(value):
-        if value is None or tf.is_tensor(value) or isinstance(
-            value, (tf.SparseTensor, tf.RaggedTensor)
-        ):
-            return value
-        return tf.convert_to_tensor(value)
-
-    batch = tf.nest.map_structure(to_tensor, batch)
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: share(
-            batch, context.replica_id_in_sync_group, num_replicas
-        )
-    )
