@@ -1,5 +1,6 @@
 """How every command of the library starts, and how it fails."""
 
+import logging
 import os
 import sys
 
@@ -18,9 +19,10 @@ def start(main):
     Args:
         main: Function of the list of arguments left after flag parsing.
     """
-    # TensorFlow's C++ start-up chatter would bury our own lines. Whoever
-    # wants it sets the variable; errors (level 2 and above) still show.
+    # TensorFlow's chatter would bury our own lines. Whoever wants that of its
+    # C++ part sets the variable; warnings and errors still show.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
     def run(argv):
         try:
