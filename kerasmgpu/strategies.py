@@ -1,11 +1,11 @@
 """The strategies: TensorFlow's engine with an exact Keras training step."""
 
 import contextlib
-import functools
 
 import tensorflow as tf
 
-from kerasmgpu import _keras, devices as device_choice
+from kerasmgpu import _keras
+from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.step import metrics, split, state
 from kerasmgpu.step.replica import Replica, running
@@ -140,13 +140,12 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         step = self._exact_step(model, fn, bounds, is_split, assigned)
         outputs = super().run(step, (batch,), kwargs, options)
         with self.scope():
-            state.average(
-                self,
-                model,
-                assigned,
-                bounds,
-                functools.partial(_keras.is_alike, batch_norm=self._batch_norm),
-            )
+            states = [
+                (layer, variables)
+                for layer, variables in _keras.layer_states(model)
+                if not _keras.is_alike(layer, self._batch_norm)
+            ]
+            state.average(self, states, assigned, bounds)
             if getattr(fn, "__name__", "") in ("train_step", "test_step"):
                 return metrics.results(
                     self, model, outputs, bounds, assigned

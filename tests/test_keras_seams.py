@@ -14,6 +14,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 import kerasmgpu
 from kerasmgpu import _keras
+from kerasmgpu._keras import seams
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def installed(replicas):
 
 
 @pytest.mark.parametrize(
-    "owner, name", _keras.SEAMS, ids=lambda part: getattr(part, "__name__", part)
+    "owner, name", seams.SEAMS, ids=lambda part: getattr(part, "__name__", part)
 )
 def test_seam_is_dispatched_and_keeps_its_original(owner, name):
     there = getattr(owner, name)
@@ -71,12 +72,12 @@ def test_trainer_hands_its_step_to_the_strategy():
 
 
 def test_keras_outside_the_checked_range_is_warned_about(monkeypatch):
-    monkeypatch.setattr(_keras, "KERAS_RANGE", ((2, 0), (2, 1)))
+    monkeypatch.setattr(seams, "KERAS_RANGE", ((2, 0), (2, 1)))
     with pytest.warns(UserWarning, match="kerasmgpu was checked on Keras 2.0"):
-        _keras._warn_outside_range()
+        seams._warn_outside_range()
 
 
 def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(kerasmgpu.InputError, match="KERAS_BACKEND=tensorflow"):
-        _keras._require_tensorflow_backend()
+        seams._require_tensorflow_backend()

@@ -1,0 +1,1 @@
+"""Thin recipes: published experiments on any number of replicas."""

@@ -14,8 +14,9 @@ which the shares must meet, one idea per file:
 * `normalization`: moments of the global batch;
 * `randomness`: every row draws what it would draw on one device;
 * `metrics`: results of the global batch, read where they are needed;
-* `build`: variables are created from the data's specification, not from data.
+* `compilation`, `empty_shares`, `row_degree`: XLA per replica, kernels of no
+  rows, and telling a sum over rows from a mean.
 
-`kerasmgpu/_keras.py` connects these pieces to Keras; nothing here reaches
+`kerasmgpu/_keras/` connects these pieces to Keras; nothing here reaches
 into Keras by itself.
 """

@@ -9,14 +9,6 @@ all hold the same, complete state, and the first replica's is read.
 import tensorflow as tf
 
 
-def read_first_replica(metric):
-    """Makes reads of a metric's states take the first replica's value."""
-    for variable in metric.variables:
-        state = variable.value
-        if hasattr(state, "_aggregation"):
-            state._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-
-
 def results(strategy, model, logs, bounds, assigned):
     """What a step's logs are for the global batch.
 

@@ -14,22 +14,19 @@ from absl import logging
 from kerasmgpu.step.metrics import mean_over_rows
 
 
-def average(strategy, model, assigned, bounds, is_alike):
+def average(strategy, states, assigned, bounds):
     """Gives all replicas the same value of each variable that was assigned.
 
     Args:
         strategy: The strategy that ran the step.
-        model: The `keras.Model` whose step it was.
+        states: Pairs of a layer and the variables in it that may come to
+            differ by replica.
         assigned: `id`s of the Keras variables that the step assigned.
         bounds: First and end row of every replica's share.
-        is_alike: Function of a layer that tells whether its variables are the
-            same on all replicas by construction.
     """
     rows = tf.stack([end - start for start, end in bounds])
-    for layer in model._flatten_layers():
-        if is_alike(layer):
-            continue
-        for variable in layer._non_trainable_variables:
+    for layer, variables in states:
+        for variable in variables:
             if id(variable) not in assigned:
                 continue
             copies = strategy.experimental_local_results(variable.value)

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras import build as step_build
 from kerasmgpu.errors import InputError
-from kerasmgpu.step import build as step_build
 from kerasmgpu.verify import batches, references
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays

@@ -24,10 +24,10 @@ STRATEGIES = ("stock", "kerasmgpu")
 
 def measure(strategy, num_replicas, names):
     """Prints one JSON line per case; run in a process of its own."""
-    import tests.conftest  # noqa: F401  (makes the logical devices)
     import tensorflow as tf
 
     import kerasmgpu
+    import tests.conftest  # noqa: F401  (makes the logical devices)
     from tests.parity import harness
     from tests.parity.cases import CASES
 

@@ -7,6 +7,7 @@ replicas' shares of it crashes when they differ in size or are no numbers.
 
 import keras
 import tensorflow as tf
+from keras.src.backend import compute_output_spec
 
 
 def symbolic_batch(specification):
@@ -56,8 +57,6 @@ def build(model, specification):
         return
     batch = symbolic_batch(specification)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    from keras.src.backend import compute_output_spec
-
     y_pred = compute_output_spec(model, x, training=False)
     metrics, loss = model._compile_metrics, model._compile_loss
     if metrics is not None and not metrics.built:
