@@ -57,6 +57,5 @@ def checked_number(value, name, zero_allowed=False):
                 return number
     expected = "of at least 0" if zero_allowed else "above 0"
     raise InputError(
-        f"{name} must be a finite number {expected}. "
-        f"Received: {name}={value!r}"
+        f"{name} must be a finite number {expected}. Received: {name}={value!r}"
     )

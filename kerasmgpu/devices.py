@@ -117,6 +117,5 @@ def _known(device):
     if name in visible:
         return name
     raise InputError(
-        f"Received: device {device!r}, but visible are "
-        f"{', '.join(visible)}."
+        f"Received: device {device!r}, but visible are {', '.join(visible)}."
     )

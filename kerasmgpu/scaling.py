@@ -71,8 +71,7 @@ def per_replica_batch_sizes(global_batch_size, num_replicas):
     num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
     rows, extra = divmod(global_batch_size, num_replicas)
     return tuple(
-        rows + 1 if replica < extra else rows
-        for replica in range(num_replicas)
+        rows + 1 if replica < extra else rows for replica in range(num_replicas)
     )
 
 

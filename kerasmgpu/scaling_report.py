@@ -261,6 +261,7 @@ def define_flags(flag_values):
 
 
 def main(argv):
+    """Runs the recipe named in `argv` once per number of replicas."""
     if len(argv) < 2:
         raise InputError(
             "give the name of a recipe first: " + ", ".join(_recipes())
@@ -270,7 +271,10 @@ def main(argv):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(
         argv[1],
-        [int(count) if count.strip().isdecimal() else count for count in counts],
+        [
+            int(count) if count.strip().isdecimal() else count
+            for count in counts
+        ],
         flags.FLAGS.output_dir,
         virtual_devices=flags.FLAGS.virtual_devices,
         recipe_flags=argv[2:],

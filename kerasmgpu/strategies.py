@@ -147,9 +147,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
             ]
             state.average(self, states, assigned, bounds)
             if getattr(fn, "__name__", "") in ("train_step", "test_step"):
-                return metrics.results(
-                    self, model, outputs, bounds, assigned
-                )
+                return metrics.results(self, model, outputs, bounds, assigned)
             return self._in_order(outputs)
 
     def _exact_step(self, model, fn, bounds, is_split, assigned):

@@ -8,7 +8,10 @@ import inspect
 import keras
 import pytest
 from keras.src.backend.common import global_state
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
+from keras.src.backend.tensorflow.trainer import (
+    TensorFlowTrainer,
+    TFEpochIterator,
+)
 from keras.src.losses import loss as loss_module
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -37,7 +40,10 @@ def test_seam_is_dispatched_and_keeps_its_original(owner, name):
     "function, parameters",
     [
         (loss_module.reduce_values, ["values", "sample_weight", "reduction"]),
-        (loss_module.apply_mask, ["sample_weight", "mask", "dtype", "reduction"]),
+        (
+            loss_module.apply_mask,
+            ["sample_weight", "mask", "dtype", "reduction"],
+        ),
         (BaseOptimizer.apply, ["self", "grads", "trainable_variables"]),
         (
             TensorFlowTrainer._maybe_symbolic_build,

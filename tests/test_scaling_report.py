@@ -149,7 +149,11 @@ def test_published_rows_stand_beside_ours(capsys):
     }
     run = {"replicas": 2, "result": result, "speed_up": 1.9, "efficiency": 0.95}
     scaling_tables.print_tables(
-        {"recipe": "autoencoder", "on_logical_cpu_devices": False, "runs": [run]}
+        {
+            "recipe": "autoencoder",
+            "on_logical_cpu_devices": False,
+            "runs": [run],
+        }
     )
     printed = capsys.readouterr().out
     # The published table: 562.51 s, 0.02831, 1.52, 76 % on two.

@@ -36,7 +36,9 @@ def test_one_replica_is_plain_keras():
     x, y = rows(10)
     for each in (plain, model):
         each.fit(x, y, batch_size=4, shuffle=False, verbose=0)
-    np.testing.assert_array_equal(plain.get_weights()[0], model.get_weights()[0])
+    np.testing.assert_array_equal(
+        plain.get_weights()[0], model.get_weights()[0]
+    )
 
 
 def test_shares_keep_the_order_and_differ_by_at_most_one_row(replicas):

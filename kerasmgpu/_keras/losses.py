@@ -53,7 +53,9 @@ def _mask_epsilon():
     """What Keras adds to the number of valid positions: 0 since 3.12."""
     with tf.init_scope():
         one = tf.ones([1], "float64")
-        weight = loss_module.apply_mask.__wrapped__(None, one, "float64", "mean")
+        weight = loss_module.apply_mask.__wrapped__(
+            None, one, "float64", "mean"
+        )
         return float(1 / weight[0] - 1)
 
 
@@ -123,7 +125,13 @@ def is_of_keras(thing):
 
 @seam(Trainer, "_compute_loss")
 def _compute_loss(
-    original, self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    original,
+    self,
+    x=None,
+    y=None,
+    y_pred=None,
+    sample_weight=None,
+    training=True,
 ):
     replica = where_values_are_local()
     overridden = type(self).compute_loss is not Trainer.compute_loss

@@ -16,7 +16,9 @@ def _update_metrics(original, self, y_true, y_pred, sample_weight=None):
     replica = where_values_are_local()
     if replica is None:
         return original(self, y_true, y_pred, sample_weight)
-    whole = [metric for metric in self.metrics if not is_row_wise_metric(metric)]
+    whole = [
+        metric for metric in self.metrics if not is_row_wise_metric(metric)
+    ]
     for metric in self.metrics:
         if metric not in whole:
             metric.update_state(y_true, y_pred, sample_weight=sample_weight)
@@ -40,7 +42,9 @@ def _assign(original, self, value):
 def is_row_wise_metric(metric):
     """Whether a metric's states are sums of what each row contributes."""
     function = getattr(metric, "_fn", None)
-    if getattr(metric, "row_wise", False) or getattr(function, "row_wise", False):
+    if getattr(metric, "row_wise", False) or getattr(
+        function, "row_wise", False
+    ):
         return True
     if not is_of_keras(type(metric)):
         return False

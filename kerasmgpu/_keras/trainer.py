@@ -98,8 +98,6 @@ def trainer_of(function):
     for name, cell in zip(
         function.__code__.co_freevars, function.__closure__ or ()
     ):
-        if name == "self" and isinstance(
-            cell.cell_contents, TensorFlowTrainer
-        ):
+        if name == "self" and isinstance(cell.cell_contents, TensorFlowTrainer):
             return cell.cell_contents
     return None

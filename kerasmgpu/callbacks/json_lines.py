@@ -48,7 +48,9 @@ class JsonLines:
     def append(self, record):
         """Writes a dictionary as one line; NaN becomes `null`."""
         record = {
-            key: None if isinstance(value, float) and math.isnan(value) else value
+            key: None
+            if isinstance(value, float) and math.isnan(value)
+            else value
             for key, value in record.items()
         }
         line = json.dumps(record, allow_nan=False) + "\n"

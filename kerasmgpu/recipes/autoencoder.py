@@ -112,7 +112,9 @@ def build_model(settings, data, plan):
             weight_penalty=settings.weight_penalty / 2 / data.train.num_rows,
         )
         column_biases = (
-            biases.user_biases if settings.rows == "item" else biases.item_biases
+            biases.user_biases
+            if settings.rows == "item"
+            else biases.item_biases
         )
         model.get_layer("biases").set_biases(biases.mean, column_biases)
         loss = rating_losses.ObservedSquaredError()
@@ -162,9 +164,7 @@ def check(settings):
             f"{settings.weight_penalty}"
         )
     if settings.data_path and settings.dataset:
-        raise InputError(
-            "Give either --data_path or --dataset. Received: both"
-        )
+        raise InputError("Give either --data_path or --dataset. Received: both")
 
 
 @dataclasses.dataclass(frozen=True)

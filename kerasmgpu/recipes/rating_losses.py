@@ -152,9 +152,7 @@ class ObservedRMSE(keras.metrics.Metric):
         self.count.assign_add(tf.cast(tf.size(errors), self.dtype))
 
     def result(self):
-        return keras.ops.sqrt(
-            keras.ops.divide_no_nan(self.squares, self.count)
-        )
+        return keras.ops.sqrt(keras.ops.divide_no_nan(self.squares, self.count))
 
     def get_config(self):
         return {

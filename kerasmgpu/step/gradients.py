@@ -29,9 +29,13 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
     if not replica.has_exact_loss:
         # The loss is the user's own and, by Keras's convention, a mean over
         # the rows that it was given: weigh it by this replica's rows.
-        gradients = [_weigh_by_rows(gradient, replica) for gradient in gradients]
+        gradients = [
+            _weigh_by_rows(gradient, replica) for gradient in gradients
+        ]
     variables = None if variables is None else list(variables)
-    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    present = [
+        i for i, gradient in enumerate(gradients) if gradient is not None
+    ]
 
     def across_replicas(strategy, *present_gradients):
         _require_scope(strategy, optimizer)
@@ -77,7 +81,9 @@ def _weigh_by_rows(gradient, replica):
 
     def weighed(values):
         # An empty share's mean is 0/0; its gradient must count for nothing.
-        return tf.where(replica.rows > 0, values * weight, tf.zeros_like(values))
+        return tf.where(
+            replica.rows > 0, values * weight, tf.zeros_like(values)
+        )
 
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(

@@ -106,7 +106,9 @@ def gather(structure, replica):
     """Gathers every leaf with rows of a nest; `None` leaves stay."""
 
     def gather_leaf(value):
-        return value if value is None else collectives.gather_rows(value, replica)
+        return (
+            value if value is None else collectives.gather_rows(value, replica)
+        )
 
     return tf.nest.map_structure(gather_leaf, structure)
 

@@ -39,7 +39,9 @@ def results(strategy, model, logs, bounds, assigned):
     if not isinstance(logs, dict):
         return tf.nest.map_structure(mean, logs)
     return {
-        name: exact[name] if name in exact else tf.nest.map_structure(mean, value)
+        name: exact[name]
+        if name in exact
+        else tf.nest.map_structure(mean, value)
         for name, value in logs.items()
     }
 

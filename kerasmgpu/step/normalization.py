@@ -38,9 +38,7 @@ def moments(inputs, mask, axes, replica):
     counts = table[:, :1]
     means, squares = table[:, 1 : channels + 1], table[:, channels + 1 :]
     total = tf.reduce_sum(counts)
-    global_mean = tf.math.divide_no_nan(
-        tf.reduce_sum(counts * means, 0), total
-    )
+    global_mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)
     deviations = squares + counts * tf.square(means - global_mean)
     deviations = tf.reduce_sum(deviations, 0)
     if mask is not None:

@@ -40,4 +40,6 @@ def average(strategy, states, assigned, bounds):
                 variable.name,
                 layer.name,
             )
-            variable.assign(mean_over_rows([c.read_value() for c in copies], rows))
+            variable.assign(
+                mean_over_rows([c.read_value() for c in copies], rows)
+            )

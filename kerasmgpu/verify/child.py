@@ -83,6 +83,7 @@ def _end_with_parent():
 
 
 def main(folder):
+    """Trains once, as the settings in `folder` say, and leaves the outcome."""
     folder = pathlib.Path(folder)
     reporter = Reporter(folder)
     sys.excepthook = reporter

@@ -64,7 +64,10 @@ def _checks(result, runs):
 
 
 def _cell(check):
-    distance, is_good = check["distance"], check["distance"] <= check["tolerance"]
+    distance, is_good = (
+        check["distance"],
+        check["distance"] <= check["tolerance"],
+    )
     if check["tolerance"] == 0 and is_good:
         return "identical [green]✓[/]"
     mark = "[green]✓[/]" if is_good else "[red]✗[/]"
@@ -104,9 +107,8 @@ def _where(run):
     if run["first_step"] is None:
         return f"{replicas} keep the weights of one device, but not all else"
     layer = run["first_layer"]
-    return (
-        f"{replicas} part from one device at step {run['first_step']}"
-        + (f", first in layer {layer!r}" if layer else "")
+    return f"{replicas} part from one device at step {run['first_step']}" + (
+        f", first in layer {layer!r}" if layer else ""
     )
 
 

@@ -101,9 +101,7 @@ def _data(data, module, job, tell):
         # In the module of build the function exists already.
         if job["data"].rpartition(":")[0] != job["build"].rpartition(":")[0]:
             module, _ = references.load(job["data"])
-        return references.function_of(
-            module, job["data"].rpartition(":")[2]
-        )()
+        return references.function_of(module, job["data"].rpartition(":")[2])()
     if data is not None:
         return data
     if not callable(getattr(module, "data", None)):
@@ -239,9 +237,7 @@ def _facts(model, recorder, history):
 def _row_wise(part):
     """Whether the user promises that a loss or metric is a sum over rows."""
     function = getattr(part, "fn", getattr(part, "_fn", None))
-    return any(
-        getattr(thing, "row_wise", False) for thing in (part, function)
-    )
+    return any(getattr(thing, "row_wise", False) for thing in (part, function))
 
 
 def _name(loss):
@@ -287,7 +283,9 @@ def _describe_variables(model):
 
 def _layer_names(model):
     """Names of the layers in the model's order, and of the model itself."""
-    return list(dict.fromkeys([*(layer.name for layer in _layers(model)), model.name]))
+    return list(
+        dict.fromkeys([*(layer.name for layer in _layers(model)), model.name])
+    )
 
 
 def _layers(model):

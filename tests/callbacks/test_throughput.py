@@ -216,9 +216,7 @@ def test_a_step_is_a_batch_under_gradient_accumulation(tmp_path):
     path = tmp_path / "throughput.jsonl"
     optimizer = keras.optimizers.SGD(gradient_accumulation_steps=4)
     model = build_model(optimizer=optimizer)
-    model.fit(
-        dataset(rows=64), verbose=0, callbacks=[ThroughputLogger(path)]
-    )
+    model.fit(dataset(rows=64), verbose=0, callbacks=[ThroughputLogger(path)])
     assert int(optimizer.iterations) == 2
     assert records(path)[0]["steps"] == 8
 
@@ -288,9 +286,7 @@ def test_the_model_is_left_as_it_was():
     model.fit(dataset(), verbose=0)
     before = model.train_function
     first, second = ThroughputLogger(), ThroughputLogger()
-    history = model.fit(
-        dataset(rows=40), verbose=0, callbacks=[first, second]
-    )
+    history = model.fit(dataset(rows=40), verbose=0, callbacks=[first, second])
     assert model.train_function is before
     assert history.history["examples_per_second"][0] > 0
 

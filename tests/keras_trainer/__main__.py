@@ -82,7 +82,9 @@ def _make_strategy(name):
 
 def _print_failures(results):
     for name, error in sorted(results.errors.items()):
-        print(f"{name}: {explanation(name, error) or f'NOT EXPLAINED: {error}'}")
+        print(
+            f"{name}: {explanation(name, error) or f'NOT EXPLAINED: {error}'}"
+        )
 
 
 def main(argv):

@@ -61,7 +61,9 @@ def arrays(x, y, **more):
     return dict(x=x, y=y, batch_size=24, epochs=2, shuffle=False, **more)
 
 
-def dense_net(loss="mse", optimizer=None, features=6, outputs=1, **compile_args):
+def dense_net(
+    loss="mse", optimizer=None, features=6, outputs=1, **compile_args
+):
     """A small net of two dense layers."""
     model = keras.Sequential(
         [
@@ -123,13 +125,15 @@ def dataset_of(batches):
 
 
 @case("batches")
-def evaluation_batch_of_one_row():
+def evaluation_batch_that_does_not_divide():
     x, y = rows(48)
     return Program(
         dense_net(),
-        arrays(x, y, validation_data=(x[:25], y[:25])),
+        arrays(
+            x, y, validation_data=(x[:25], y[:25]), validation_batch_size=25
+        ),
         x,
-        dict(x=x[:25], y=y[:25], batch_size=24),
+        dict(x=x[:25], y=y[:25], batch_size=25),
     )
 
 
@@ -169,7 +173,9 @@ def trainer_mixed_into_a_layer():
     x, y = rows()
     # Keras's own tests train such models; `Trainer` has no public name.
     (trainer,) = {
-        base for base in keras.Model.__mro__ if base.__name__ == "TensorFlowTrainer"
+        base
+        for base in keras.Model.__mro__
+        if base.__name__ == "TensorFlowTrainer"
     }
 
     class Model(trainer, layers.Dense):
@@ -256,7 +262,9 @@ def token_loss(**settings):
 @case("losses", replica_counts=(2, 3, 4))
 def masked_loss_per_token():
     x, y = tokens()
-    return Program(token_model(token_loss(), metrics=["accuracy"]), arrays(x, y), x)
+    return Program(
+        token_model(token_loss(), metrics=["accuracy"]), arrays(x, y), x
+    )
 
 
 @case("losses")
@@ -359,9 +367,9 @@ def own_compute_loss():
             return own + ops.sum(self.losses)
 
     inputs = keras.Input((6,))
-    outputs = layers.Dense(1, kernel_regularizer="l2", activity_regularizer="l1")(
-        inputs
-    )
+    outputs = layers.Dense(
+        1, kernel_regularizer="l2", activity_regularizer="l1"
+    )(inputs)
     model = Model(inputs, outputs)
     model.compile(keras.optimizers.SGD(0.1))
     return fitted(model)
@@ -471,7 +479,9 @@ def global_clipnorm():
 
 @case("optimizers")
 def clipvalue():
-    return fitted(dense_net(optimizer=keras.optimizers.SGD(0.5, clipvalue=0.05)))
+    return fitted(
+        dense_net(optimizer=keras.optimizers.SGD(0.5, clipvalue=0.05))
+    )
 
 
 @case("optimizers")

@@ -122,10 +122,12 @@ def main(argv):
         f"Keras {keras.__version__} and TensorFlow {tf.__version__}, logical "
         "CPU devices, float32. **W** is the largest weight difference to the "
         "run on one device over the largest weight update; what else is out "
-        "by more than 1e-4 is named. \"stock\" is "
+        'by more than 1e-4 is named. "stock" is '
         "`tf.distribute.MirroredStrategy`.",
         "",
-        "| case | " + " | ".join(f"{s}, {n} replicas" for s, n in columns) + " |",
+        "| case | "
+        + " | ".join(f"{s}, {n} replicas" for s, n in columns)
+        + " |",
         "|---" * (len(columns) + 1) + "|",
     ]
     for name, case in CASES.items():

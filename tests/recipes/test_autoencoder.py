@@ -100,7 +100,9 @@ def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, monkeypatch):
     assert finished == resumed
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in PRESETS.glob("*.flags")))
+@pytest.mark.parametrize(
+    "name", sorted(p.name for p in PRESETS.glob("*.flags"))
+)
 def test_presets_train(ratings_path, name):
     keywords = flags_of(PRESETS / name)
     keywords.update(steps=6, steps_per_epoch=3)

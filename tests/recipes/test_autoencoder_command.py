@@ -105,7 +105,11 @@ def test_the_flags_as_run_can_be_run_again(data_flags, tmp_path):
         (["--output_dir=/proc/run"], "--output_dir can't be written"),
         (["--data_path=no/such/file.csv"], "no/such/file.csv"),
         (
-            ["--global_batch_size=1", "--num_replicas=2", "--virtual_devices=2"],
+            [
+                "--global_batch_size=1",
+                "--num_replicas=2",
+                "--virtual_devices=2",
+            ],
             "--global_batch_size=1 for 2 replicas",
         ),
     ],

@@ -92,6 +92,8 @@ def test_a_diverged_epoch_ends_the_run_and_is_not_saved(tmp_path):
     callback.set_model(make_model())
     callback.on_train_begin()
     callback.on_epoch_begin(0)
-    with pytest.raises(InputError, match="after epoch 1; lower --learning_rate"):
+    with pytest.raises(
+        InputError, match="after epoch 1; lower --learning_rate"
+    ):
         callback.on_epoch_end(0, {"loss": float("nan")})
     assert folder.last_checkpoint() == (None, [])

@@ -8,7 +8,8 @@ import tensorflow as tf
 from kerasmgpu.recipes import rating_autoencoder, rating_losses
 
 RATINGS = np.array(
-    [[5.0, 0.0, 2.0, 0.5], [0.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], "float32"
+    [[5.0, 0.0, 2.0, 0.5], [0.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]],
+    "float32",
 )
 SPARSE = tf.sparse.from_dense(RATINGS)
 COLUMN_BIASES = np.array([0.5, -0.25, 0.0, 0.1], "float32")
@@ -53,7 +54,9 @@ def test_residual_network_adds_tastes_to_the_biases():
         for name in ("hidden_1", "tastes")
     )
     residuals, explained = biases_of(RATINGS)
-    expected = explained + sigmoid(residuals @ into[0] + into[1]) @ out[0] + out[1]
+    expected = (
+        explained + sigmoid(residuals @ into[0] + into[1]) @ out[0] + out[1]
+    )
     np.testing.assert_allclose(model(SPARSE), expected, atol=1e-5)
 
 
@@ -90,7 +93,10 @@ def test_a_saved_model_predicts_the_same(tmp_path, network):
     else:
         model = rating_autoencoder.published_autoencoder(4)
         loss = rating_losses.WholeRowSquaredError()
-    metrics = [rating_losses.ObservedRMSE(0.5, 5.0), rating_losses.WholeRowLoss()]
+    metrics = [
+        rating_losses.ObservedRMSE(0.5, 5.0),
+        rating_losses.WholeRowLoss(),
+    ]
     model.compile("adam", loss, metrics=metrics, jit_compile=False)
     batch = tf.data.Dataset.from_tensors((SPARSE, SPARSE))
     model.fit(batch, shuffle=False, verbose=0)

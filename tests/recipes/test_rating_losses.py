@@ -7,7 +7,9 @@ import tensorflow as tf
 from kerasmgpu.recipes import rating_losses
 
 # Two rows of three columns; the second row has one rating, a third has none.
-RATINGS = np.array([[5.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]], "float32")
+RATINGS = np.array(
+    [[5.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]], "float32"
+)
 PREDICTIONS = np.array(
     [[4.0, 9.0, 4.0], [1.0, 3.5, 2.0], [5.0, 0.0, 0.0]], "float32"
 )

@@ -27,6 +27,7 @@ def test_passes_and_seeds_have_their_own_orders():
 def test_it_goes_on_at_any_step():
     batches = taken(9, seed=1)
     for first_step in (1, 3, 5):
-        assert taken(4, seed=1, first_step=first_step) == (
-            batches[first_step : first_step + 4]
+        assert (
+            taken(4, seed=1, first_step=first_step)
+            == (batches[first_step : first_step + 4])
         )

@@ -71,7 +71,9 @@ def test_every_kind_gives_its_rows_in_order(data):
 def test_batches_are_the_same_whenever_they_are_read():
     data = tf.data.Dataset.from_tensor_slices(X).shuffle(20).batch(8)
     found = first_batches(data, 2)
-    first, second = ([b["checksum"] for b in map(describe, found)] for _ in "12")
+    first, second = (
+        [b["checksum"] for b in map(describe, found)] for _ in "12"
+    )
     assert first == second
 
 

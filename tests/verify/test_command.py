@@ -84,7 +84,11 @@ def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize(
     "program, flags, message",
     [
-        ("returns_nothing", [], "must return a compiled keras.Model, or (model"),
+        (
+            "returns_nothing",
+            [],
+            "must return a compiled keras.Model, or (model",
+        ),
         ("not_compiled", [], "that is not: call `model.compile(…)`"),
         ("no_such", [], "programs has no function 'no_such'"),
         ("raises", [], "build() raised KeyError: 'size' (programs.py, line "),
@@ -138,7 +142,9 @@ def processes_of(text):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
+)
 def test_no_process_is_left_over(number, tmp_path):
     parent = subprocess.Popen(
         [sys.executable, "-m", "kerasmgpu.verify", f"{PROGRAMS}:hangs"],
