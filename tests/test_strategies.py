@@ -99,6 +99,48 @@ def test_optimizer_made_outside_the_scope_is_named(replicas):
         model.fit(*rows(8), verbose=0)
 
 
+def test_model_made_outside_the_scope_is_named(replicas):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    with replicas(2).scope():
+        model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="The model 'sequential.*builds it"):
+        model.fit(*rows(8), verbose=0)
+
+
+def test_model_made_outside_and_fitted_inside_is_named(replicas):
+    model = dense_model()
+    with pytest.raises(InputError, match="The model 'sequential.*builds it"):
+        with replicas(2).scope():
+            model.fit(*rows(8), verbose=0)
+
+
+def test_layer_made_outside_the_scope_is_named(replicas):
+    layer = keras.layers.Dense(1, name="pretrained")
+    layer.build((None, 3))
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((3,)), layer])
+        model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="The layer 'pretrained'"):
+        model.fit(*rows(8), verbose=0)
+
+
+def test_metric_made_outside_the_scope_is_named(replicas):
+    metric = keras.metrics.MeanSquaredError(name="early")
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[metric])
+    with pytest.raises(InputError, match="was made outside"):
+        model.fit(*rows(8), verbose=0)
+
+
+def test_compile_outside_the_scope_is_named(replicas):
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="model.compile"):
+        model.fit(*rows(8), verbose=0)
+
+
 def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):
     """Saved on 4 replicas, continued on 2, on 1 and on plain Keras."""
     x, y = rows(22)

@@ -6,7 +6,7 @@ from keras.src.backend.tensorflow.trainer import (
     TFEpochIterator,
 )
 
-from kerasmgpu._keras import build
+from kerasmgpu._keras import build, scope
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.step import compilation
 from kerasmgpu.step.replica import current
@@ -16,6 +16,7 @@ from kerasmgpu.step.replica import current
 def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
     strategy = self._distribute_strategy
     if not is_ours(strategy):
+        scope.check(self)
         return original(self, iterator, data_batch)
     if iterator is None:
         specification = data_batch
@@ -25,6 +26,7 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
         )
     with strategy.scope():
         build.build(self, specification)
+    scope.check(self)
 
 
 @seam(TFEpochIterator, "__init__")

@@ -1,0 +1,75 @@
+"""One clear error where a part of a model was made outside `strategy.scope()`."""
+
+import weakref
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+
+
+_checked = weakref.WeakKeyDictionary()
+"""Models to what they were last found in order with."""
+
+
+def check(model):
+    """Raises unless a model is wholly inside or wholly outside our scopes.
+
+    Models and optimizers that were in order are not looked at again, since
+    `train_on_batch` asks before every step.
+
+    Raises:
+        InputError: Naming the part made in the wrong place, and the line to
+            move.
+    """
+    strategy = model._distribute_strategy
+    made_with = (id(model.optimizer), id(tf.distribute.get_strategy()))
+    if _checked.get(model) == made_with:
+        return
+    if hasattr(strategy, "batch_specification"):
+        if strategy.num_replicas_in_sync > 1:
+            _require_scope(model, strategy)
+    else:
+        _require_no_scope(model)
+    _checked[model] = made_with
+
+
+def _require_scope(model, strategy):
+    """Raises unless every variable of a model has a copy on each replica."""
+    for what, name, variables in _parts(model):
+        if any(_strategy_of(variable) is not strategy for variable in variables):
+            raise InputError(
+                f"The {what} {name!r} was made outside `strategy.scope()`, so "
+                "its state exists once instead of once per replica. Move the "
+                "line that creates it (for what `compile` makes, the line "
+                "`model.compile(…)`) into `with strategy.scope():`."
+            )
+
+
+def _require_no_scope(model):
+    """Raises where a model made outside a scope is to be trained in one."""
+    found = {tf.distribute.get_strategy()}
+    for what, name, variables in _parts(model):
+        if what != "layer":
+            found.update(map(_strategy_of, variables))
+    if any(hasattr(strategy, "batch_specification") for strategy in found):
+        raise InputError(
+            f"The model {model.name!r} was made outside `strategy.scope()`, so "
+            "its weights exist once instead of once per replica. Move the line "
+            "that builds it into `with strategy.scope():`."
+        )
+
+
+def _parts(model):
+    """Kind, name and variables of all that a step of the model uses."""
+    for layer in model._flatten_layers():
+        yield "layer", layer.name, (
+            layer._trainable_variables + layer._non_trainable_variables
+        )
+    for metric in model.metrics:
+        yield "metric", metric.name, metric.variables
+    if model.optimizer is not None:
+        yield "optimizer", model.optimizer.name, model.optimizer.variables
+
+
+def _strategy_of(variable):
+    return getattr(variable.value, "distribute_strategy", None)
