@@ -148,7 +148,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
             state.average(self, states, assigned, bounds)
             if getattr(fn, "__name__", "") in ("train_step", "test_step"):
                 return metrics.results(self, model, outputs, bounds, assigned)
-            return self._in_order(outputs)
+            return self._in_order(outputs, bounds)
 
     def _exact_step(self, model, fn, bounds, is_split, assigned):
         """A function of a replica's share that runs `fn` exactly on it."""
@@ -204,15 +204,19 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
             end = end + rows
         return bounds
 
-    def _in_order(self, outputs):
-        """Outputs of all replicas, concatenated in the order of the rows."""
+    def _in_order(self, outputs, bounds):
+        """Outputs of all replicas, concatenated in the order of the rows.
+
+        A scalar output is taken for a mean over the rows.
+        """
+        rows = tf.stack([end - start for start, end in bounds])
 
         def join(value):
             shares = self.experimental_local_results(value)
             if isinstance(shares[0], tf.SparseTensor):
                 return tf.sparse.concat(0, shares)
             if shares[0].shape.rank == 0:
-                return tf.reduce_mean(tf.stack(shares))
+                return metrics.mean_over_rows(shares, rows)
             return tf.concat(shares, 0)
 
         return tf.nest.map_structure(join, outputs)

@@ -36,7 +36,9 @@ def check(model):
 def _require_scope(model, strategy):
     """Raises unless every variable of a model has a copy on each replica."""
     for what, name, variables in _parts(model):
-        if any(_strategy_of(variable) is not strategy for variable in variables):
+        if any(
+            _strategy_of(variable) is not strategy for variable in variables
+        ):
             raise InputError(
                 f"The {what} {name!r} was made outside `strategy.scope()`, so "
                 "its state exists once instead of once per replica. Move the "
@@ -62,8 +64,10 @@ def _require_no_scope(model):
 def _parts(model):
     """Kind, name and variables of all that a step of the model uses."""
     for layer in model._flatten_layers():
-        yield "layer", layer.name, (
-            layer._trainable_variables + layer._non_trainable_variables
+        yield (
+            "layer",
+            layer.name,
+            (layer._trainable_variables + layer._non_trainable_variables),
         )
     for metric in model.metrics:
         yield "metric", metric.name, metric.variables

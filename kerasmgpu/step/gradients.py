@@ -8,6 +8,7 @@ copies of the variables. All copies get the same numbers, so they can't drift.
 """
 
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.step.replica import updating
@@ -27,8 +28,7 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
     """
     gradients = list(gradients)
     if not replica.has_exact_loss:
-        # The loss is the user's own and, by Keras's convention, a mean over
-        # the rows that it was given: weigh it by this replica's rows.
+        _announce_own_loss(optimizer)
         gradients = [
             _weigh_by_rows(gradient, replica) for gradient in gradients
         ]
@@ -68,6 +68,20 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
 
     tf.distribute.get_replica_context().merge_call(
         across_replicas, args=tuple(gradients[i] for i in present)
+    )
+
+
+def _announce_own_loss(optimizer):
+    """Says once what is made of a loss that Keras knows nothing of."""
+    logging.log_first_n(
+        logging.WARNING,
+        "kerasmgpu: optimizer %r gets gradients of a loss that `train_step` "
+        "computes by hand. It is taken for a mean over the rows that the step "
+        "is given, and gradients are weighted by rows. If the step divides by "
+        "the global batch size or the number of replicas, remove that line; "
+        "`self.compute_loss` and `keras.losses` need no such care.",
+        1,
+        optimizer.name,
     )
 
 
