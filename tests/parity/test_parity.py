@@ -55,4 +55,5 @@ def test_double_precision_agrees_to_its_last_digits(name, replicas):
         many = harness.run(CASES[name], replicas(3))
     finally:
         keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
     assert harness.weight_distance(one, many) <= 1e-12
