@@ -101,13 +101,13 @@ def is_row_wise_loss(loss_object, y_pred):
         function, "row_wise", False
     ):
         return True
-    if not is_of_keras(type(loss_object)):
+    if not is_of_keras(type(loss_object)) or not has_features(y_pred):
         return False
     if type(loss_object).__name__ in _WHOLE_BATCH_LOSSES:
         return False
     if isinstance(loss_object, LossFunctionWrapper):
         axis = getattr(loss_object, "_fn_kwargs", {}).get("axis", -1)
-        if axis is None or axis in (0, -len(getattr(y_pred, "shape", ()))):
+        if axis is None or axis in (0, -len(y_pred.shape)):
             return False
         name = getattr(function, "__name__", "")
         return is_of_keras(function) and name not in {
@@ -116,6 +116,17 @@ def is_row_wise_loss(loss_object, y_pred):
             "circle",
         }
     return True
+
+
+def has_features(y_pred):
+    """Whether predictions have an axis behind that of the rows.
+
+    Keras's functions take the mean over the last axis: of predictions
+    `[rows]`, that is the mean over the rows.
+    """
+    return all(
+        len(getattr(leaf, "shape", ())) > 1 for leaf in tf.nest.flatten(y_pred)
+    )
 
 
 def is_of_keras(thing):

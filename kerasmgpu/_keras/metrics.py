@@ -5,7 +5,11 @@ import tensorflow as tf
 from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 from keras.src.trainers.compile_utils import MetricsList
 
-from kerasmgpu._keras.losses import is_of_keras, where_values_are_local
+from kerasmgpu._keras.losses import (
+    has_features,
+    is_of_keras,
+    where_values_are_local,
+)
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.step import loss
 from kerasmgpu.step.replica import current
@@ -17,7 +21,9 @@ def _update_metrics(original, self, y_true, y_pred, sample_weight=None):
     if replica is None:
         return original(self, y_true, y_pred, sample_weight)
     whole = [
-        metric for metric in self.metrics if not is_row_wise_metric(metric)
+        metric
+        for metric in self.metrics
+        if not is_row_wise_metric(metric, y_pred)
     ]
     for metric in self.metrics:
         if metric not in whole:
@@ -39,7 +45,7 @@ def _assign(original, self, value):
     return original(self, value)
 
 
-def is_row_wise_metric(metric):
+def is_row_wise_metric(metric, y_pred):
     """Whether a metric's states are sums of what each row contributes."""
     function = getattr(metric, "_fn", None)
     if getattr(metric, "row_wise", False) or getattr(
@@ -48,7 +54,9 @@ def is_row_wise_metric(metric):
         return True
     if not is_of_keras(type(metric)):
         return False
-    return not isinstance(metric, MeanMetricWrapper) or is_of_keras(function)
+    if not isinstance(metric, MeanMetricWrapper):
+        return True
+    return is_of_keras(function) and has_features(y_pred)
 
 
 def _read_first_replica(metric):

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 
-
 _checked = weakref.WeakKeyDictionary()
 """Models to what they were last found in order with."""
 

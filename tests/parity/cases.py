@@ -314,6 +314,20 @@ def loss_class_of_a_scalar_mean():
 
 
 @case("losses")
+def predictions_without_a_feature_axis():
+    x, y = rows()
+    inputs = keras.Input((6,))
+    outputs = ops.squeeze(layers.Dense(1)(inputs), -1)
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        keras.losses.Huber(),
+        metrics=["mae", keras.metrics.RootMeanSquaredError()],
+    )
+    return Program(model, arrays(x, y[:, 0]), x)
+
+
+@case("losses")
 def loss_function_per_row():
     def per_row(y_true, y_pred):
         return ops.mean(ops.square(y_true - y_pred), axis=-1)
