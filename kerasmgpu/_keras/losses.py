@@ -81,7 +81,7 @@ def _call_loss(original, self, y_true, y_pred, sample_weight=None):
     )
     if mask is not None:
         y_pred._keras_mask = mask
-    replica.has_exact_loss = True
+    replica.has_keras_loss = True
     with replica.global_batch():
         return original(self, y_true, y_pred, sample_weight)
 
@@ -153,7 +153,7 @@ def _compute_loss(
     x, y, y_pred, sample_weight = loss.gather(
         (x, y, y_pred, sample_weight), replica
     )
-    replica.has_exact_loss = True
+    replica.has_keras_loss = True
     replica.layer_attributes[id(self), "losses"] = additional
     with replica.global_batch():
         return original(self, x, y, y_pred, sample_weight, training)

@@ -1,6 +1,12 @@
 """Sums and gathers over the replicas, and their gradients.
 
 Every function must be called by all replicas, in the same order.
+
+One convention holds for all gradients on a replica: they are those of a mean
+over the replica's own rows. The optimizer's step weighs them by the share of
+rows and sums them, so a mean over rows that a user writes by hand, and a
+penalty on the weights, are right as they stand; what is computed here for the
+global batch scales its gradient by `replica.rows_ratio` to fit in.
 """
 
 import tensorflow as tf
@@ -16,10 +22,22 @@ def sum_over_replicas(values):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
-def sum_with_gradient(value):
+def sum_with_gradient(value, replica):
     """Sums a tensor over the replicas; its gradient is summed likewise."""
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    @tf.custom_gradient
+    def total(own):
+        (summed,) = sum_over_replicas([own])
+
+        def gradient(upstream):
+            ratio = replica.rows_ratio(upstream.dtype)
+            part = tf.math.divide_no_nan(upstream, ratio)
+            (summed_part,) = sum_over_replicas([part])
+            return summed_part * ratio
+
+        return summed, gradient
+
+    return total(value)
 
 
 @tf.custom_gradient
@@ -35,9 +53,9 @@ def with_value(own, value):
 def gather_rows(value, replica):
     """Concatenates the replicas' rows, in order: `[rows, …]` to `[global, …]`.
 
-    The gradient is the upstream gradient of this replica's own rows. That is
-    exact where every replica computes the same function of the gathered rows
-    and the resulting gradients of the weights are summed over the replicas.
+    The gradient is the upstream gradient of this replica's own rows, times
+    `replica.rows_ratio`. That is exact where every replica computes the same
+    function of the gathered rows.
 
     Args:
         value: A tensor, `tf.SparseTensor` or `tf.RaggedTensor` of this
@@ -55,7 +73,8 @@ def gather_rows(value, replica):
     def gather(own):
         def own_rows(upstream):
             start = replica.first_row
-            return upstream[start : start + tf.shape(own)[0]]
+            part = upstream[start : start + tf.shape(own)[0]]
+            return part * replica.rows_ratio(part.dtype)
 
         gathered = _concatenate(own)
         gathered.set_shape([None, *own.shape[1:]])

@@ -1,5 +1,8 @@
 """Gradients are summed over the replicas once, then every copy is updated alike.
 
+Gradients on a replica are those of a mean over its rows (`collectives`), so
+they are weighted by its share of the rows before they are summed.
+
 Keras clips, checks for overflow and accumulates what a single replica
 computed and reduces afterwards. Here the sum comes first, packed into one
 collective, so that everything non-linear sees the gradient of the global
@@ -26,12 +29,9 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
             was built.
         replica: The current `Replica`.
     """
-    gradients = list(gradients)
-    if not replica.has_exact_loss:
+    if not replica.has_keras_loss:
         _announce_own_loss(optimizer)
-        gradients = [
-            _weigh_by_rows(gradient, replica) for gradient in gradients
-        ]
+    gradients = [_weigh_by_rows(gradient, replica) for gradient in gradients]
     variables = None if variables is None else list(variables)
     present = [
         i for i, gradient in enumerate(gradients) if gradient is not None

@@ -8,8 +8,8 @@ replicas first, so that
     loss = sum of all numerators / sum of all denominators,
 
 and the gradient of that value on one replica is the part that its own rows
-contribute. Summing the gradients over the replicas, which the optimizer's step
-does, gives the gradient that one device computes for the whole batch.
+contribute, scaled as `collectives` says. The optimizer's step puts the parts
+together to the gradient that one device computes for the whole batch.
 
 A loss that is no sum over rows (Dice, a user's own function of the batch) is
 computed on the gathered outputs of all replicas instead: exact by
@@ -41,18 +41,20 @@ def reduce(values, sample_weight, reduction, replica):
         Scalar with the value of the global batch's loss; its gradient is this
         replica's part.
     """
-    replica.has_exact_loss = True
+    replica.has_keras_loss = True
     numerator = tf.reduce_sum(values)
     if reduction == "sum":
         (total,) = collectives.sum_over_replicas([numerator])
-        return collectives.with_value(numerator, total)
+        own = numerator * replica.rows_ratio(numerator.dtype)
+        return collectives.with_value(own, total)
     if reduction == "mean_with_sample_weight" and sample_weight is not None:
         denominator = tf.cast(tf.reduce_sum(sample_weight), values.dtype)
     else:
         denominator = tf.cast(tf.size(values), values.dtype)
     total, count = collectives.sum_over_replicas([numerator, denominator])
+    own = tf.math.divide_no_nan(numerator, count)
     return collectives.with_value(
-        tf.math.divide_no_nan(numerator, count),
+        own * replica.rows_ratio(own.dtype),
         tf.math.divide_no_nan(total, count),
     )
 
@@ -88,17 +90,16 @@ def additional(loss, depends_on_rows, replica):
         replica's part.
     """
     if not depends_on_rows:
-        own = loss / tf.cast(replica.num_replicas, loss.dtype)
-        return collectives.with_value(own, tf.stop_gradient(loss))
-    share = tf.math.divide_no_nan(
-        tf.cast(replica.rows, loss.dtype),
-        tf.cast(replica.global_rows, loss.dtype),
-    )
+        return loss
     # An empty share may have produced 0/0, which a factor 0 would keep.
     own = tf.where(replica.rows > 0, loss, tf.zeros_like(loss))
-    if not grows_with_rows(loss):
-        own = own * share
-    (total,) = collectives.sum_over_replicas([own])
+    ratio = replica.rows_ratio(loss.dtype)
+    part = own
+    if grows_with_rows(loss):
+        own = own * ratio
+    else:
+        part = tf.math.divide_no_nan(own, ratio)
+    (total,) = collectives.sum_over_replicas([part])
     return collectives.with_value(own, total)
 
 

@@ -34,7 +34,7 @@ def moments(inputs, mask, axes, replica):
     own = tf.concat([tf.reshape(count, [1]), mean, squares], 0)
     # Every replica fills its own row; the sum puts the rows together.
     rows = tf.one_hot(replica.index, replica.num_replicas, dtype=own.dtype)
-    table = collectives.sum_with_gradient(rows[:, None] * own[None, :])
+    table = collectives.sum_with_gradient(rows[:, None] * own[None, :], replica)
     counts = table[:, :1]
     means, squares = table[:, 1 : channels + 1], table[:, channels + 1 :]
     total = tf.reduce_sum(counts)

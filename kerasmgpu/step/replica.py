@@ -3,6 +3,8 @@
 import contextlib
 import threading
 
+import tensorflow as tf
+
 _thread = threading.local()
 
 
@@ -56,12 +58,17 @@ class Replica:
         # Set while code runs on the gathered global batch, where values need
         # no further reduction.
         self.sees_global_batch = False
-        # Set once a loss that is already exact was computed: gradients that
-        # reach the optimizer are then this replica's part of the exact ones.
-        self.has_exact_loss = False
+        # Set once a loss was computed by Keras, not by hand.
+        self.has_keras_loss = False
         # Attributes of layers that must not be shared between the replicas'
         # threads: {(id of layer, attribute): value}.
         self.layer_attributes = {}
+
+    def rows_ratio(self, dtype):
+        """Rows of the global batch over this replica's; 0 for an empty share."""
+        return tf.math.divide_no_nan(
+            tf.cast(self.global_rows, dtype), tf.cast(self.rows, dtype)
+        )
 
     @contextlib.contextmanager
     def global_batch(self):

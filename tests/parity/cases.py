@@ -407,6 +407,27 @@ def own_train_step_with_a_mean():
 
 
 @case("losses")
+def own_train_step_that_adds_terms_by_hand():
+    class Model(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                loss = self.compute_loss(x=x, y=y, y_pred=y_pred)
+                loss += 0.3 * ops.mean(ops.square(y_pred))
+                loss += 0.1 * ops.sum(ops.square(self.trainable_variables[0]))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply(gradients, self.trainable_variables)
+            return {"total": loss}
+
+    inputs = keras.Input((6,))
+    hidden = layers.BatchNormalization()(layers.Dense(4)(inputs))
+    model = Model(inputs, layers.Dense(1)(hidden))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return fitted(model)
+
+
+@case("losses")
 def own_train_step_with_compute_loss():
     class Model(keras.Model):
         def train_step(self, data):
