@@ -37,7 +37,7 @@ def choose(num_replicas=None, devices=None, virtual_devices=None):
         grow_memory()
         visible = _names("GPU") or _names("CPU")
     if devices is not None:
-        return [_known(device) for device in devices]
+        return _named(devices)
     if num_replicas is None:
         return visible
     if num_replicas > len(visible):
@@ -109,6 +109,22 @@ def _names(kind):
         device.name.replace("/physical_device:", "").replace("/device:", "")
         for device in tf.config.list_logical_devices(kind)
     ]
+
+
+def _named(devices):
+    """The devices of a list of names, each once."""
+    if isinstance(devices, str) or not list(devices):
+        raise InputError(
+            'devices must be a list of names such as ["GPU:0", "GPU:1"]. '
+            f"Received: devices={devices!r}"
+        )
+    names = [_known(device) for device in devices]
+    if len(set(names)) < len(names):
+        raise InputError(
+            "Every replica needs a device of its own. Received: "
+            f"devices={list(devices)}"
+        )
+    return names
 
 
 def _known(device):

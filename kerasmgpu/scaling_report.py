@@ -279,7 +279,7 @@ def main(argv):
         virtual_devices=flags.FLAGS.virtual_devices,
         recipe_flags=argv[2:],
     )
-    if not any("result" in entry for entry in report["runs"]):
+    if any("failed" in entry for entry in report["runs"]):
         sys.exit(1)
 
 

@@ -47,6 +47,19 @@ def test_unknown_device_lists_the_visible_ones():
         devices.choose(devices=["GPU:5"])
 
 
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        ("CPU:0", "must be a list"),
+        ([], "must be a list"),
+        (["CPU:0", "cpu:0"], "of its own"),
+    ],
+)
+def test_names_that_are_no_list_of_different_devices(names, words):
+    with pytest.raises(InputError, match=words):
+        devices.choose(devices=names)
+
+
 def test_names_and_a_number_contradict_each_other():
     with pytest.raises(InputError, match="not both"):
         devices.choose(num_replicas=2, devices=["CPU:0"])

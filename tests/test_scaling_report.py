@@ -227,7 +227,7 @@ def test_command_line(recipe, tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert "1 replica failed: not enough devices" in done.stdout
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["recipe_flags"] == ["--fail_on=1"]

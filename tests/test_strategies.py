@@ -132,7 +132,7 @@ def test_metric_made_outside_the_scope_is_named(replicas):
     with replicas(2).scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=[metric])
-    with pytest.raises(InputError, match="was made outside"):
+    with pytest.raises(InputError, match="The metric 'early'"):
         model.fit(*rows(8), verbose=0)
 
 
@@ -142,6 +142,14 @@ def test_compile_outside_the_scope_is_named(replicas):
     model.compile("sgd", "mse")
     with pytest.raises(InputError, match="model.compile"):
         model.fit(*rows(8), verbose=0)
+
+
+def test_compile_without_optimizer_outside_the_scope_is_named(replicas):
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(loss="mse", metrics=["mae"])
+    with pytest.raises(InputError, match="The metric .*model.compile"):
+        model.evaluate(*rows(8), verbose=0)
 
 
 def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):

@@ -4,6 +4,7 @@ import weakref
 
 import tensorflow as tf
 
+from kerasmgpu._keras import build
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
@@ -13,15 +14,20 @@ _checked = weakref.WeakKeyDictionary()
 def check(model):
     """Raises unless a model is wholly inside or wholly outside our scopes.
 
-    Models and optimizers that were in order are not looked at again, since
-    `train_on_batch` asks before every step.
+    A model that was in order is not looked at again until it is compiled
+    anew, since `train_on_batch` asks before every step.
 
     Raises:
         InputError: Naming the part made in the wrong place, and the line to
             move.
     """
     strategy = model._distribute_strategy
-    made_with = (id(model.optimizer), id(tf.distribute.get_strategy()))
+    made_with = (
+        id(model.optimizer),
+        id(model._compile_metrics),
+        id(tf.distribute.get_strategy()),
+        build.needs_build(model),
+    )
     if _checked.get(model) == made_with:
         return
     if hasattr(strategy, "batch_specification"):
@@ -69,7 +75,9 @@ def _parts(model):
             (layer._trainable_variables + layer._non_trainable_variables),
         )
     for metric in model.metrics:
-        yield "metric", metric.name, metric.variables
+        # Keras keeps what `compile` was given in a container of its own.
+        for own in getattr(metric, "metrics", None) or [metric]:
+            yield "metric", own.name, own.variables
     if model.optimizer is not None:
         yield "optimizer", model.optimizer.name, model.optimizer.variables
 

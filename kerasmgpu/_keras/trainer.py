@@ -24,6 +24,7 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
         specification = strategy.batch_specification(
             iterator._distributed_dataset
         )
+    scope.check(self)
     with strategy.scope():
         build.build(self, specification)
     scope.check(self)

@@ -179,11 +179,11 @@ def _own_step(comparison, one):
     if failing and one.facts["own_train_step"]:
         found.append(
             "the model's own train_step scales its loss by itself: "
-            f"{_scaled(comparison)}. kerasmgpu takes a loss of your own for a "
-            "mean over the rows that train_step was given, and weighs it by "
-            "their share of the global batch. Divide by the rows that it was "
-            "given (not by the global batch size or the number of replicas), "
-            "or use `self.compute_loss`."
+            f"{_scaled(comparison)}. kerasmgpu takes what a step computes by "
+            "hand for a mean over the rows that train_step was given, and "
+            "weighs it by their share of the global batch. Divide by the rows "
+            "that it was given (not by the global batch size or the number of "
+            "replicas), or use `self.compute_loss`."
         )
     return found
 
