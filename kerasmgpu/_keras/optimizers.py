@@ -32,6 +32,24 @@ def _apply_exactly(original, self, grads, trainable_variables):
     )
 
 
+@seam(BaseOptimizer, "scale_loss")
+def _scale_loss(original, self, loss):
+    return original(self, _weighted(self, loss))
+
+
+@seam(keras.optimizers.LossScaleOptimizer, "scale_loss")
+def _scale_loss_dynamically(original, self, loss):
+    return original(self, _weighted(self, loss))
+
+
+def _weighted(optimizer, loss):
+    replica = current()
+    if replica is None:
+        return loss
+    replica.weighted_optimizers.add(id(optimizer))
+    return loss * gradients.share_of_rows(replica, loss.dtype)
+
+
 @seam(keras.optimizers.LossScaleOptimizer, "_tf_apply")
 def _tf_apply(original, self, grads, trainable_variables=None):
     if is_updating():

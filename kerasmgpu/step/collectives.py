@@ -3,10 +3,13 @@
 Every function must be called by all replicas, in the same order.
 
 One convention holds for all gradients on a replica: they are those of a mean
-over the replica's own rows. The optimizer's step weighs them by the share of
-rows and sums them, so a mean over rows that a user writes by hand, and a
-penalty on the weights, are right as they stand; what is computed here for the
-global batch scales its gradient by `replica.rows_ratio` to fit in.
+over the replica's own rows. They are weighted by the share of rows and then
+summed, so a mean over rows that a user writes by hand, and a penalty on the
+weights, are right as they stand; what is computed here for the global batch
+scales its gradient by `replica.rows_ratio` to fit in. The weight goes into
+`optimizer.scale_loss`, which Keras calls, so that half-precision gradients have
+the size that they have on one device; where a step doesn't call it, it goes
+into `optimizer.apply`.
 """
 
 import tensorflow as tf
@@ -30,10 +33,13 @@ def sum_with_gradient(value, replica):
         (summed,) = sum_over_replicas([own])
 
         def gradient(upstream):
+            # What an empty share computes by hand may be 0/0.
+            part = tf.where(replica.rows > 0, upstream, tf.zeros_like(upstream))
+            if replica.weighted_optimizers:
+                return sum_over_replicas([part])[0]
             ratio = replica.rows_ratio(upstream.dtype)
-            part = tf.math.divide_no_nan(upstream, ratio)
-            (summed_part,) = sum_over_replicas([part])
-            return summed_part * ratio
+            part = tf.math.divide_no_nan(part, ratio)
+            return sum_over_replicas([part])[0] * ratio
 
         return summed, gradient
 

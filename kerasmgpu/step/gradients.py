@@ -1,7 +1,8 @@
 """Gradients are summed over the replicas once, then every copy is updated alike.
 
 Gradients on a replica are those of a mean over its rows (`collectives`), so
-they are weighted by its share of the rows before they are summed.
+they are weighted by its share of the rows before they are summed, here or in
+`optimizer.scale_loss`.
 
 Keras clips, checks for overflow and accumulates what a single replica
 computed and reduces afterwards. Here the sum comes first, packed into one
@@ -31,7 +32,10 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
     """
     if not replica.has_keras_loss:
         _announce_own_loss(optimizer)
-    gradients = [_weigh_by_rows(gradient, replica) for gradient in gradients]
+    weight = 1.0
+    if id(optimizer) not in replica.weighted_optimizers:
+        weight = share_of_rows(replica, "float64")
+    gradients = [_weigh(gradient, weight, replica) for gradient in gradients]
     variables = None if variables is None else list(variables)
     present = [
         i for i, gradient in enumerate(gradients) if gradient is not None
@@ -85,19 +89,22 @@ def _announce_own_loss(optimizer):
     )
 
 
-def _weigh_by_rows(gradient, replica):
+def share_of_rows(replica, dtype):
+    """Rows of this replica over those of the global batch."""
+    return tf.math.divide_no_nan(
+        tf.cast(replica.rows, dtype), tf.cast(replica.global_rows, dtype)
+    )
+
+
+def _weigh(gradient, weight, replica):
+    """A gradient times a weight; zeros where the share is empty."""
     if gradient is None:
         return None
-    weight = tf.math.divide_no_nan(
-        tf.cast(replica.rows, gradient.dtype),
-        tf.cast(replica.global_rows, gradient.dtype),
-    )
 
     def weighed(values):
         # An empty share's mean is 0/0; its gradient must count for nothing.
-        return tf.where(
-            replica.rows > 0, values * weight, tf.zeros_like(values)
-        )
+        weighted = values * tf.cast(weight, values.dtype)
+        return tf.where(replica.rows > 0, weighted, tf.zeros_like(values))
 
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(

@@ -58,6 +58,8 @@ class Replica:
         # Set while code runs on the gathered global batch, where values need
         # no further reduction.
         self.sees_global_batch = False
+        # `id`s of the optimizers whose loss is weighted by rows already.
+        self.weighted_optimizers = set()
         # Set once a loss was computed by Keras, not by hand.
         self.has_keras_loss = False
         # Attributes of layers that must not be shared between the replicas'
