@@ -16,7 +16,7 @@ import tensorflow as tf
 
 
 def sum_over_replicas(values):
-    """Sums each tensor of a list over the replicas, in one packed collective.
+    """Sums each tensor of a list over the replicas, in one call.
 
     No gradient flows through the result.
     """
