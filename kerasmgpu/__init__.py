@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "MirroredStrategy": "kerasmgpu.strategies",
+    "MultiWorkerMirroredStrategy": "kerasmgpu.strategies",
     "strategy": "kerasmgpu.strategies",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.scaling",

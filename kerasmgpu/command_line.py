@@ -30,9 +30,17 @@ def start(main):
         except (InputError, OSError) as error:
             message = " ".join(str(error).split())
             print(f"error: {message}", file=sys.stderr)
+            _leave_job(message)
             sys.exit(1)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             sys.exit(130)
 
     app.run(run)
+
+
+def _leave_job(message):
+    """Tells the other workers, where this process is one of a job."""
+    membership = sys.modules.get("kerasmgpu.membership")
+    if membership is not None:
+        membership.leave(message)

@@ -105,10 +105,15 @@ def _require_positive(name, number):
 
 
 def _names(kind):
-    return [
-        device.name.replace("/physical_device:", "").replace("/device:", "")
-        for device in tf.config.list_logical_devices(kind)
-    ]
+    """Names of this process's devices: in a job others' are listed too."""
+    with tf.device("CPU:0"):
+        here = tf.DeviceSpec.from_string(tf.constant(0).device)
+    names = []
+    for device in tf.config.list_logical_devices(kind):
+        name = tf.DeviceSpec.from_string(device.name)
+        if name.task is None or name.task == here.task:
+            names.append(f"{name.device_type}:{name.device_index}")
+    return names
 
 
 def _named(devices):

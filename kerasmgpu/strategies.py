@@ -1,20 +1,25 @@
 """The strategies: TensorFlow's engine with an exact Keras training step."""
 
-import contextlib
+import json
 
 import tensorflow as tf
 
-from kerasmgpu import _keras
+from kerasmgpu import _keras, cluster, membership
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
-from kerasmgpu.step import metrics, split, state
-from kerasmgpu.step.replica import Replica, running
+from kerasmgpu.exact_steps import ExactSteps
 
-ALL_REDUCES = ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device")
+ALL_REDUCES = (
+    "auto",
+    "nccl",
+    "ring",
+    "hierarchical_copy",
+    "reduction_to_one_device",
+)
 """Names of the algorithms that sum gradients over the replicas."""
 
 
-class MirroredStrategy(tf.distribute.MirroredStrategy):
+class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
     """`tf.distribute.MirroredStrategy` that trains the model of one device.
 
     Models that are built and compiled in its scope end with the weights,
@@ -61,165 +66,89 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         self._random_mode = _one_of("random", random, _SCOPES)
         self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
 
-    def experimental_distribute_dataset(self, dataset, options=None):
-        """Splits each batch of `dataset` over the replicas.
 
-        Shares keep the order of the rows and differ by at most one row; where
-        a batch has fewer rows than there are replicas, some get none.
+class MultiWorkerMirroredStrategy(
+    ExactSteps, tf.distribute.MultiWorkerMirroredStrategy
+):
+    """`tf.distribute.MultiWorkerMirroredStrategy` with exact Keras steps.
 
-        Args:
-            dataset: `tf.data.Dataset` of global batches.
-            options: `tf.distribute.InputOptions`, as for TensorFlow.
+    Every worker of the job runs the same program; together they train the
+    model that one process trains at the same global batch, as under
+    `MirroredStrategy`. Make it before anything else uses TensorFlow.
 
-        Returns:
-            A `tf.distribute.DistributedDataset`.
-        """
-        shares = split.split_dataset(dataset, self.num_replicas_in_sync)
-        with _complete_elements(self.extended):
-            distributed = self.distribute_datasets_from_function(
-                lambda context: shares, options
+    Args:
+        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` that
+            says which worker this is. Default: what our launcher, `TF_CONFIG`
+            or Slurm says (`kerasmgpu.cluster`); a job of one worker where
+            nothing does.
+        communication_options: `tf.distribute.experimental.
+            CommunicationOptions`. Default: TensorFlow's.
+        random: See `MirroredStrategy`.
+        batch_norm: See `MirroredStrategy`.
+        num_replicas: Replicas of this worker, the same on all workers.
+            Default: all its GPUs, or all its logical CPU devices.
+        devices: Names of this worker's devices instead of a number.
+        virtual_devices: Logical CPU devices to make and use on this worker.
+        timeout_seconds: Seconds of silence after which another worker is
+            taken for lost; the next collective then raises
+            `tf.errors.UnavailableError`, which names it. A process that is
+            killed is noticed at once. Default: the launcher's, or 30.
+
+    Raises:
+        InputError: If TensorFlow has started, or the devices can't be had.
+
+    Example:
+
+    ```python
+    strategy = kerasmgpu.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = build_and_compile_model()
+    model.fit(dataset)  # the same data set on all workers, global batches
+    ```
+    """
+
+    def __init__(
+        self,
+        cluster_resolver=None,
+        communication_options=None,
+        random="global",
+        batch_norm="global",
+        num_replicas=None,
+        devices=None,
+        virtual_devices=None,
+        timeout_seconds=None,
+    ):
+        _keras.install()
+        self._random_mode = _one_of("random", random, _SCOPES)
+        self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        timeout_seconds = membership.timeout_seconds(timeout_seconds)
+        if cluster_resolver is None:
+            worker = cluster.from_environment()
+            cluster_resolver = _resolver(worker)
+        else:
+            worker = _worker(cluster_resolver)
+        if worker is not None:
+            _require_not_started()
+        if virtual_devices:
+            device_choice.make_logical_cpus(virtual_devices)
+        else:
+            device_choice.grow_memory()
+
+        def choose_devices():
+            return device_choice.choose(num_replicas, devices, virtual_devices)
+
+        if communication_options is None:
+            communication_options = (
+                tf.distribute.experimental.CommunicationOptions()
             )
-        distributed.batch_specification = dataset.element_spec
-        return distributed
-
-    def dataset_for_steps(self, dataset):
-        """What feeds a Keras model's steps from a data set of global batches.
-
-        On GPUs, shares are copied to each replica's device ahead of the step.
-        CPU devices share their memory with the data set: batches stay whole
-        and the step cuts them, without a thread per replica that waits.
-        """
-        if all("CPU" in device for device in self.extended.worker_devices):
-            return dataset
-        return self.experimental_distribute_dataset(dataset)
-
-    def batch_specification(self, distributed_dataset):
-        """The `element_spec` of the global batches of a data set.
-
-        For one that came from `distribute_datasets_from_function`, that of a
-        replica's batch, which has the same shapes but for the number of rows.
-        """
-        specification = getattr(
-            distributed_dataset, "batch_specification", None
-        )
-        if specification is not None:
-            return specification
-        if isinstance(distributed_dataset, tf.data.Dataset):
-            return distributed_dataset.element_spec
-        return tf.nest.map_structure(
-            lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
-            distributed_dataset.element_spec,
-        )
-
-    def run(self, fn, args=(), kwargs=None, options=None):
-        """Runs `fn` on each replica; a Keras model's step exactly.
-
-        Args:
-            fn: Function to run. The steps of a `keras.Model` are run on
-                shares of the global batch; any other as TensorFlow does.
-            args: Positional arguments, per-replica values among them.
-            kwargs: Keyword arguments.
-            options: `tf.distribute.RunOptions`.
-
-        Returns:
-            For a step of a model, tensors of the global batch; else
-            per-replica values as TensorFlow returns them.
-        """
-        model = _keras.trainer_of(fn)
-        if model is None or self.num_replicas_in_sync == 1 or len(args) != 1:
-            return super().run(fn, args, kwargs, options)
-        (batch,) = args
-        is_split = any(
-            isinstance(leaf, tf.distribute.DistributedValues)
-            for leaf in tf.nest.flatten(batch)
-        )
-        if not is_split:
-            batch = split.whole_batch(batch)
-        bounds = self._bounds(batch, is_split)
-        assigned = set()
-        step = self._exact_step(model, fn, bounds, is_split, assigned)
-        outputs = super().run(step, (batch,), kwargs, options)
-        with self.scope():
-            states = [
-                (layer, variables)
-                for layer, variables in _keras.layer_states(model)
-                if not _keras.is_alike(layer, self._batch_norm)
-            ]
-            state.average(self, states, assigned, bounds)
-            if getattr(fn, "__name__", "") in ("train_step", "test_step"):
-                return metrics.results(self, model, outputs, bounds, assigned)
-            return self._in_order(outputs, bounds)
-
-    def _exact_step(self, model, fn, bounds, is_split, assigned):
-        """A function of a replica's share that runs `fn` exactly on it."""
-        num_replicas = self.num_replicas_in_sync
-        settings = _keras.thread_state()
-
-        def step(share):
-            context = tf.distribute.get_replica_context()
-            index = int(tf.get_static_value(context.replica_id_in_sync_group))
-            if not is_split:
-                share = split.share(share, index, num_replicas)
-            start, end = bounds[index]
-            replica = Replica(
-                index,
-                num_replicas,
-                rows=end - start,
-                first_row=start,
-                global_rows=bounds[-1][1],
-                static_rows=split.static_rows(share),
-                on_cpu="CPU" in self.extended.worker_devices[index],
-                random_mode=self._random_mode,
-                batch_norm=self._batch_norm,
-                compiled_model=model if model.jit_compile else None,
-                assigned=assigned,
+        # TensorFlow's own constructor would choose the devices by itself.
+        super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
+            _keras.WorkerExtended(
+                self, cluster_resolver, communication_options, choose_devices
             )
-            _keras.set_thread_state(settings)
-            with running(replica):
-                return fn(share)
-
-        return tf.autograph.experimental.do_not_convert(step)
-
-    def _bounds(self, batch, is_split):
-        """First and end row of every replica's share in the global batch."""
-        num_replicas = self.num_replicas_in_sync
-        if not is_split:
-            rows = split.batch_rows(batch)
-            if rows is None:
-                raise InputError(
-                    "A step needs a batch with at least one array of rows to "
-                    "split over the replicas. Received: scalars only"
-                )
-            return [
-                split.share_bounds(rows, index, num_replicas)
-                for index in range(num_replicas)
-            ]
-        for leaf in tf.nest.flatten(batch):
-            shares = self.experimental_local_results(leaf)
-            if split.has_rows(shares[0]):
-                break
-        bounds, end = [], tf.constant(0)
-        for rows in map(split.num_rows, shares):
-            bounds.append((end, end + rows))
-            end = end + rows
-        return bounds
-
-    def _in_order(self, outputs, bounds):
-        """Outputs of all replicas, concatenated in the order of the rows.
-
-        A scalar output is taken for a mean over the rows.
-        """
-        rows = tf.stack([end - start for start, end in bounds])
-
-        def join(value):
-            shares = self.experimental_local_results(value)
-            if isinstance(shares[0], tf.SparseTensor):
-                return tf.sparse.concat(0, shares)
-            if shares[0].shape.rank == 0:
-                return metrics.mean_over_rows(shares, rows)
-            return tf.concat(shares, 0)
-
-        return tf.nest.map_structure(join, outputs)
+        )
+        if worker is not None:
+            membership.join(self, worker, timeout_seconds)
 
 
 def strategy(
@@ -231,24 +160,30 @@ def strategy(
     random="global",
     batch_norm="global",
 ):
-    """The strategy for this machine: what recipes and new programs call.
+    """The strategy for this process: what recipes and new programs call.
+
+    In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm
+    or Kubernetes) that is `MultiWorkerMirroredStrategy`, else
+    `MirroredStrategy`.
 
     Args:
-        num_replicas: Number of replicas. Default: all visible GPUs; with no
-            GPU, one replica on the CPU.
+        num_replicas: Number of replicas in this process. Default: all visible
+            GPUs; with no GPU, one replica on the CPU.
         devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
         virtual_devices: Number of logical CPU devices to make and use, for
             development and tests without GPUs. Must be asked for before
             TensorFlow starts.
-        all_reduce: How gradients are summed: `"auto"`, `"nccl"`,
-            `"hierarchical_copy"` or `"reduction_to_one_device"`.
+        all_reduce: How gradients are summed: `"auto"`, `"nccl"`, `"ring"`
+            (between workers), `"hierarchical_copy"` or
+            `"reduction_to_one_device"` (in one process).
         num_packs: Number of packs that gradients are concatenated into
-            before they are summed (`"nccl"` and `"hierarchical_copy"`).
+            before they are summed (`"nccl"` and `"hierarchical_copy"` in one
+            process).
         random: See `MirroredStrategy`.
         batch_norm: See `MirroredStrategy`.
 
     Returns:
-        A `kerasmgpu.MirroredStrategy`.
+        A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
 
     Raises:
         InputError: If the devices or the algorithm can't be had.
@@ -261,6 +196,16 @@ def strategy(
     strategy = kerasmgpu.strategy(virtual_devices=4)   # no GPU needed
     ```
     """
+    _one_of("all_reduce", all_reduce, ALL_REDUCES)
+    if cluster.from_environment() is not None:
+        return MultiWorkerMirroredStrategy(
+            communication_options=_communication_options(all_reduce, num_packs),
+            random=random,
+            batch_norm=batch_norm,
+            num_replicas=num_replicas,
+            devices=devices,
+            virtual_devices=virtual_devices,
+        )
     names = device_choice.choose(num_replicas, devices, virtual_devices)
     return MirroredStrategy(
         names,
@@ -271,15 +216,34 @@ def strategy(
 
 
 _SCOPES = ("global", "per_replica")
+_BETWEEN_WORKERS = ("auto", "nccl", "ring")
+
+
+def _communication_options(all_reduce, num_packs):
+    """The `CommunicationOptions` of that algorithm between workers."""
+    if all_reduce not in _BETWEEN_WORKERS or num_packs != 1:
+        raise InputError(
+            "Between workers all_reduce is one of "
+            f"{', '.join(_BETWEEN_WORKERS)} with num_packs=1. Received: "
+            f"all_reduce={all_reduce!r}, num_packs={num_packs!r}"
+        )
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    return tf.distribute.experimental.CommunicationOptions(
+        implementation=implementation[all_reduce.upper()]
+    )
 
 
 def _cross_device_ops(all_reduce, num_packs, names):
     """The `tf.distribute.CrossDeviceOps` of that name for these devices."""
-    _one_of("all_reduce", all_reduce, ALL_REDUCES)
     if not isinstance(num_packs, int) or num_packs < 1:
         raise InputError(
             "num_packs must be an integer of at least 1. Received: "
             f"num_packs={num_packs!r}"
+        )
+    if all_reduce == "ring":
+        raise InputError(
+            "Received: all_reduce='ring', which is for several workers, and "
+            "this is one process. Use all_reduce='auto'."
         )
     on_gpus = all("GPU" in name.upper() for name in names)
     if all_reduce == "nccl":
@@ -306,17 +270,34 @@ def _one_of(name, value, allowed):
     return value
 
 
-@contextlib.contextmanager
-def _complete_elements(extended):
-    """Tells TensorFlow that every step has an element for each replica.
+def _resolver(worker):
+    """TensorFlow's description of the worker that this is, or of none."""
+    if worker is None:
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({})
+        )
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(worker.addresses)}),
+        task_type="worker",
+        task_id=worker.index,
+        rpc_layer="grpc",
+    )
 
-    `split_dataset` yields as many shares as there are replicas, so the
-    reduction that finds out whether any replica has data left is not needed.
-    """
-    name = "experimental_enable_get_next_as_optional"
-    previous = getattr(extended, name)
-    setattr(extended, name, False)
-    try:
-        yield
-    finally:
-        setattr(extended, name, previous)
+
+def _worker(resolver):
+    """The `cluster.Worker` that a TensorFlow cluster resolver describes."""
+    spec = resolver.cluster_spec().as_dict()
+    if not spec:
+        return None
+    task = {"type": resolver.task_type, "index": resolver.task_id}
+    worker = cluster.from_tf_config(json.dumps({"cluster": spec, "task": task}))
+    return None if worker is None or worker.num_workers == 1 else worker
+
+
+def _require_not_started():
+    if _keras.has_started():
+        raise InputError(
+            "A worker of a job joins it before TensorFlow starts, and "
+            "TensorFlow has started. Make the strategy first, before data sets, "
+            "tensors or models."
+        )

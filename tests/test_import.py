@@ -30,7 +30,14 @@ def test_importing_starts_no_tensorflow_and_is_quick():
 
 @pytest.mark.parametrize(
     "module",
-    ["scaling", "errors", "__main__", "scaling_report", "recipes.autoencoder"],
+    [
+        "scaling",
+        "errors",
+        "__main__",
+        "scaling_report",
+        "launch.__main__",
+        "recipes.autoencoder",
+    ],
 )
 def test_light_modules_stay_light(module):
     output = run(
@@ -52,12 +59,15 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"errors"},
-    {"arguments"},
-    {"scaling", "command_line", "child_process"},
-    {"devices", "step", "schedules", "callbacks", "data", "scaling_tables"},
+    {"arguments", "addresses", "job_watch"},
+    {"scaling", "command_line", "child_process", "slurm"},
+    {"cluster"},
+    {"devices", "step", "schedules", "data", "scaling_tables", "workers"},
     {"_keras"},
+    {"common_seeds", "file_sharding", "checkpoints", "placement", "parallel"},
+    {"exact_steps", "membership", "callbacks"},
     {"strategies"},
-    {"verify", "scaling_report"},
+    {"verify", "scaling_report", "launch"},
     {"recipes"},
     {"__main__"},
 ]

@@ -9,7 +9,20 @@ seams by subject and say what each is for; `seams.SEAMS` lists the names, which
 with TensorFlow 2.18 and 2.21.
 """
 
-from kerasmgpu._keras import losses, metrics, optimizers, random  # noqa: F401
+from kerasmgpu._keras import (  # noqa: F401
+    epochs,
+    losses,
+    metrics,
+    optimizers,
+    random,
+)
+from kerasmgpu._keras.engine import (
+    WorkerExtended,
+    abort_collectives,
+    global_seed,
+    has_started,
+)
+from kerasmgpu._keras.files import num_files
 from kerasmgpu._keras.layers import is_alike
 from kerasmgpu._keras.seams import install
 from kerasmgpu._keras.state import layer_states
@@ -17,9 +30,14 @@ from kerasmgpu._keras.threads import set_thread_state, thread_state
 from kerasmgpu._keras.trainer import trainer_of
 
 __all__ = [
+    "WorkerExtended",
+    "abort_collectives",
+    "global_seed",
+    "has_started",
     "install",
     "is_alike",
     "layer_states",
+    "num_files",
     "set_thread_state",
     "thread_state",
     "trainer_of",

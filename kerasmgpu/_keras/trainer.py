@@ -1,10 +1,13 @@
 """The trainer: what it builds, what feeds it, and what it compiles."""
 
 import keras
+from keras.src.backend.tensorflow import trainer as trainer_module
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
     TFEpochIterator,
 )
+from keras.src.random.seed_generator import global_seed_generator
+from keras.src.trainers.epoch_iterator import EpochIterator
 
 from kerasmgpu._keras import build, scope
 from kerasmgpu._keras.seams import seam
@@ -33,20 +36,76 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
 @seam(TFEpochIterator, "__init__")
 def _init_iterator(original, self, distribute_strategy=None, *args, **kwargs):
     if is_ours(distribute_strategy):
-        distribute_strategy = _Feeder(distribute_strategy)
-    original(self, distribute_strategy, *args, **kwargs)
+        # `predict` is the one caller without targets.
+        feeder = _Feeder(distribute_strategy, in_order="y" not in kwargs)
+        original(self, feeder, *args, **kwargs)
+        for_steps = getattr(self._distributed_dataset, "for_steps", None)
+        if for_steps is not None:  # One that the user distributed.
+            self._distributed_dataset = for_steps()
+    else:
+        original(self, distribute_strategy, *args, **kwargs)
+
+
+@seam(EpochIterator, "reset")
+def _reset(original, self):
+    original(self)
+    dataset = getattr(self, "_distributed_dataset", None)
+    if hasattr(dataset, "has_own_length"):
+        # Not that of the whole data set; known once an epoch has ended.
+        self._num_batches = None
 
 
 class _Feeder:
     """What an epoch iterator asks of its strategy, for the steps of a model."""
 
-    def __init__(self, strategy):
-        self.experimental_distribute_dataset = strategy.dataset_for_steps
+    def __init__(self, strategy, in_order):
+        self._strategy, self._in_order = strategy, in_order
+
+    def experimental_distribute_dataset(self, dataset):
+        return self._strategy.dataset_for_steps(dataset, self._in_order)
+
+
+@seam(trainer_module, "reduce_per_replica")
+def _reduce_per_replica(original, values, strategy, reduction):
+    if is_ours(strategy) and strategy.num_workers > 1:
+        # The strategy's `run` has made them values of the global batch.
+        return values
+    return original(values, strategy, reduction)
 
 
 @seam(TensorFlowTrainer, "_make_function")
 def _make_function(original, self, *args):
-    return _without_jit(original, self, *args)
+    function = _without_jit(original, self, *args)
+    strategy = self._distribute_strategy
+    if not is_ours(strategy) or strategy.num_workers == 1:
+        return function
+    return _step_by_step(function, self)
+
+
+def _step_by_step(function, model):
+    """Several steps per execution without a loop inside the graph.
+
+    TensorFlow hands collectives their keys when a graph is called, which fails
+    for a function that is called in a loop of that graph ("You must feed a
+    value for placeholder tensor").
+    """
+
+    def call(iterator):
+        num_steps = model.steps_per_execution
+        if num_steps == 1:
+            return function(iterator)
+        model.steps_per_execution, logs = 1, None
+        try:
+            for _ in range(num_steps):
+                logs = function(iterator)
+        except StopIteration:
+            if logs is None:
+                raise
+        finally:
+            model.steps_per_execution = num_steps
+        return logs
+
+    return call
 
 
 @seam(TensorFlowTrainer, "make_predict_function")
@@ -56,7 +115,12 @@ def _make_predict_function(original, self, force=False):
 
 def _without_jit(make, model, *args):
     """Makes a step function that XLA leaves alone; its parts are compiled."""
-    if not is_ours(model._distribute_strategy) or not model.jit_compile:
+    if not is_ours(model._distribute_strategy):
+        return make(model, *args)
+    # Unseeded draws use a variable that Keras makes at the first one. A graph
+    # that makes variables when it is first called can't hold collectives.
+    global_seed_generator()
+    if not model.jit_compile:
         return make(model, *args)
     model.jit_compile = False
     try:

@@ -14,6 +14,8 @@ into `optimizer.apply`.
 
 import tensorflow as tf
 
+from kerasmgpu.errors import InputError
+
 
 def sum_over_replicas(values):
     """Sums each tensor of a list over the replicas, in one call.
@@ -69,11 +71,11 @@ def gather_rows(value, replica):
         replica: The current `Replica`.
     """
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-        return _concatenate(value)
+        return concatenate(value, replica)
     if value.shape.rank == 0:
         return value
     if not value.dtype.is_floating:
-        return _concatenate(value)
+        return concatenate(value, replica)
 
     @tf.custom_gradient
     def gather(own):
@@ -82,21 +84,100 @@ def gather_rows(value, replica):
             part = upstream[start : start + tf.shape(own)[0]]
             return part * replica.rows_ratio(part.dtype)
 
-        gathered = _concatenate(own)
+        gathered = concatenate(own, replica)
         gathered.set_shape([None, *own.shape[1:]])
         return gathered, own_rows
 
     return gather(value)
 
 
-def _concatenate(value):
+def concatenate(value, replica):
     """Joins the replicas' values along the first axis, in replica order."""
+    if replica.has_other_workers:
+        return _concatenate_over_workers(value, replica)
 
     def join(strategy, per_replica):
-        shares = strategy.experimental_local_results(per_replica)
-        if isinstance(shares[0], tf.SparseTensor):
-            return tf.sparse.concat(0, shares)
-        return tf.concat(shares, 0)
+        return concatenate_local(
+            strategy.experimental_local_results(per_replica)
+        )
 
     context = tf.distribute.get_replica_context()
     return context.merge_call(join, args=(value,))
+
+
+def concatenate_local(shares):
+    """Joins the values of one process's replicas along the first axis."""
+    if isinstance(shares[0], tf.SparseTensor):
+        return tf.sparse.concat(0, shares)
+    return tf.concat(shares, 0)
+
+
+def counts(rows, index, num_replicas):
+    """Every replica's number, put together: int32 `[num_replicas]`.
+
+    Args:
+        rows: Scalar int32 tensor of this replica.
+        index: Number of this replica.
+        num_replicas: Number of replicas.
+    """
+    # NCCL has no 32-bit integers on a GPU; doubles count exactly to 2 ** 53.
+    own = tf.one_hot(index, num_replicas, dtype=tf.float64)
+    (table,) = sum_over_replicas([own * tf.cast(rows, tf.float64)])
+    return tf.cast(table, tf.int32)
+
+
+def _concatenate_over_workers(value, replica):
+    """`concatenate` by a sum: each replica fills its own rows into zeros."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensor.from_row_lengths(
+            _concatenate_over_workers(value.values, replica),
+            _concatenate_over_workers(value.row_lengths(), replica),
+        )
+    if isinstance(value, tf.SparseTensor):
+        return _concatenate_sparse(value, replica)
+    return _fill_in(
+        value, counts(tf.shape(value)[0], *_place(replica)), replica
+    )
+
+
+def _concatenate_sparse(value, replica):
+    rows = counts(tf.cast(value.dense_shape[0], tf.int32), *_place(replica))
+    start = tf.cast(tf.reduce_sum(rows[: replica.index]), tf.int64)
+    offset = tf.concat([[start], tf.zeros_like(value.dense_shape[1:])], 0)
+    sizes = counts(tf.shape(value.values)[0], *_place(replica))
+    shape = [
+        tf.cast(tf.reduce_sum(rows), tf.int64)[None],
+        value.dense_shape[1:],
+    ]
+    return tf.SparseTensor(
+        _fill_in(value.indices + offset, sizes, replica),
+        _fill_in(value.values, sizes, replica),
+        tf.concat(shape, 0),
+    )
+
+
+def _fill_in(value, sizes, replica):
+    """This replica's part of a concatenation, and the sum of all parts."""
+    dtype = _transport(value.dtype)
+    before = tf.reduce_sum(sizes[: replica.index])
+    after = tf.reduce_sum(sizes[replica.index + 1 :])
+    padding = [[before, after]] + [[0, 0]] * (value.shape.rank - 1)
+    (total,) = sum_over_replicas([tf.pad(tf.cast(value, dtype), padding)])
+    return tf.cast(total, value.dtype)
+
+
+def _place(replica):
+    return replica.index, replica.num_replicas
+
+
+def _transport(dtype):
+    """A type in which TensorFlow's collectives can send values of `dtype`."""
+    if dtype.is_floating or dtype == tf.int64:
+        return dtype
+    if dtype.is_bool or dtype.is_integer and dtype != tf.uint64:
+        return tf.int64
+    raise InputError(
+        "Rows of a whole-batch loss, metric or prediction travel between the "
+        f"workers as numbers. Received: {dtype.name}; convert it to numbers "
+        "(`keras.layers.StringLookup`) or run on one worker."
+    )

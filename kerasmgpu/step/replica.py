@@ -23,6 +23,7 @@ class Replica:
         global_rows: Scalar int32 tensor, rows of the global batch.
         static_rows: `rows` as an integer where it is known beforehand.
         on_cpu: Whether its device is a CPU.
+        has_other_workers: Whether there are replicas in other processes.
         random_mode: `"global"` or `"per_replica"`, see `step/randomness.py`.
         batch_norm: `"global"` or `"per_replica"`, see
             `step/normalization.py`.
@@ -39,6 +40,7 @@ class Replica:
         global_rows,
         static_rows=None,
         on_cpu=False,
+        has_other_workers=False,
         random_mode="global",
         batch_norm="global",
         compiled_model=None,
@@ -51,6 +53,7 @@ class Replica:
         self.global_rows = global_rows
         self.static_rows = static_rows
         self.on_cpu = on_cpu
+        self.has_other_workers = has_other_workers
         self.random_mode = random_mode
         self.batch_norm = batch_norm
         self.compiled_model = compiled_model

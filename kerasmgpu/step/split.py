@@ -106,15 +106,17 @@ def _sparse_rows(value, start, end):
     return tf.SparseTensor(rows.indices, rows.values, tf.stack(sizes))
 
 
-def split_dataset(dataset, num_replicas):
+def split_dataset(dataset, num_replicas, first, num_local):
     """Turns a data set of global batches into one of shares, in replica order.
 
     Args:
         dataset: `tf.data.Dataset` of batches (any nest of tensors).
-        num_replicas: Number of shares that each batch becomes.
+        num_replicas: Number of shares that each batch is cut into.
+        first: Number of the first replica of this worker.
+        num_local: Number of replicas of this worker.
 
     Returns:
-        A `tf.data.Dataset` with `num_replicas` elements per batch.
+        A `tf.data.Dataset` with `num_local` elements per batch.
     """
     if num_replicas == 1:
         return dataset
@@ -122,8 +124,31 @@ def split_dataset(dataset, num_replicas):
 
     def shares(*batch):
         batch = batch if several else batch[0]
-        return tf.data.Dataset.range(num_replicas).map(
+        return tf.data.Dataset.range(first, first + num_local).map(
             lambda index: share(batch, index, num_replicas)
         )
 
     return dataset.flat_map(shares)
+
+
+_MARK = "kerasmgpu_share"
+
+
+def mark(shares):
+    """Marks the elements of a data set as shares, for `unmarked` to tell.
+
+    A worker with one replica gets its shares as plain tensors, which look like
+    global batches.
+    """
+    several = isinstance(shares.element_spec, tuple)
+    return shares.map(lambda *batch: {_MARK: batch if several else batch[0]})
+
+
+def unmarked(batch):
+    """A batch without its mark, and whether it is split into shares."""
+    if isinstance(batch, dict) and set(batch) == {_MARK}:
+        return batch[_MARK], True
+    return batch, any(
+        isinstance(leaf, tf.distribute.DistributedValues)
+        for leaf in tf.nest.flatten(batch)
+    )

@@ -14,32 +14,54 @@ from absl import logging
 from kerasmgpu.step.metrics import mean_over_rows
 
 
-def average(strategy, states, assigned, bounds):
+def averages(states, replica):
+    """Means over all replicas of the variables that this step assigned.
+
+    Args:
+        states: Pairs of a layer and the variables in it that may come to
+            differ by replica.
+        replica: The current `Replica`.
+
+    Returns:
+        One tensor per variable that is to be assigned by `assign`.
+    """
+    values = [
+        variable.value.read_value()
+        for _, variable in _differing(states, replica.assigned)
+    ]
+    return mean_over_rows(values, replica)
+
+
+def assign(strategy, states, assigned, averages):
     """Gives all replicas the same value of each variable that was assigned.
 
     Args:
         strategy: The strategy that ran the step.
-        states: Pairs of a layer and the variables in it that may come to
-            differ by replica.
+        states: See `averages`.
         assigned: `id`s of the Keras variables that the step assigned.
-        bounds: First and end row of every replica's share.
+        averages: What `averages` returned on the replicas.
     """
-    rows = tf.stack([end - start for start, end in bounds])
-    for layer, variables in states:
-        for variable in variables:
-            if id(variable) not in assigned:
-                continue
-            copies = strategy.experimental_local_results(variable.value)
-            if len(copies) == 1 or not copies[0].dtype.is_floating:
-                continue
-            logging.log_first_n(
-                logging.INFO,
-                "kerasmgpu: variable %r of layer %r is assigned during the "
-                "step; all replicas get the mean over their rows.",
-                20,
-                variable.name,
-                layer.name,
-            )
-            variable.assign(
-                mean_over_rows([c.read_value() for c in copies], rows)
-            )
+    for (layer, variable), average in zip(
+        _differing(states, assigned), averages
+    ):
+        logging.log_first_n(
+            logging.INFO,
+            "kerasmgpu: variable %r of layer %r is assigned during the step; "
+            "all replicas get the mean over their rows.",
+            20,
+            variable.name,
+            layer.name,
+        )
+        variable.assign(strategy.experimental_local_results(average)[0])
+
+
+def _differing(states, assigned):
+    """Pairs of a layer and a variable whose copies may differ after a step."""
+    return [
+        (layer, variable)
+        for layer, variables in states
+        for variable in variables
+        if id(variable) in assigned
+        and hasattr(variable.value, "distribute_strategy")
+        and tf.as_dtype(variable.value.dtype).is_floating
+    ]

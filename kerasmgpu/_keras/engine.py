@@ -1,0 +1,56 @@
+"""TensorFlow's multi-worker engine: which devices a worker brings to a job.
+
+TensorFlow's own class takes all GPUs of the machine, or one CPU device: a
+worker with several logical CPU devices, or with some of its GPUs, can't be had
+in public. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import tensorflow as tf
+from tensorflow.python.distribute.collective_all_reduce_strategy import (
+    CollectiveAllReduceExtended,
+)
+from tensorflow.python.eager import context
+
+
+class WorkerExtended(CollectiveAllReduceExtended):
+    """TensorFlow's engine on devices of our choice.
+
+    Args:
+        strategy: The strategy that this is the `extended` of.
+        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver`.
+        communication_options: `tf.distribute.experimental.
+            CommunicationOptions`.
+        choose_devices: Function that returns this worker's device names, such
+            as `["GPU:0"]`; called once the engine has started, since asking
+            for devices starts TensorFlow.
+    """
+
+    def __init__(
+        self, strategy, cluster_resolver, communication_options, choose_devices
+    ):
+        self._choose_devices = choose_devices
+        super().__init__(
+            strategy,
+            cluster_resolver=cluster_resolver,
+            communication_options=communication_options,
+        )
+
+    def _initialize_local_devices(self, cluster_resolver, worker_device):
+        names = self._choose_devices()
+        devices = tuple(f"{worker_device}/device:{name}" for name in names)
+        return devices, names[0].split(":")[0]
+
+
+def has_started():
+    """Whether TensorFlow runs already, too late to become a worker."""
+    return context.context()._context_handle is not None
+
+
+def abort_collectives(message):
+    """Makes every collective, waiting or to come, raise `UnavailableError`."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+
+
+def global_seed():
+    """The seed of `tf.random.set_seed`, or `None`; reading it draws nothing."""
+    return context.global_seed()

@@ -1,0 +1,85 @@
+"""Machines and addresses as users write them. Pure."""
+
+import dataclasses
+import re
+
+from kerasmgpu.errors import InputError
+
+# A name or IPv4 address, or an IPv6 address in brackets.
+_HOST = r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\],/]+))"
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A machine of a job.
+
+    Args:
+        name: String, host name or address, IPv6 without brackets.
+        num_workers: Integer of at least 1, how many workers run there.
+    """
+
+    name: str
+    num_workers: int
+
+    def address(self, port):
+        """String `"host:port"`, with IPv6 addresses in brackets."""
+        return join_address(self.name, port)
+
+
+def parse_hosts(text):
+    """Reads the machines of a job and how many workers each has.
+
+    Args:
+        text: String such as `"a:4,b:4"` or `"[fd00::1]:8,[fd00::2]:8"`.
+
+    Returns:
+        Tuple of `Host`, in the order of their ranks.
+
+    Raises:
+        InputError: If it can't be read, a count is not above 0, or a machine
+            is named twice.
+
+    Example:
+
+    ```python
+    parse_hosts("a:4,b:2")  # (Host("a", 4), Host("b", 2))
+    ```
+    """
+    hosts = []
+    for item in text.split(","):
+        match = re.fullmatch(_HOST + r":([0-9]+)", item.strip())
+        if not match or int(match[3]) < 1:
+            raise InputError(
+                "Expected machines with their numbers of workers, such as "
+                f"a:4,b:4 or [fd00::1]:4. Received: {item.strip()!r}"
+                + (f" in {text!r}" if "," in text else "")
+            )
+        hosts.append(Host(match[1] or match[2], int(match[3])))
+    names = [host.name for host in hosts]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise InputError(
+            f"Name every machine once. Received twice: {', '.join(doubled)}"
+        )
+    return tuple(hosts)
+
+
+def split_address(address):
+    """Splits `"host:port"` or `"[IPv6]:port"` into name and number.
+
+    Raises:
+        InputError: If it is no such address, or the port is not 1 to 65535.
+    """
+    text = address if isinstance(address, str) else ""
+    match = re.fullmatch(_HOST + r":([0-9]{1,5})", text)
+    if not match or not 1 <= int(match[3]) <= 65535:
+        raise InputError(
+            "A worker's address must be host:port with a port of 1 to 65535, "
+            f"such as a:29500 or [fd00::1]:29500. Received: {address!r}"
+        )
+    return match[1] or match[2], int(match[3])
+
+
+def join_address(name, port):
+    """The reverse of `split_address`: IPv6 addresses get brackets."""
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -1,0 +1,54 @@
+"""Whether the workers of a job divide the files of a data set, or its rows."""
+
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu import _keras
+
+_said = set()
+
+
+def by_files(dataset, num_workers):
+    """Whether each worker reads files of its own, and says so once.
+
+    They do where the data set reads at least as many files as there are
+    workers, and where its `auto_shard_policy` asks for that (`FILE`) or says
+    that the user has divided the data (`OFF`). Else (`DATA`) every worker
+    reads all rows and takes its share of each batch.
+
+    Args:
+        dataset: `tf.data.Dataset` of global batches.
+        num_workers: Integer, workers of the job.
+    """
+    if num_workers == 1:
+        return False
+    policies = tf.data.experimental.AutoShardPolicy
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    num_files = _keras.num_files(dataset)
+    divided = policy in (policies.FILE, policies.OFF) or (
+        policy == policies.AUTO and num_files >= num_workers
+    )
+    if (divided, policy, num_files) not in _said:
+        _said.add((divided, policy, num_files))
+        _say(divided, policy, num_files, num_workers)
+    return divided
+
+
+def _say(divided, policy, num_files, num_workers):
+    if not divided:
+        logging.info(
+            "kerasmgpu: each of the %d workers reads all of the data and takes "
+            "its rows of every batch.",
+            num_workers,
+        )
+        return
+    logging.warning(
+        "kerasmgpu: each of the %d workers reads its own part of the data (%d "
+        "files, auto_shard_policy %s): every row is used once per epoch, in "
+        "other batches than one process would make. For the same batches, set "
+        "`options.experimental_distribute.auto_shard_policy` of the data set "
+        "to DATA: every worker then reads all files.",
+        num_workers,
+        num_files,
+        policy.name,
+    )

@@ -1,0 +1,256 @@
+"""Notices when a worker of a job is gone, and says which one. Pure.
+
+TensorFlow's collectives wait for every worker, and may wait for ever for one
+that was killed, hangs, or has ended early. So each worker keeps a connection
+to the first one, over which both say every few seconds that they are alive:
+
+* a closed connection means that the process ended: noticed at once;
+* silence for `timeout_seconds` means a hung process, a lost host or link;
+* a worker that ends in order says so first, and waits for the others.
+
+The first worker tells the rest. What then happens is the caller's
+(`on_lost`): `strategies.py` makes TensorFlow's collectives raise.
+"""
+
+import json
+import secrets
+import socket
+import threading
+
+BEATS_PER_TIMEOUT = 6
+"""How often a worker says that it is alive in each `timeout_seconds`."""
+
+
+class Link:
+    """One connection: JSON lines both ways, with heartbeats.
+
+    Args:
+        connection: Connected `socket.socket`.
+        timeout_seconds: Float, silence after which the other end is lost.
+        on_message: Called with each message, a dictionary.
+        on_closed: Called once, with the reason, when nothing more can come.
+    """
+
+    def __init__(self, connection, timeout_seconds, on_message, on_closed):
+        self._socket = connection
+        self._timeout_seconds = timeout_seconds
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._sending = threading.Lock()
+        self._closed = threading.Event()
+        connection.settimeout(timeout_seconds)
+        for target in (self._read, self._beat):
+            threading.Thread(target=target, daemon=True).start()
+
+    def send(self, **message):
+        """Sends a message; a broken connection is noticed by the reader."""
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            with self._sending:
+                self._socket.sendall(line)
+        except OSError:
+            self._closed.set()
+
+    def close(self):
+        """Closes the connection; `on_closed` is not called for that."""
+        self._closed.set()
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # The other end was faster.
+        self._socket.close()
+
+    def _beat(self):
+        while not self._closed.wait(self._timeout_seconds / BEATS_PER_TIMEOUT):
+            self.send()
+
+    def _read(self):
+        reason = "its process has ended"
+        try:
+            with self._socket.makefile("rb") as lines:
+                for line in lines:
+                    message = json.loads(line)
+                    if message:
+                        self._on_message(message)
+        except TimeoutError:
+            reason = f"nothing heard of it for {self._timeout_seconds:g} s"
+        except (OSError, ValueError):
+            pass  # Closed in the middle of a line, here or there.
+        by_us = self._closed.is_set()
+        self._closed.set()
+        if not by_us:
+            self._on_closed(reason)
+
+
+class _Watch:
+    """What the first worker and the others have in common."""
+
+    def __init__(self, on_lost):
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._leaving = False
+        self.lost = None
+
+    def _report(self, worker, reason):
+        """Tells the caller of the first loss; later ones follow from it."""
+        with self._lock:
+            if self.lost is not None or self._over.is_set():
+                return False
+            self.lost = worker
+        self._over.set()
+        if not self._leaving:
+            self._on_lost(worker, reason)
+        return True
+
+
+class FirstWorker(_Watch):
+    """The first worker's side: hears all others, tells all others.
+
+    Args:
+        num_workers: Integer, workers of the job.
+        timeout_seconds: Float, silence after which a worker is lost.
+        on_lost: Called once as `on_lost(worker, reason)`, in another thread.
+    """
+
+    def __init__(self, num_workers, timeout_seconds, on_lost):
+        super().__init__(on_lost)
+        self._timeout_seconds = timeout_seconds
+        self._expected = set(range(1, num_workers))
+        self._links, self._done = {}, set()
+        self._token = secrets.token_hex(8)
+        self._server = socket.create_server(("", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def invitation(self):
+        """What the others need to connect: port and token, as bytes."""
+        port = self._server.getsockname()[1]
+        return json.dumps({"port": port, "token": self._token}).encode()
+
+    def leave(self, failure=None):
+        """Ends the watch, after all others have ended in order or one is lost.
+
+        Args:
+            failure: Text of the error that ended this worker, if one did.
+        """
+        self._leaving = True
+        if failure is not None:
+            self._tell(lost=0, reason=failure)
+        else:
+            self._end_of(0)
+            self._over.wait()
+            self._tell(all_done=True)
+        self._over.set()
+        self._server.close()
+
+    def _accept(self):
+        while self._expected - set(self._links):
+            try:
+                connection, _ = self._server.accept()
+                connection.settimeout(self._timeout_seconds)
+                hello = json.loads(_first_line(connection))
+            except (OSError, ValueError):
+                if self._over.is_set():
+                    return
+                continue
+            if hello.get("token") == self._token:
+                self._welcome(hello["worker"], connection)
+
+    def _welcome(self, worker, connection):
+        self._links[worker] = Link(
+            connection,
+            self._timeout_seconds,
+            lambda message: self._hear(worker, message),
+            lambda reason: self._lose(worker, reason),
+        )
+
+    def _hear(self, worker, message):
+        if "failed" in message:
+            self._lose(worker, message["failed"])
+        elif "done" in message:
+            self._end_of(worker)
+
+    def _lose(self, worker, reason):
+        if worker not in self._done and self._report(worker, reason):
+            self._tell(lost=worker, reason=reason)
+
+    def _end_of(self, worker):
+        with self._lock:
+            first = not self._done
+            self._done.add(worker)
+            if self._expected | {0} == self._done:
+                self._over.set()
+        if first:
+            timer = threading.Timer(
+                self._timeout_seconds, self._lose_early_leaver, [worker]
+            )
+            timer.daemon = True
+            timer.start()
+
+    def _lose_early_leaver(self, worker):
+        """A worker ended and others still run: their next collective can't."""
+        reason = (
+            f"it ended {self._timeout_seconds:g} s ago while others went on; "
+            "all workers must take the same steps"
+        )
+        if self._report(worker, reason):
+            self._tell(lost=worker, reason=reason)
+
+    def _tell(self, **message):
+        for worker, link in list(self._links.items()):
+            if worker != message.get("lost"):
+                link.send(**message)
+
+
+class OtherWorker(_Watch):
+    """The side of every worker but the first.
+
+    Args:
+        index: Integer, number of this worker.
+        host: Name of the first worker's host.
+        invitation: The bytes of `FirstWorker.invitation`.
+        timeout_seconds: See `FirstWorker`.
+        on_lost: See `FirstWorker`.
+    """
+
+    def __init__(self, index, host, invitation, timeout_seconds, on_lost):
+        super().__init__(on_lost)
+        invited = json.loads(invitation)
+        connection = socket.create_connection(
+            (host, invited["port"]), timeout_seconds
+        )
+        self._link = Link(
+            connection,
+            timeout_seconds,
+            self._hear,
+            lambda reason: self._report(0, reason),
+        )
+        self._link.send(token=invited["token"], worker=index)
+
+    def leave(self, failure=None):
+        """See `FirstWorker.leave`."""
+        self._leaving = True
+        if failure is not None:
+            self._link.send(failed=failure)
+        else:
+            self._link.send(done=True)
+            self._over.wait()
+        self._over.set()
+        self._link.close()
+
+    def _hear(self, message):
+        if "all_done" in message:
+            self._over.set()
+        elif "lost" in message:
+            self._report(message["lost"], message["reason"])
+
+
+def _first_line(connection):
+    """One line of a connection, not a byte more."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < 1000:
+        byte = connection.recv(1)
+        if not byte:
+            break
+        line += byte
+    return line

@@ -1,0 +1,207 @@
+"""The command: run a program in several workers, here and on other machines.
+
+    python -m kerasmgpu.launch --num_workers=4 -- python train.py --epochs=5
+    python -m kerasmgpu.launch -- -m my_package.train        # one per GPU
+
+On several machines the same command is started on each, with its rank:
+
+    python -m kerasmgpu.launch --hosts=a:4,b:4 --rank=0 -- python train.py
+
+The program is the same as for one worker: `kerasmgpu.strategy()` finds out
+that it is one of several. What workers print is shown with their numbers.
+Exit status: 0 if every worker ends with 0; else that of the worker that
+failed first, 128 + the signal if one killed it; 75 if the workers saved and
+want to be started again; 1 if a machine is lost. Ctrl-C and SIGTERM are
+passed on as SIGTERM, so that workers save; Ctrl-C twice kills at once.
+`docs/clusters.md` has Slurm, Kubernetes and the rest.
+"""
+
+import os
+import socket
+import sys
+
+from absl import flags
+
+from kerasmgpu.command_line import start
+from kerasmgpu.launch import dry_run as dry_runs
+from kerasmgpu.launch import member, settings
+from kerasmgpu.launch.controller import Controller, listen
+from kerasmgpu.launch.messages import Channel
+from kerasmgpu.launch.output import Terminal
+from kerasmgpu.launch.workers import Workers
+
+
+def define_flags(flag_values):
+    """Defines the flags; each is a keyword of `run`."""
+    _define_places(flag_values)
+    _define_waits(flag_values)
+    flags.DEFINE_integer(
+        "max_restarts",
+        0,
+        "How often the job is started anew when a worker fails, is preempted "
+        "(exit status 75) or its machine is lost.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "min_workers",
+        None,
+        "Goes on with so many workers if a machine does not come back. "
+        "Default: all of them.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "worker_log_dir",
+        None,
+        "Folder for what each worker prints, in worker-N.log; appended to.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Prints what would run where, and starts nothing.",
+        flag_values=flag_values,
+    )
+
+
+def _define_places(flag_values):
+    flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Workers on this machine. Default: as many as there are GPUs for.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "hosts",
+        None,
+        "Machines of the job with their numbers of workers, as a:4,b:4.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "rank",
+        None,
+        "Which of --hosts this machine is, from 0. Default: SLURM_NODEID or "
+        "JOB_COMPLETION_INDEX.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "devices_per_worker",
+        1,
+        "GPUs of each worker; it has a replica on each.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "port",
+        29400,
+        "Where the launcher of rank 0 listens for the others.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "first_worker_port",
+        None,
+        "First of the ports of a machine's workers, for firewalls. Default: "
+        "free ones below the kernel's own (mostly 20000 to 32767).",
+        flag_values=flag_values,
+    )
+
+
+def _define_waits(flag_values):
+    for name, default, purpose in (
+        (
+            "timeout_seconds",
+            30.0,
+            "After how long a silent machine or worker counts as lost.",
+        ),
+        (
+            "grace_seconds",
+            30.0,
+            "What workers get to save and end before they are killed.",
+        ),
+        (
+            "exit_wait_seconds",
+            60.0,
+            "What others get to end when a worker has ended without error.",
+        ),
+        (
+            "start_wait_seconds",
+            600.0,
+            "How long machines wait for each other at the start.",
+        ),
+        (
+            "restart_wait_seconds",
+            60.0,
+            "How long a restart waits for a lost machine to come back.",
+        ),
+    ):
+        flags.DEFINE_float(name, default, purpose, flag_values=flag_values)
+
+
+def run(command, dry_run=False, environ=os.environ, **keywords):
+    """Runs a command in every worker; every flag is a keyword.
+
+    Args:
+        command: Sequence of strings, what each worker runs.
+        dry_run: Boolean, only print what would run where.
+        environ: Mapping, the environment that workers inherit. Defaults to
+            `os.environ`.
+        **keywords: See `--help`; what is left out has the flag's default.
+
+    Returns:
+        Integer, the exit status of the job.
+
+    Raises:
+        InputError: If a setting can't be meant or can't work here.
+
+    Example:
+
+    ```python
+    status = run(["python", "train.py"], num_workers=2, max_restarts=3)
+    ```
+    """
+    checked = settings.check(command, environ=environ, **keywords)
+    if dry_run:
+        dry_runs.print_plan(checked)
+        return 0
+    terminal = Terminal(environ=environ)
+    try:
+        with member.Signals() as signals:
+            return _launch(checked, terminal, signals, environ)
+    finally:
+        terminal.close()
+
+
+def _launch(checked, terminal, signals, environ):
+    """Runs this machine's part, and the control of all where that is here."""
+    controller = None
+    if checked.rank == 0:
+        several = len(checked.hosts) > 1
+        listener = listen(checked.port) if several else None
+        ours, theirs = socket.socketpair()
+        controller = Controller(checked, theirs, listener, terminal.say)
+        channel = Channel(ours)
+    else:
+        channel = member.connect(checked, signals, terminal.say)
+        if channel is None:
+            return 128 + signals.received[0]
+    workers = Workers(terminal, checked.worker_log_dir)
+    status = member.Member(
+        checked, channel, workers, signals, terminal.say, environ
+    ).run()
+    if controller:
+        controller.close()
+    return status
+
+
+def main(argv, environ):
+    """Runs the command with the flags as keywords; ends the process."""
+    own = flags.FlagValues()
+    define_flags(own)
+    keywords = {name: flags.FLAGS[name].value for name in own}
+    sys.exit(run(argv[1:], environ=environ, **keywords))
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    # As it is before `start` sets variables of its own for TensorFlow: the
+    # workers are the user's.
+    inherited = dict(os.environ)
+    start(lambda argv: main(argv, inherited))

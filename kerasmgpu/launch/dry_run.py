@@ -1,0 +1,49 @@
+"""What would run where, as a table."""
+
+import shlex
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_plan(settings):
+    """Prints the workers of a job with their machines and devices.
+
+    Args:
+        settings: `settings.Settings`.
+    """
+    table = Table(
+        title=f"workers: {sum(h.num_workers for h in settings.hosts)}"
+    )
+    for column in ("worker", "rank", "address", "devices"):
+        table.add_column(column, overflow="fold")
+    for row in rows(settings):
+        table.add_row(*row)
+    console = Console()
+    console.print(table)
+    command = shlex.join(settings.command)
+    console.print(f"Each runs: {command}", markup=False, soft_wrap=True)
+    if len(settings.hosts) > 1:
+        console.print(
+            f"Rank 0 listens at {settings.controller}", soft_wrap=True
+        )
+
+
+def rows(settings):
+    """The table's rows, as tuples of four strings."""
+    number = 0
+    for rank, host in enumerate(settings.hosts):
+        for place in range(host.num_workers):
+            first = settings.first_worker_port
+            port = first + place if first else "(free port)"
+            if rank != settings.rank:
+                devices = "(found there)"
+            else:
+                devices = "CPU"
+                names = settings.devices.of_worker(
+                    place, settings.devices_per_worker
+                )
+                if names:
+                    devices = f"GPU {', '.join(names)}"
+            yield str(number), str(rank), host.address(port), devices
+            number += 1

@@ -1,0 +1,298 @@
+"""What the launcher of rank 0 decides: when to start, end, restart, give up.
+
+Pure: events and the time come in as calls, messages to the launchers go out
+through a function. `controller.py` connects it to sockets.
+"""
+
+import dataclasses
+import signal
+
+from kerasmgpu.launch import verdict
+
+_SECONDS_AT_ONCE = 10.0  # A failure so early is one of program or settings.
+_LONGEST_BACK_OFF = 60.0
+# A usage error (Python's and most programs'), not executable, not found.
+_HOPELESS_STATUSES = (2, 126, 127)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """How long to wait, and how often to start anew.
+
+    Args:
+        max_restarts: Integer, restarts of the job. Defaults to 0.
+        min_workers: Integer, go on with so many after a machine is lost.
+            Defaults to all.
+        grace_seconds: Number, for workers to save and end.
+        exit_wait_seconds: Number, from the first worker that ends without
+            error to the last.
+        start_wait_seconds: Number, for all machines to join at the start.
+        restart_wait_seconds: Number, for a lost machine to come back.
+    """
+
+    max_restarts: int = 0
+    min_workers: int | None = None
+    grace_seconds: float = 30.0
+    exit_wait_seconds: float = 60.0
+    start_wait_seconds: float = 600.0
+    restart_wait_seconds: float = 60.0
+
+
+class Job:
+    """The state of a job.
+
+    States: `"gathering"` until the machines are there, `"preparing"` while
+    they choose ports, `"running"`, `"ending"` from the order to end to the
+    last worker's end, `"finished"`.
+
+    Args:
+        hosts: Sequence of `addresses.Host`, by rank.
+        policy: `Policy`.
+        send: Function of a rank and a message's fields as keywords.
+        say: Function of a string, shown where this runs.
+        now: Number, the time in seconds.
+    """
+
+    def __init__(self, hosts, policy, send, say, now):
+        self._hosts = hosts
+        self._policy = policy
+        self._send = send
+        self._say = say
+        self._joined = set()
+        self._leaving = set()  # Ranks whose launcher was told to end.
+        self._signal = None  # What ended the whole job.
+        self._restarts = 0
+        self._has_run_long = False
+        self._last_verdict = None
+        self._gather(now, 0.0, policy.start_wait_seconds)
+
+    @property
+    def is_finished(self):
+        """Boolean, whether all launchers were told how the job ended."""
+        return self.state == "finished"
+
+    def on_joined(self, rank, now):
+        """A launcher connected."""
+        self._joined.add(rank)
+        self._leaving.discard(rank)
+        if len(self._hosts) > 1:
+            later = self.state not in ("gathering", "finished")
+            note = "; it takes part from the next restart on" if later else ""
+            self._say(f"{self._name(rank)} joined{note}")
+        self.on_time(now)
+
+    def on_lost(self, rank, reason, last_heard, now):
+        """A launcher's connection ended, or its heartbeats did.
+
+        `last_heard` is the time since when it may have been gone.
+        """
+        if rank not in self._joined:
+            return
+        self._joined.remove(rank)
+        if self.state == "finished":
+            return
+        self._say(f"lost {self._name(rank)}: {reason}")
+        if self.state == "preparing" and rank in self._ports:
+            self._gather(now, 1.0, self._policy.restart_wait_seconds)
+        elif self.state in ("running", "ending") and rank in self._ranks:
+            if rank not in self._leaving:
+                seconds = last_heard - self._started
+                self._lost.append((self._name(rank), seconds))
+            self._alive -= {w for w, r in self._owner.items() if r == rank}
+            self._end_workers()
+            self._judge_if_all_ended(now)
+        self.on_time(now)
+
+    def on_signal(self, rank, number, now):
+        """A launcher was told to end; Ctrl-C and rank 0 end all."""
+        if rank == 0 or number == signal.SIGINT:
+            self._signal = self._signal or number
+        self._leaving.add(rank)
+        self._say(
+            f"{signal.Signals(number).name} to the launcher of "
+            f"{self._name(rank)}: the workers are told to save and end"
+        )
+        if self.state in ("gathering", "preparing"):
+            judged = verdict.of([], number)
+            if self._signal:
+                self._finish(judged)
+            else:
+                self._send_finish(rank, judged)
+                self.on_lost(rank, "it was told to end", now, now)
+        elif self.state == "running":
+            self._end_workers()
+
+    def on_kill(self):
+        """Ctrl-C a second time: nobody waits any more."""
+        for rank in self._joined:
+            self._send(rank, type="end", grace_seconds=0)
+
+    def on_ports(self, rank, run, ports, now):
+        """A launcher chose the ports of its workers."""
+        if self.state != "preparing" or run != self._restarts:
+            return
+        self._ports[rank] = ports
+        if all(self._ports.values()):
+            self._start(now)
+
+    def on_ended(self, rank, run, number, status, lines, now):
+        """A worker ended."""
+        if run != self._restarts or number not in self._alive:
+            return
+        self._alive.remove(number)
+        self._ends.append(
+            verdict.End(
+                number=number,
+                host=self._hosts[rank].name,
+                status=status,
+                seconds=now - self._started,
+                was_asked=self.state == "ending",
+                lines=tuple(lines),
+            )
+        )
+        if status not in (0, verdict.SAVED):
+            self._end_workers()
+        elif self._deadline is None:
+            self._deadline = now + self._policy.exit_wait_seconds
+        self._judge_if_all_ended(now)
+
+    def on_time(self, now):
+        """Time passes; to be called now and then."""
+        if self.state == "gathering":
+            missing = set(range(len(self._hosts))) - self._joined
+            if not missing and now >= self._earliest:
+                self._prepare(sorted(self._joined))
+            elif missing and now >= self._deadline:
+                self._go_on_without(sorted(missing))
+        elif self.state == "running" and self._deadline is not None:
+            if now >= self._deadline:
+                self._end_workers()
+
+    def _gather(self, now, earliest, longest):
+        self.state = "gathering"
+        self._earliest = now + earliest
+        self._deadline = now + earliest + longest
+
+    def _go_on_without(self, missing):
+        """Runs with the machines that are left, if they are enough."""
+        names = ", ".join(self._name(rank) for rank in missing)
+        ranks = sorted(self._joined)
+        left = sum(self._hosts[rank].num_workers for rank in ranks)
+        total = sum(host.num_workers for host in self._hosts)
+        needed = self._policy.min_workers
+        if self._last_verdict is None:
+            seconds = self._policy.start_wait_seconds
+            message = f"{names} did not join within {seconds:g} s"
+        elif needed is None or left < needed:
+            message = (
+                f"{names} did not come back within "
+                f"{self._policy.restart_wait_seconds:g} s: {left} of {total} "
+                f"workers left, --min_workers={needed or total}"
+            )
+        else:
+            self._say(
+                f"going on with {left} of {total} workers, without {names}"
+            )
+            self._prepare(ranks)
+            return
+        status = self._last_verdict.status if self._last_verdict else 1
+        self._finish(verdict.Verdict("lost", status, message))
+
+    def _prepare(self, ranks):
+        self.state = "preparing"
+        self._ports = {rank: None for rank in ranks}
+        for rank in ranks:
+            self._send(rank, type="prepare", run=self._restarts)
+
+    def _start(self, now):
+        """Tells every machine the addresses of all workers."""
+        self.state = "running"
+        self._started = now
+        self._deadline = None
+        self._ends, self._lost = [], []
+        self._leaving = set()  # Those that left before have no part in it.
+        self._ranks = sorted(self._ports)
+        places = [(r, p) for r in self._ranks for p in self._ports[r]]
+        self._owner = {i: rank for i, (rank, _) in enumerate(places)}
+        self._alive = set(self._owner)
+        addresses = [self._hosts[rank].address(p) for rank, p in places]
+        for rank in self._ranks:
+            self._send(
+                rank,
+                type="start",
+                run=self._restarts,
+                addresses=addresses,
+                numbers=[i for i, r in self._owner.items() if r == rank],
+            )
+
+    def _end_workers(self):
+        if self.state != "running":
+            return
+        self.state = "ending"
+        for rank in self._joined:
+            grace = self._policy.grace_seconds
+            self._send(rank, type="end", grace_seconds=grace)
+
+    def _judge_if_all_ended(self, now):
+        if self._alive or self.state not in ("running", "ending"):
+            return
+        if self._signal is None and self._leaving:
+            number = signal.SIGTERM
+        else:
+            number = self._signal
+        judged = verdict.of(self._ends, number, self._lost)
+        self._has_run_long |= now - self._started > _SECONDS_AT_ONCE
+        self._last_verdict = judged
+        reason = self._reason_to_stop(judged)
+        if reason is None:
+            self._restart(judged, now)
+        else:
+            self._finish(judged, reason)
+
+    def _reason_to_stop(self, judged):
+        """Why there is no restart; `None` where there is one."""
+        if judged.kind == "done" or self._signal is not None:
+            return ""
+        if self._policy.max_restarts == 0:
+            return ""
+        if self._restarts == self._policy.max_restarts:
+            return f"no restart is left of --max_restarts={self._restarts}"
+        culprit = judged.culprit
+        if culprit and culprit.status > 0 and not self._has_run_long:
+            if culprit.status in _HOPELESS_STATUSES or self._restarts > 0:
+                return (
+                    "not started again: it failed at once, "
+                    "as it would the next time"
+                )
+        return None
+
+    def _restart(self, judged, now):
+        wait = min(2.0**self._restarts, _LONGEST_BACK_OFF)
+        self._restarts += 1
+        self._say(judged.message)
+        self._say(
+            f"restart {self._restarts} of {self._policy.max_restarts} "
+            f"in {wait:g} s"
+        )
+        # These end now; they may come back as new launchers.
+        for rank in self._leaving & self._joined:
+            self._send_finish(rank, judged)
+        self._joined -= self._leaving
+        self._gather(now, wait, self._policy.restart_wait_seconds)
+
+    def _finish(self, judged, reason=""):
+        self.state = "finished"
+        message = "\n".join(filter(None, [judged.message, reason]))
+        if judged.kind == "saved":
+            message += "\nstart the same command again to go on"
+        judged = dataclasses.replace(judged, message=message)
+        for rank in sorted(self._joined):
+            self._send_finish(rank, judged)
+
+    def _send_finish(self, rank, judged):
+        self._send(
+            rank, type="finish", status=judged.status, message=judged.message
+        )
+
+    def _name(self, rank):
+        return f"machine {self._hosts[rank].name} (rank {rank})"

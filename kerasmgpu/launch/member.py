@@ -1,0 +1,232 @@
+"""The launcher of one machine: runs its workers as rank 0 says."""
+
+import contextlib
+import signal
+import socket
+import time
+
+from kerasmgpu.cluster import Worker
+from kerasmgpu.errors import InputError
+from kerasmgpu.launch import ports
+from kerasmgpu.launch.messages import Channel
+
+_TICK_SECONDS = 0.1
+_SECONDS_BETWEEN_CALLS = 0.5
+
+
+class Signals:
+    """Notes the signals that ask this process to end.
+
+    A context manager, for the main thread. SIGHUP stays ignored where `nohup`
+    had it ignored.
+    """
+
+    def __init__(self):
+        self.received = []
+        self._before = {}
+
+    def __enter__(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, _):
+        self.received.append(number)
+
+
+def connect(settings, signals, say):
+    """Connects to the launcher of rank 0, which may start later.
+
+    Returns:
+        A `messages.Channel`, or `None` if a signal came first.
+
+    Raises:
+        InputError: If it can't be reached within `start_wait_seconds`.
+    """
+    wait = settings.policy.start_wait_seconds
+    deadline = time.monotonic() + wait
+    say(f"waiting for rank 0 at {settings.controller}")
+    while not signals.received:
+        try:
+            connection = socket.create_connection(
+                (settings.hosts[0].name, settings.port), timeout=5.0
+            )
+        except OSError as error:  # Its name may not be known yet either.
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"Can't reach the launcher of rank 0 at "
+                    f"{settings.controller} within {wait:g} s: {error}"
+                ) from None
+            time.sleep(_SECONDS_BETWEEN_CALLS)
+        else:
+            return Channel(connection)
+    return None
+
+
+class Member:
+    """Runs this machine's workers until rank 0 says that the job is over.
+
+    Args:
+        settings: `settings.Settings`.
+        channel: `messages.Channel` to the controller.
+        workers: `workers.Workers`.
+        signals: `Signals`.
+        say: Function of a string.
+        environ: Mapping, the environment that workers inherit.
+    """
+
+    def __init__(self, settings, channel, workers, signals, say, environ):
+        self._settings = settings
+        self._channel = channel
+        self._workers = workers
+        self._signals = signals
+        self._say = say
+        self._environ = environ
+        self._run = 0
+        self._kill_at = None
+        self._num_interrupts = 0
+        self._status = None
+
+    def run(self):
+        """Returns the exit status of the job."""
+        try:
+            self._send(
+                type="hello",
+                rank=self._settings.rank,
+                settings=self._settings.shared(),
+            )
+            while self._status is None:
+                self._turn()
+        except ConnectionError as error:
+            self._end_without_controller(error)
+        finally:
+            self._workers.kill()
+            self._channel.close()
+        return self._status
+
+    def _turn(self):
+        ended, ready = self._workers.wait(_TICK_SECONDS, self._channel.socket)
+        self._report(ended)
+        for _ in ready:
+            for message in self._channel.receive():
+                self._obey(message)
+        now = time.monotonic()
+        if now - self._channel.last_heard > self._settings.timeout_seconds:
+            seconds = self._settings.timeout_seconds
+            raise ConnectionError(f"not heard of for {seconds:g} s")
+        with contextlib.suppress(ConnectionError):  # Reading tells it.
+            self._channel.send_alive(self._settings.heartbeat_seconds)
+        while self._signals.received:
+            self._pass_on(self._signals.received.pop(0))
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill()
+
+    def _obey(self, message):
+        kind = message["type"]
+        if kind == "prepare":
+            self._prepare(message["run"])
+        elif kind == "start":
+            self._start(message["addresses"], message["numbers"])
+        elif kind == "end":
+            self._workers.ask_to_end()
+            self._kill_at = time.monotonic() + message["grace_seconds"]
+        elif kind == "finish":
+            if message["message"]:
+                self._say(message["message"])
+            self._status = message["status"]
+
+    def _prepare(self, run):
+        """Chooses ports for the workers of the next run."""
+        self._run = run
+        self._kill_at = None
+        chosen = ports.free(
+            self._settings.num_workers, self._settings.first_worker_port
+        )
+        self._send(type="ports", run=run, ports=chosen)
+
+    def _start(self, addresses, numbers):
+        """Starts the workers that are this machine's."""
+        for place, number in enumerate(numbers):
+            environment = worker_environment(
+                self._settings,
+                place,
+                Worker(addresses, number),
+                self._run,
+                self._environ,
+            )
+            self._workers.start(number, self._settings.command, environment)
+
+    def _pass_on(self, number):
+        """Tells rank 0 of a signal; a second Ctrl-C kills at once."""
+        self._num_interrupts += number == signal.SIGINT
+        if number == signal.SIGINT and self._num_interrupts > 1:
+            self._say("killing the workers")
+            self._send(type="kill")
+            self._kill_at = time.monotonic()
+        else:
+            self._send(type="signal", number=number)
+
+    def _kill(self):
+        self._kill_at = None
+        if len(self._workers):
+            self._say(f"killed what had not ended: {self._workers.numbers()}")
+        self._report(self._workers.kill())
+
+    def _report(self, ended):
+        for end in ended:
+            self._send(
+                type="ended",
+                run=self._run,
+                number=end.number,
+                status=end.status,
+                lines=end.lines,
+            )
+
+    def _send(self, **message):
+        # If the controller is gone, reading tells it: what it sent last,
+        # perhaps how the job ended, is still to be read.
+        with contextlib.suppress(ConnectionError):
+            self._channel.send(**message)
+
+    def _end_without_controller(self, error):
+        """Ends the workers of a job that nobody controls any more."""
+        grace = self._settings.policy.grace_seconds
+        self._say(
+            f"lost the launcher of rank 0 at {self._settings.controller} "
+            f"({error}): this machine's workers are told to end"
+        )
+        self._status = 1
+        self._workers.ask_to_end()
+        deadline = time.monotonic() + grace
+        while len(self._workers) and time.monotonic() < deadline:
+            if signal.SIGINT in self._signals.received:
+                break
+            self._workers.wait(_TICK_SECONDS)
+
+
+def worker_environment(settings, place, worker, run, environ):
+    """The environment of one worker.
+
+    Args:
+        settings: `settings.Settings`.
+        place: Integer, its number on this machine.
+        worker: `cluster.Worker`.
+        run: Integer, how often the job was started anew.
+        environ: Mapping, what it inherits.
+
+    Returns:
+        Dictionary.
+    """
+    return {
+        **environ,
+        **settings.devices.environment(place, settings.devices_per_worker),
+        "TF_CONFIG": worker.tf_config(),
+        "KERASMGPU_TIMEOUT_SECONDS": f"{settings.timeout_seconds:g}",
+        "KERASMGPU_RESTART": str(run),
+        "PYTHONUNBUFFERED": "1",
+    }

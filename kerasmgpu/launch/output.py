@@ -1,0 +1,170 @@
+"""What workers print, line by line, with the number of the worker."""
+
+import codecs
+import collections
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+
+_COLOURS = (36, 33, 32, 35, 34, 31)  # ANSI: cyan, yellow, green, magenta …
+_SECONDS_BETWEEN_UPDATES = 5.0  # Of a line that a progress bar overwrites.
+_LONGEST_LINE = 65536
+_LAST_LINES = 20
+_MOST_WAITING = 10000  # Lines; then workers wait for the terminal.
+
+
+class Lines:
+    r"""Cuts a stream of bytes into lines. Pure.
+
+    A progress bar overwrites its line with `"\r"`: what it shows last before
+    the line's end counts, and at most every five seconds what it shows then.
+
+    Args:
+        now: Number, the time in seconds.
+    """
+
+    def __init__(self, now):
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._updated = now
+
+    def feed(self, data, now, is_last=False):
+        """Takes bytes; returns the list of lines that they complete."""
+        self._rest += self._decoder.decode(data, is_last)
+        # The "\n" of a "\r\n" may still be under way.
+        *lines, self._rest = re.split(r"\r*\n", self._rest)
+        lines = [_as_shown(line) for line in lines]
+        shown = self._rest.rstrip("\r")
+        if "\r" in shown:
+            if now - self._updated >= _SECONDS_BETWEEN_UPDATES:
+                self._updated = now
+                lines.append(_as_shown(shown))
+            # What was overwritten is of no use.
+            self._rest = self._rest[shown.rindex("\r") :]
+        if self._rest.strip() and (is_last or len(self._rest) > _LONGEST_LINE):
+            lines.append(_as_shown(self._rest.rstrip("\r")))
+            self._rest = ""
+        return lines
+
+
+def _as_shown(line):
+    return line[line.rfind("\r") + 1 :]
+
+
+class Terminal:
+    """Writes lines in a thread of its own.
+
+    A terminal that is stopped (Ctrl-S) must not stop the heartbeats. When it
+    is gone the process gets SIGHUP, as if it had been told so.
+
+    Args:
+        stream: Text stream for what workers print. Defaults to `sys.stdout`.
+        messages: Text stream for what the launcher says. Defaults to
+            `sys.stderr`.
+        environ: Mapping; `NO_COLOR` turns colours off, `FORCE_COLOR` on.
+    """
+
+    def __init__(self, stream=None, messages=None, environ=os.environ):
+        self._stream = stream or sys.stdout
+        self._messages = messages or sys.stderr
+        self._in_colour = not environ.get("NO_COLOR") and (
+            bool(environ.get("FORCE_COLOR")) or self._stream.isatty()
+        )
+        self._waiting = queue.Queue()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def show(self, number, lines):
+        """Shows lines of worker `number`; waits while the terminal lags."""
+        prefix = f"[{number}]"
+        if self._in_colour:
+            colour = _COLOURS[number % len(_COLOURS)]
+            prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+        while self._waiting.qsize() > _MOST_WAITING:
+            time.sleep(0.05)
+        text = "".join(f"{prefix} {line}\n" for line in lines)
+        self._waiting.put((self._stream, text))
+
+    def say(self, message):
+        """Shows what the launcher itself has to say."""
+        text = "".join(f"launch: {line}\n" for line in message.splitlines())
+        self._waiting.put((self._messages, text))
+
+    def close(self, seconds=5.0):
+        """Writes what waits, for at most `seconds`."""
+        self._waiting.put(None)
+        self._thread.join(seconds)
+
+    def _write(self):
+        while (item := self._waiting.get()) is not None:
+            stream, text = item
+            try:
+                stream.write(text)
+                stream.flush()
+            except (OSError, ValueError):  # Closed at the other end, or here.
+                os.kill(os.getpid(), signal.SIGHUP)
+                break
+        # Workers must not wait for a terminal that is gone.
+        self.show = self.say = lambda *_: None
+
+
+class WorkerOutput:
+    """Reads what one worker prints until it ends, in a thread of its own.
+
+    Args:
+        number: Integer, the worker's number.
+        pipe: Binary stream, unbuffered.
+        terminal: `Terminal`.
+        log: Path of a file to append to as well, or `None`.
+    """
+
+    def __init__(self, number, pipe, terminal, log=None):
+        self._number = number
+        self._pipe = pipe
+        self._terminal = terminal
+        self._log = log and open(log, "a", encoding="utf-8")
+        self.last_lines = collections.deque(maxlen=_LAST_LINES)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds):
+        """Waits for the end of the output, at most so long.
+
+        Returns:
+            List of strings, its last lines.
+        """
+        self._thread.join(seconds)
+        return list(self.last_lines)
+
+    def _read(self):
+        lines = Lines(time.monotonic())
+        while data := self._pipe.read(65536):
+            self._take(lines.feed(data, time.monotonic()))
+        self._take(lines.feed(b"", time.monotonic(), is_last=True))
+        self._pipe.close()
+        if self._log:
+            self._log.close()
+
+    def _take(self, lines):
+        if not lines:
+            return
+        self.last_lines.extend(lines)
+        self._keep(lines)
+        self._terminal.show(self._number, lines)
+
+    def _keep(self, lines):
+        """Writes the log; a full disk ends the log, not the training."""
+        if self._log is None:
+            return
+        try:
+            self._log.writelines(f"{line}\n" for line in lines)
+            self._log.flush()
+        except OSError as error:
+            self._log = None
+            self._terminal.say(
+                f"the log of worker {self._number} ends here: {error}"
+            )

@@ -1,0 +1,251 @@
+"""What a launcher was asked to do, checked before anything starts."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import sys
+
+from kerasmgpu.addresses import Host, join_address, parse_hosts
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.errors import InputError
+from kerasmgpu.launch import devices
+from kerasmgpu.launch.job import Policy
+
+_HEARTBEATS_PER_TIMEOUT = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A checked command line.
+
+    Args:
+        command: Tuple of strings, what every worker runs.
+        hosts: Tuple of `addresses.Host`, the machines by rank.
+        rank: Integer, which of them this is.
+        devices: `devices.Devices` of this machine.
+        devices_per_worker: Integer, how many of them each worker gets.
+        policy: `job.Policy`.
+        timeout_seconds: Number, after which who is not heard of is lost.
+        port: Integer, where rank 0 listens if there are several machines.
+        first_worker_port: Integer, the first of fixed ports, or `None`.
+        worker_log_dir: Path, or `None`.
+    """
+
+    command: tuple
+    hosts: tuple
+    rank: int
+    devices: devices.Devices
+    devices_per_worker: int
+    policy: Policy
+    timeout_seconds: float
+    port: int
+    first_worker_port: int | None
+    worker_log_dir: pathlib.Path | None
+
+    @property
+    def heartbeat_seconds(self):
+        """Number, after how many silent seconds to send a heartbeat."""
+        return self.timeout_seconds / _HEARTBEATS_PER_TIMEOUT
+
+    @property
+    def num_workers(self):
+        """Integer, the workers of this machine."""
+        return self.hosts[self.rank].num_workers
+
+    @property
+    def controller(self):
+        """String, the address where rank 0 listens."""
+        return join_address(self.hosts[0].name, self.port)
+
+    def shared(self):
+        """What every launcher of a job must have been given alike."""
+        hosts = [join_address(h.name, h.num_workers) for h in self.hosts]
+        return f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
+
+
+def check(
+    command,
+    hosts=None,
+    num_workers=None,
+    rank=None,
+    devices_per_worker=1,
+    max_restarts=0,
+    min_workers=None,
+    timeout_seconds=30.0,
+    grace_seconds=30.0,
+    exit_wait_seconds=60.0,
+    start_wait_seconds=600.0,
+    restart_wait_seconds=60.0,
+    port=29400,
+    first_worker_port=None,
+    worker_log_dir=None,
+    environ=os.environ,
+):
+    """Checks a command line; every flag is a keyword.
+
+    Args:
+        command: Sequence of strings: a program with its arguments; or `-m`
+            and a module, or a `.py` file, for this Python.
+        environ: Mapping of environment variables. Defaults to `os.environ`.
+
+    Returns:
+        `Settings`.
+
+    Raises:
+        InputError: If something can't be meant or can't work here.
+    """
+    checked_integer(devices_per_worker, "devices_per_worker", 1)
+    found = devices.visible(environ)
+    if hosts is not None and num_workers is not None:
+        raise InputError(
+            "Give either --hosts, with the number of workers of each machine, "
+            f"or --num_workers for this one. Received: --hosts={hosts} "
+            f"--num_workers={num_workers}"
+        )
+    if hosts is not None:
+        machines = parse_hosts(hosts)
+        rank = _rank(rank, machines, environ)
+    else:
+        if rank not in (None, 0):
+            raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")
+        machines = (_this_machine(num_workers, devices_per_worker, found),)
+        rank = 0
+    found.require(machines[rank].num_workers, devices_per_worker)
+    policy = Policy(
+        max_restarts=checked_integer(max_restarts, "max_restarts", 0),
+        min_workers=_min_workers(min_workers, max_restarts, machines),
+        grace_seconds=_seconds(grace_seconds, "grace_seconds"),
+        exit_wait_seconds=_seconds(exit_wait_seconds, "exit_wait_seconds"),
+        start_wait_seconds=_seconds(start_wait_seconds, "start_wait_seconds"),
+        restart_wait_seconds=_seconds(
+            restart_wait_seconds, "restart_wait_seconds"
+        ),
+    )
+    return Settings(
+        command=_command(command),
+        hosts=machines,
+        rank=rank,
+        devices=found,
+        devices_per_worker=devices_per_worker,
+        policy=policy,
+        timeout_seconds=checked_number(timeout_seconds, "timeout_seconds"),
+        port=_port(port, "port", 1),
+        first_worker_port=first_worker_port
+        and _port(
+            first_worker_port, "first_worker_port", machines[rank].num_workers
+        ),
+        worker_log_dir=_folder(worker_log_dir),
+    )
+
+
+def _seconds(value, name):
+    return checked_number(value, name, zero_allowed=True)
+
+
+def _this_machine(num_workers, devices_per_worker, found):
+    if num_workers is None:
+        num_workers = len(found.names) // devices_per_worker
+        if num_workers == 0:
+            raise InputError(
+                f"How many workers? {found.describe()}, and --num_workers was "
+                "not given; --num_workers=2 runs two"
+            )
+    checked_integer(num_workers, "num_workers", 1)
+    return Host("127.0.0.1", num_workers)
+
+
+def _rank(rank, machines, environ):
+    """Which machine this is: by flag, Slurm's or Kubernetes' variable."""
+    source = "--rank"
+    if rank is None:
+        source = "SLURM_NODEID" if "SLURM_STEP_ID" in environ else ""
+        if not environ.get(source):
+            source = "JOB_COMPLETION_INDEX"
+        text = environ.get(source, "")
+        if source == "SLURM_NODEID":
+            _require_one_task_per_node(environ, machines)
+        if text.isdecimal():
+            rank = int(text)
+        elif len(machines) == 1:
+            rank = 0
+        else:
+            raise InputError(
+                "Which of the machines is this? Give --rank=0 on "
+                f"{machines[0].name}, --rank=1 on {machines[1].name} …; it is "
+                "found only under srun and in an indexed Kubernetes Job"
+            )
+    if not 0 <= rank < len(machines):
+        raise InputError(
+            f"--hosts names {len(machines)} machines, ranks 0 to "
+            f"{len(machines) - 1}. Received: {source}={rank}"
+        )
+    return rank
+
+
+def _require_one_task_per_node(environ, machines):
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", str(len(machines)))
+    if tasks != str(len(machines)):
+        raise InputError(
+            f"Start one launcher per machine of --hosts: srun --nodes="
+            f"{len(machines)} --ntasks-per-node=1. Received: {tasks} tasks"
+        )
+
+
+def _min_workers(min_workers, max_restarts, machines):
+    if min_workers is None:
+        return None
+    checked_integer(min_workers, "min_workers", 1)
+    total = sum(host.num_workers for host in machines)
+    if min_workers > total:
+        raise InputError(
+            f"--min_workers={min_workers} is more than all workers together: "
+            f"{total}"
+        )
+    if max_restarts == 0:
+        raise InputError(
+            "--min_workers says when a restart is worth it; give "
+            "--max_restarts of at least 1 as well"
+        )
+    return min_workers
+
+
+def _port(port, name, count):
+    port = checked_integer(port, name, 1)
+    if port + count - 1 > 65535:
+        raise InputError(f"Ports end at 65535. Received: --{name}={port}")
+    return port
+
+
+def _command(words):
+    """The command with its program found, so that typing errors show now."""
+    words = list(words)
+    if not words:
+        raise InputError(
+            "What are the workers to run? Put it behind --, such as: "
+            "python -m kerasmgpu.launch --num_workers=2 -- python train.py"
+        )
+    if words[0] == "-m" or words[0].endswith(".py"):
+        words.insert(0, sys.executable)
+    if shutil.which(words[0]) is None:
+        raise InputError(
+            f"There is no program {words[0]!r} to run. Expected behind --: "
+            "python train.py, train.py or -m module"
+        )
+    script = words[1] if len(words) > 1 else ""
+    if script.endswith(".py") and not os.path.exists(script):
+        raise InputError(f"There is no file {script!r} in {os.getcwd()}")
+    return tuple(words)
+
+
+def _folder(worker_log_dir):
+    if worker_log_dir is None:
+        return None
+    folder = pathlib.Path(worker_log_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(
+            f"--worker_log_dir={worker_log_dir} is no folder"
+        ) from None
+    return folder

@@ -1,0 +1,97 @@
+"""A worker joins its job: common random states, and a watch over the others."""
+
+import atexit
+import os
+import sys
+import time
+
+from absl import logging
+
+from kerasmgpu import _keras, common_seeds, job_watch, workers
+from kerasmgpu.errors import InputError
+
+TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
+"""Environment variable by which the launcher sets the time-out."""
+
+_SECONDS_BEHIND_THE_LOST = 2.0
+
+_watches = []
+
+
+def timeout_seconds(given=None, environ=os.environ):
+    """Seconds of silence after which a worker is taken for lost.
+
+    Args:
+        given: Number, or `None` for the environment's (our launcher's flag
+            `--timeout_seconds`), or 30.
+        environ: Mapping of environment variables.
+
+    Raises:
+        InputError: If it is no number above 0.
+    """
+    value = environ.get(TIMEOUT_VARIABLE, 30.0) if given is None else given
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(
+            "The time-out of a job must be a number of seconds above 0. "
+            f"Received: {value!r} (timeout_seconds or {TIMEOUT_VARIABLE})"
+        )
+    return seconds
+
+
+def join(strategy, worker, seconds):
+    """Joins the job; all workers call this once the engine runs.
+
+    Args:
+        strategy: The `tf.distribute.Strategy` of the job.
+        worker: `cluster.Worker`, this worker's place in it.
+        seconds: See `timeout_seconds`.
+    """
+    common_seeds.share(strategy)
+
+    def on_lost(lost, reason):
+        message = (
+            f"kerasmgpu: worker {lost} ({worker.addresses[lost]}) is gone: "
+            f"{reason}. This worker ({worker.index}) can't go on."
+        )
+        logging.error("%s", message)
+        _keras.abort_collectives(message)
+
+    if worker.is_first:
+        watch = job_watch.FirstWorker(worker.num_workers, seconds, on_lost)
+        workers.broadcast(strategy, watch.invitation())
+    else:
+        invitation = workers.broadcast(strategy, b"")
+        host = worker.addresses[0].rsplit(":", 1)[0].strip("[]")
+        watch = job_watch.OtherWorker(
+            worker.index, host, invitation, seconds, on_lost
+        )
+    _watches.append(watch)
+    atexit.register(_leave, watch)
+
+
+def leave(failure):
+    """Tells the other workers that this one ends with an error.
+
+    An uncaught exception does so by itself; call this where a program catches
+    its error and exits, so that the others need not wait.
+
+    Args:
+        failure: One line of text that says what went wrong.
+    """
+    for watch in _watches:
+        atexit.unregister(_leave)
+        watch.leave(failure)
+    _watches.clear()
+
+
+def _leave(watch):
+    """Runs when the interpreter ends: waits for the others if all is well."""
+    error = getattr(sys, "last_value", None)
+    watch.leave(None if error is None else f"{type(error).__name__}: {error}")
+    if watch.lost is not None:
+        # Whoever looks for the first failure finds it by the time of death.
+        time.sleep(_SECONDS_BEHIND_THE_LOST)

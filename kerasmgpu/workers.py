@@ -1,0 +1,89 @@
+"""What the workers of a job tell one another, apart from gradients.
+
+A worker is an operating-system process of a job; a strategy of one process is
+a job of one worker, for which all of these are trivial. Every function but
+`is_first` and `count` is a collective: all workers must call it, in the same
+order, outside of steps.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+
+def is_first(strategy):
+    """Whether this process is the job's first worker, the one that writes."""
+    return _place(strategy)[0] == 0
+
+
+def count(strategy):
+    """Number of workers of the job."""
+    return _place(strategy)[1]
+
+
+def broadcast(strategy, data):
+    """Gives every worker the bytes that the first worker has.
+
+    Args:
+        strategy: The `tf.distribute.Strategy` of the job.
+        data: Bytes; what other workers than the first pass is ignored.
+
+    Returns:
+        The first worker's bytes.
+
+    Example:
+
+    ```python
+    text = workers.broadcast(strategy, path.read_bytes() if first else b"")
+    ```
+    """
+    index, num_workers = _place(strategy)
+    if num_workers == 1:
+        return bytes(data)
+    own = np.frombuffer(data if index == 0 else b"", np.uint8)
+    size = int(_sum(strategy, np.asarray(own.size, np.int64)))
+    padded = np.zeros(-(-size // 4) * 4, np.uint8)
+    padded[: own.size] = own
+    # Collectives add numbers: the others add zeros to the first's.
+    words = _sum(strategy, padded.view(np.int32))
+    return words.view(np.uint8)[:size].tobytes()
+
+
+def any_of(strategy, flag):
+    """Whether `flag` is true on any worker; the same answer on all."""
+    if count(strategy) == 1:
+        return bool(flag)
+    return bool(_sum(strategy, np.asarray(int(flag), np.int32)) > 0)
+
+
+def gather(strategy, number):
+    """One float of each worker, as a NumPy array `[workers]` in their order."""
+    index, num_workers = _place(strategy)
+    own = np.zeros(num_workers, np.float64)
+    own[index] = number
+    return own if num_workers == 1 else _sum(strategy, own)
+
+
+def _place(strategy):
+    """Index of this worker and the number of workers."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or not resolver.cluster_spec().as_dict():
+        return 0, 1
+    spec = resolver.cluster_spec().as_dict()
+    chiefs = len(spec.get("chief", ()))
+    index = resolver.task_id + (0 if resolver.task_type == "chief" else chiefs)
+    return index, chiefs + len(spec.get("worker", ()))
+
+
+def _sum(strategy, array):
+    """Sum of the workers' arrays, each counted once."""
+    local_replicas = strategy.num_replicas_in_sync // count(strategy)
+
+    def own(context):
+        # Only the first replica of each worker brings its worker's array.
+        first = context.replica_id_in_sync_group % local_replicas == 0
+        return tf.constant(array if first else np.zeros_like(array))
+
+    values = strategy.experimental_distribute_values_from_function(own)
+    return strategy.reduce(
+        tf.distribute.ReduceOp.SUM, values, axis=None
+    ).numpy()

@@ -1,0 +1,25 @@
+"""Ports that are free, and stay so."""
+
+import socket
+
+from kerasmgpu.launch import ports
+
+
+def test_free_ports_are_different_and_below_the_kernels():
+    chosen = ports.free(50)
+    assert len(set(chosen)) == 50
+    assert all(map(ports.is_free, chosen))
+    with socket.socket() as kernels:
+        kernels.bind(("", 0))
+        assert max(chosen) < kernels.getsockname()[1]
+
+
+def test_port_in_use_is_not_free():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert not ports.is_free(server.getsockname()[1])
+
+
+def test_ports_as_told():
+    assert ports.free(3, first=40000) == [40000, 40001, 40002]

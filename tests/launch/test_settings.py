@@ -1,0 +1,112 @@
+"""Command lines that can and can't be meant; and the plan of a dry run."""
+
+import sys
+
+import pytest
+
+from kerasmgpu.addresses import Host
+from kerasmgpu.errors import InputError
+from kerasmgpu.launch import __main__ as command
+from kerasmgpu.launch import dry_run, settings
+
+CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+GPUS = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+TWO_HOSTS = "a:4,b:2"
+
+
+def check(words=(sys.executable,), environ=CPU, **keywords):
+    return settings.check(words, environ=environ, **keywords)
+
+
+def test_one_worker_per_gpu():
+    assert check(environ=GPUS).num_workers == 4
+    assert check(environ=GPUS, devices_per_worker=2).num_workers == 2
+    assert check(num_workers=3).hosts == (Host("127.0.0.1", 3),)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"JOB_COMPLETION_INDEX": "1"},
+        {"SLURM_STEP_ID": "0", "SLURM_NODEID": "1"},
+        {
+            "SLURM_STEP_ID": "0",
+            "SLURM_NODEID": "1",
+            "SLURM_STEP_NUM_TASKS": "2",
+        },
+    ],
+)
+def test_rank_is_found(environ):
+    assert check(hosts=TWO_HOSTS, environ=CPU | environ).rank == 1
+
+
+def test_modules_and_scripts_run_with_this_python(tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    for words in (["-m", "json.tool"], [str(script), "--x"]):
+        assert check(words, num_workers=1).command == (sys.executable, *words)
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        ({}, "How many workers"),
+        ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
+        ({"num_workers": 2, "hosts": TWO_HOSTS}, "either --hosts"),
+        ({"hosts": TWO_HOSTS}, "--rank=0 on a, --rank=1 on b"),
+        ({"hosts": TWO_HOSTS, "rank": 2}, "ranks 0 to 1.*--rank=2"),
+        ({"num_workers": 1, "rank": 1}, "--rank=1 needs --hosts"),
+        (
+            {
+                "hosts": TWO_HOSTS,
+                "environ": CPU
+                | {
+                    "SLURM_STEP_ID": "0",
+                    "SLURM_NODEID": "1",
+                    "SLURM_STEP_NUM_TASKS": "8",
+                },
+            },
+            "ntasks-per-node=1",
+        ),
+        ({"num_workers": 5, "environ": GPUS}, "need 5 GPUs. GPUs here: 4"),
+        ({"num_workers": 1, "min_workers": 1}, "--max_restarts of at least"),
+        (
+            {"num_workers": 1, "min_workers": 2, "max_restarts": 1},
+            "more than all workers together: 1",
+        ),
+        ({"num_workers": 1, "timeout_seconds": 0.0}, "timeout_seconds"),
+        ({"num_workers": 1, "grace_seconds": -1.0}, "grace_seconds"),
+        ({"num_workers": 2, "first_worker_port": 65535}, "end at 65535"),
+        ({"num_workers": 1, "worker_log_dir": __file__}, "is no folder"),
+        ({"num_workers": 1, "words": []}, "Put it behind --"),
+        ({"num_workers": 1, "words": ["pithon"]}, "no program 'pithon'"),
+        ({"num_workers": 1, "words": ["x.py"]}, "no file 'x.py'"),
+    ],
+)
+def test_wrong_command_lines(keywords, message):
+    with pytest.raises(InputError, match=message) as error:
+        check(**keywords)
+    assert "\n" not in str(error.value)
+
+
+def test_plan_of_a_dry_run():
+    checked = check(
+        hosts="a:1,b:2",
+        rank=1,
+        environ=GPUS,
+        devices_per_worker=2,
+        first_worker_port=30000,
+    )
+    assert list(dry_run.rows(checked)) == [
+        ("0", "0", "a:30000", "(found there)"),
+        ("1", "1", "b:30000", "GPU 4, 5"),
+        ("2", "1", "b:30001", "GPU 6, 7"),
+    ]
+
+
+def test_dry_run_starts_nothing(tmp_path, capsys):
+    file = tmp_path / "written"
+    words = [sys.executable, "-c", f"open({str(file)!r}, 'w')"]
+    assert command.run(words, dry_run=True, environ=CPU, num_workers=1) == 0
+    assert "workers: 1" in capsys.readouterr().out
+    assert not file.exists()

@@ -1,0 +1,113 @@
+"""Losses are noticed and named, and an orderly end waits for all."""
+
+import queue
+import threading
+import time
+
+import pytest
+
+from kerasmgpu.job_watch import FirstWorker, OtherWorker
+
+
+class Job:
+    """A first worker and two others, as threads of this process."""
+
+    def __init__(self, timeout_seconds=0.6):
+        self.lost = [queue.Queue() for _ in range(3)]
+        first = FirstWorker(3, timeout_seconds, self.heard_by(0))
+        self.watches = [first] + [
+            OtherWorker(
+                index,
+                "localhost",
+                first.invitation(),
+                timeout_seconds,
+                self.heard_by(index),
+            )
+            for index in (1, 2)
+        ]
+        self.wait_for_links()
+
+    def heard_by(self, index):
+        return lambda worker, reason: self.lost[index].put((worker, reason))
+
+    def wait_for_links(self):
+        deadline = time.monotonic() + 5
+        while len(self.watches[0]._links) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def leave(self, *indices):
+        threads = [
+            threading.Thread(target=self.watches[index].leave, daemon=True)
+            for index in indices
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+
+@pytest.fixture
+def job():
+    return Job()
+
+
+def test_a_closed_connection_is_a_lost_worker_at_once(job):
+    start = time.monotonic()
+    job.watches[2]._link._socket.shutdown(2)
+    for index in (0, 1):
+        assert job.lost[index].get(timeout=5) == (2, "its process has ended")
+    assert time.monotonic() - start < 0.5
+
+
+def test_silence_is_a_lost_worker_after_the_time_out(job):
+    job.watches[1]._link.send = lambda **message: None
+    for index in (0, 2):
+        assert job.lost[index].get(timeout=5) == (
+            1,
+            "nothing heard of it for 0.6 s",
+        )
+
+
+def test_a_lost_first_worker_is_noticed_by_all_others(job):
+    for link in job.watches[0]._links.values():
+        link.close()
+    for index in (1, 2):
+        assert job.lost[index].get(timeout=5)[0] == 0
+
+
+def test_a_failure_is_told_with_its_words(job):
+    job.watches[1].leave("ValueError: no data")
+    for index in (0, 2):
+        assert job.lost[index].get(timeout=5) == (1, "ValueError: no data")
+    assert job.watches[0].lost == job.watches[2].lost == 1
+
+
+def test_whoever_ends_in_order_waits_for_the_others(job):
+    threads = job.leave(1, 0)
+    time.sleep(0.2)
+    assert all(thread.is_alive() for thread in threads)
+    for thread in threads + job.leave(2):
+        thread.join(5)
+        assert not thread.is_alive()
+    assert all(lost.empty() for lost in job.lost)
+
+
+def test_an_early_end_is_told_to_those_who_go_on(job):
+    job.leave(2)
+    worker, reason = job.lost[0].get(timeout=5)
+    assert worker == 2 and "it ended 0.6 s ago" in reason
+    assert job.lost[1].get(timeout=5)[0] == 2
+    assert job.lost[2].empty()
+
+
+def test_a_quiet_job_stays_a_job(job):
+    time.sleep(1.5)
+    assert all(lost.empty() for lost in job.lost)
+
+
+def test_a_stranger_is_not_let_in(job):
+    strange = FirstWorker(2, 0.6, print)
+    invitation = strange.invitation().replace(b'"token": "', b'"token": "x')
+    OtherWorker(1, "localhost", invitation, 0.6, job.heard_by(1))
+    assert job.lost[1].get(timeout=5)[0] == 0
+    assert not strange._links

@@ -1,0 +1,84 @@
+"""A worker that fits, evaluates and predicts on data of several kinds.
+
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.data_program FOLDER
+
+The weight is 0 and stays so: the loss is the mean of the squared targets over
+the rows that were used. Writes `losses-<worker>.json`.
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu import workers
+
+NUM_ROWS = (5, 9, 2)
+
+
+def main(folder):
+    """Writes the losses and predictions by the kind of data."""
+    folder = pathlib.Path(folder)
+    strategy = kerasmgpu.strategy()
+    import keras
+
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((1,)),
+                keras.layers.Dense(1, kernel_initializer="zeros"),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+
+    def losses(dataset):
+        fitted = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+        return [*fitted, model.evaluate(dataset, verbose=0)]
+
+    files = sorted(map(str, folder.glob("*.txt")))
+    by_files = rows_of(tf.data.TextLineDataset(files))
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.DATA
+    )
+    results = {
+        "files": losses(by_files),
+        "files of known length": losses(
+            by_files.apply(tf.data.experimental.assert_cardinality(4))
+        ),
+        "one file": losses(rows_of(tf.data.TextLineDataset(files[0]))),
+        "files read by all": losses(by_files.with_options(options)),
+        "distributed by hand": losses(
+            strategy.experimental_distribute_dataset(by_files)
+        ),
+        "own shards": losses(
+            strategy.distribute_datasets_from_function(
+                lambda context: rows_of(
+                    tf.data.TextLineDataset(files[:2]).shard(
+                        context.num_input_pipelines, context.input_pipeline_id
+                    )
+                )
+            )
+        ),
+    }
+    model.set_weights([np.ones((1, 1)), np.zeros(1)])
+    results["predictions"] = model.predict(by_files, verbose=0)[:, 0].tolist()
+    name = f"losses-{0 if workers.is_first(strategy) else 1}.json"
+    (folder / name).write_text(json.dumps(results))
+
+
+def rows_of(lines):
+    """Batches of four of a data set of lines."""
+    numbers = lines.map(lambda line: tf.strings.to_number(line)[None])
+    return numbers.map(lambda number: (number, number)).batch(4)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,45 @@
+"""Every other worker notices, and says which worker is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kerasmgpu.cluster import Worker
+from kerasmgpu.launch import ports
+
+
+@pytest.mark.parametrize(
+    "end, reason",
+    [
+        ("SIGKILL", "its process has ended"),
+        ("SIGSTOP", "nothing heard of it for 3 s"),
+        ("error", "ValueError: worker 1 can't read its data"),
+        ("early", "it ended 3 s ago while others went on"),
+    ],
+)
+def test_the_survivor_raises_and_names_the_lost_worker(end, reason):
+    addresses = tuple(f"127.0.0.1:{port}" for port in ports.free(2))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.workers.losing_program", end],
+            env={**os.environ, "TF_CONFIG": Worker(addresses, i).tf_config()},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        start = time.perf_counter()
+        error = processes[0].communicate(timeout=60)[1]
+        assert processes[0].returncode == 1
+        assert f"worker 1 ({addresses[1]}) is gone: {reason}" in error
+        assert "UnavailableError" in error
+        assert time.perf_counter() - start < 50
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,94 @@
+"""Jobs of several workers end with what one device gives, case by case."""
+
+import functools
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from tests.parity import harness
+from tests.parity.cases import CASES
+
+JOBS = {
+    # (workers, replicas of each): cases of the parity table.
+    (2, 1): [
+        "uneven last batch",
+        "one row in the last batch",
+        "sample weight",
+        "steps per execution",
+        "jit compile",
+        "several inputs and outputs",
+        "masked loss per token",
+        "loss mean with sample weight",
+        "dice",
+        "own train step with a mean",
+        "add loss of a mean",
+        "clipnorm of sparse gradients",
+        "gradient accumulation",
+        "loss scale with overflow on one replica",
+        "batch normalisation with a mask",
+        "batch renormalisation",
+        "unseeded noise in a layer",
+        "a python generator",
+        "shuffled arrays",
+        "strings",
+        "sparse tensors",
+        "ragged tensors",
+        "metric that is no sum",
+    ],
+    (2, 2): [
+        "uneven last batch",
+        "run eagerly",
+        "dropout",
+        "batch normalisation",
+        "metric function of the whole batch",
+    ],
+    (3, 1): ["one row in the last batch", "convolution with empty replicas"],
+    (4, 1): ["first batch of one row", "batch normalisation"],
+}
+
+RUNS = [
+    pytest.param(job, name, id=f"{job[0]} workers x {job[1]}, {name}")
+    for job, names in JOBS.items()
+    for name in names
+]
+
+
+@pytest.fixture(scope="session")
+def outcomes(tmp_path_factory):
+    """Function from a job to the outcomes of each of its workers."""
+
+    @functools.lru_cache(maxsize=None)
+    def of(job):
+        num_workers, virtual_devices = job
+        folder = tmp_path_factory.mktemp("job")
+        command = [sys.executable, "-m", "kerasmgpu.launch"]
+        command += [f"--num_workers={num_workers}", "--", sys.executable]
+        command += ["-m", "tests.workers.program", str(folder)]
+        command += [str(virtual_devices), *JOBS[job]]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        paths = [folder / f"worker-{i}.pickle" for i in range(num_workers)]
+        return [pickle.loads(path.read_bytes()) for path in paths]
+
+    return of
+
+
+@functools.lru_cache(maxsize=None)
+def on_one_device(name):
+    return harness.run(CASES[name])
+
+
+@pytest.mark.parametrize("job, name", RUNS)
+def test_workers_follow_one_device(job, name, outcomes):
+    one = on_one_device(name)
+    workers = [outcome[name] for outcome in outcomes(job)]
+    for what, distance in harness.distances(one, workers[0]).items():
+        assert distance <= CASES[name].tolerance, f"{what}: {distance:.1e}"
+    for other in workers[1:]:
+        distances = harness.distances(workers[0], other)
+        assert max(distances.values()) == 0.0, f"workers differ: {distances}"
+    assert all(worker.spread == 0.0 for worker in workers)
