@@ -15,8 +15,11 @@ class ExactSteps:
 
     Every worker of a job reads the same global batches and every replica takes
     its own share of them, in the order of the rows. The class that this is
-    mixed into sets `_random_mode` and `_batch_norm`.
+    mixed into sets `_random_mode` and `_batch_norm`, and `own_time` where
+    there are other workers to compare with.
     """
+
+    own_time = None
 
     @property
     def num_workers(self):
@@ -166,12 +169,16 @@ class ExactSteps:
     def _exact_step(self, model, fn, local_rows, states, assigned):
         """A function of a replica's share that runs `fn` exactly on it."""
         settings = _keras.thread_state()
+        num_local = len(self.extended.worker_devices)
 
         def step(share):
             replica = self._replica(share, local_rows, model, assigned)
             if local_rows is None:
                 share = split.share(share, replica.index, replica.num_replicas)
                 replica.static_rows = split.static_rows(share)
+            if self.own_time is not None and replica.index % num_local == 0:
+                replica.own_time = self.own_time
+                replica.started = self.own_time.start(replica.rows)
             _keras.set_thread_state(settings)
             with running(replica):
                 outputs = fn(share)

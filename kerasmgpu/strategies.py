@@ -8,6 +8,7 @@ from kerasmgpu import _keras, cluster, membership
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.exact_steps import ExactSteps
+from kerasmgpu.step.own_time import OwnTime
 
 ALL_REDUCES = (
     "auto",
@@ -148,6 +149,7 @@ class MultiWorkerMirroredStrategy(
             )
         )
         if worker is not None:
+            self.own_time = OwnTime()
             membership.join(self, worker, timeout_seconds)
 
 

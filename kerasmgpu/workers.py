@@ -55,11 +55,16 @@ def any_of(strategy, flag):
     return bool(_sum(strategy, np.asarray(int(flag), np.int32)) > 0)
 
 
-def gather(strategy, number):
-    """One float of each worker, as a NumPy array `[workers]` in their order."""
+def gather(strategy, numbers):
+    """Some floats of each worker, `[workers, len(numbers)]` in their order.
+
+    Args:
+        strategy: See `broadcast`.
+        numbers: Sequence of floats, of one length on all workers.
+    """
     index, num_workers = _place(strategy)
-    own = np.zeros(num_workers, np.float64)
-    own[index] = number
+    own = np.zeros([num_workers, len(numbers)])
+    own[index] = numbers
     return own if num_workers == 1 else _sum(strategy, own)
 
 

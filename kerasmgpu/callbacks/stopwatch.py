@@ -140,3 +140,26 @@ class Stopwatch:
         ]
         longest = statistics.median(gaps) if gaps else 0.0
         return [min(gap, longest) for gap in gaps] + [self._backlog]
+
+
+def compare_workers(step_seconds):
+    """Which worker is slow, and by how much.
+
+    Args:
+        step_seconds: List of each worker's seconds for its own part of a step.
+
+    Returns:
+        Dictionary of `slowest_worker` (its number, from 0) and, in seconds,
+        `slowest_worker_step_seconds` and `fastest_worker_step_seconds`.
+
+    Example:
+
+    >>> compare_workers([0.5, 0.75])["slowest_worker"]
+    1
+    """
+    slowest = int(np.argmax(step_seconds))
+    return {
+        "slowest_worker": slowest,
+        "slowest_worker_step_seconds": step_seconds[slowest],
+        "fastest_worker_step_seconds": float(np.min(step_seconds)),
+    }

@@ -1,12 +1,14 @@
 """Examples per second, in all and per replica, of every epoch."""
 
+import math
 import time
 
 import keras
 import tensorflow as tf
 
+from kerasmgpu import workers
+from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.stopwatch import Stopwatch
 from kerasmgpu.callbacks.timed_iterator import InputProbe
 
 
@@ -42,8 +44,13 @@ class ThroughputLogger(keras.callbacks.Callback):
     waits for the devices at its end, and only there. In the same way
     `input_wait_share` is the program's wait. Near 0 the input is never late;
     near 1 it sets the pace, whatever part of the wait the devices had work
-    for. With several workers each counts its own rows, and the sum over the
-    workers takes them for equal.
+    for.
+
+    With several workers each logs the rates of the whole job by its own clock,
+    and three figures more show a straggler: `slowest_worker` (its number),
+    `slowest_worker_step_seconds` and `fastest_worker_step_seconds`, the means
+    of the seconds from having the batch to having the gradients, before a
+    worker waits for the others. That takes one small collective per epoch.
 
     It costs about 15 microseconds per execution and 2 per step on a CPU core
     (least of many runs of a minimal step, with and without in turns). By that,
@@ -76,7 +83,7 @@ class ThroughputLogger(keras.callbacks.Callback):
     def __init__(self, path=None):
         super().__init__()
         self.path = path
-        self._stopwatch = Stopwatch()
+        self._stopwatch = stopwatch.Stopwatch()
         self._probe = None
         self._lines = None
 
@@ -84,8 +91,9 @@ class ThroughputLogger(keras.callbacks.Callback):
         strategy = self.model.distribute_strategy
         self._devices = _devices(strategy)
         self._num_replicas = strategy.num_replicas_in_sync
+        self._num_workers = workers.count(strategy)
         self._lines = None
-        if self.path is not None and strategy.extended.should_save_summary:
+        if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
         # A new probe is a new trace, so several `fit` calls share one.
         if self._probe is None or self._probe.strategy is not strategy:
@@ -102,17 +110,16 @@ class ThroughputLogger(keras.callbacks.Callback):
 
     def on_test_begin(self, logs=None):
         # Validation comes between the last step and the end of the epoch.
-        _finish(self._stopwatch)
+        _finish(self._stopwatch, self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        _finish(self._stopwatch)
-        # Other workers are taken to have as many rows per replica.
-        share = len(self._devices) / self._num_replicas
-        batches = [
-            (round(rows / share), seconds)
-            for rows, seconds in self._probe.drain()
-        ]
+        _finish(self._stopwatch, self.model)
+        batches = self._probe.drain()
+        comparison = {}
+        if self._num_workers > 1:
+            batches, comparison = self._over_workers(batches)
         figures = self._stopwatch.figures(batches, self._num_replicas)
+        figures.update(comparison)
         if logs is not None:
             logs.update(figures)
         if self._lines is not None:
@@ -126,6 +133,20 @@ class ThroughputLogger(keras.callbacks.Callback):
                     **figures,
                 }
             )
+
+    def _over_workers(self, batches):
+        """Batches with the rows of all workers, and how these compare."""
+        strategy = self.model.distribute_strategy
+        own_rows = sum(rows for rows, _ in batches)
+        own_time = getattr(strategy, "own_time", None)
+        table = workers.gather(
+            strategy, [own_rows, own_time.take() if own_time else math.nan]
+        )
+        if self.model.train_function.splits_batches:
+            # Each worker was given its own rows, else all the same batches.
+            factor = table[:, 0].sum() / max(own_rows, 1)
+            batches = [(round(rows * factor), s) for rows, s in batches]
+        return batches, stopwatch.compare_workers(table[:, 1].tolist())
 
     def on_train_end(self, logs=None):
         function = self.model.train_function
@@ -143,10 +164,14 @@ class _TimedTrainFunction:
         self._probe = probe
         self._stopwatch = stopwatch
         self._iterator = self._timed = None
+        self.splits_batches = False
 
     def __call__(self, iterator):
         if iterator is not self._iterator:  # Once per epoch.
             self._iterator = iterator
+            self.splits_batches = isinstance(
+                iterator, tf.distribute.DistributedIterator
+            )
             self._timed = self._probe.timed(iterator)
         traces = self._probe.traces
         start = time.perf_counter()
@@ -154,7 +179,7 @@ class _TimedTrainFunction:
             logs = self.train_function(self._timed)
         except (StopIteration, tf.errors.OutOfRangeError):
             # How a data set of unknown length ends.
-            _finish(self._stopwatch)
+            _finish(self._stopwatch, self._model)
             raise
         self._stopwatch.add(
             start,
@@ -163,17 +188,22 @@ class _TimedTrainFunction:
             traced=self._probe.traces != traces,
         )
         if self._stopwatch.steps >= (self.params["steps"] or float("inf")):
-            _finish(self._stopwatch)
+            _finish(self._stopwatch, self._model)
         return logs
 
 
-def _finish(stopwatch):
+def _finish(timer, model):
     """Ends the epoch when the devices have done what they were given."""
-    if stopwatch.finished:
+    if timer.finished:
         return
     start = time.perf_counter()
-    tf.test.experimental.sync_devices()
-    stopwatch.finish(time.perf_counter() - start)
+    if workers.count(model.distribute_strategy) == 1:
+        tf.test.experimental.sync_devices()
+    else:
+        # TensorFlow can't wait for the devices of a worker only. The count of
+        # steps is there when the last update is, for which all have met.
+        model.optimizer.iterations.numpy()
+    timer.finish(time.perf_counter() - start)
 
 
 def _unwrap_left_over(model, params):

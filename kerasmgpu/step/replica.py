@@ -65,6 +65,9 @@ class Replica:
         self.weighted_optimizers = set()
         # Set once a loss was computed by Keras, not by hand.
         self.has_keras_loss = False
+        # Where to note when the gradients are there, and since when; see
+        # `step/own_time.py`.
+        self.own_time = self.started = None
         # Attributes of layers that must not be shared between the replicas'
         # threads: {(id of layer, attribute): value}.
         self.layer_attributes = {}

@@ -1,0 +1,82 @@
+"""Training across two hosts, and what happens when the link is cut."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.multihost import hosts
+from tests.parity import harness
+from tests.parity.cases import CASES
+
+REASON = hosts.why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "none")
+
+CASE = "batch normalisation"
+TIMEOUT_SECONDS = 4
+
+
+def launch(rank, *program, flags=()):
+    """Starts our launcher on one of the hosts."""
+    command = [sys.executable, "-m", "kerasmgpu.launch"]
+    command += [f"--hosts={hosts.ADDRESSES[0]}:1,{hosts.ADDRESSES[1]}:1"]
+    command += [f"--rank={rank}", f"--timeout_seconds={TIMEOUT_SECONDS}"]
+    command += [*flags, "--", sys.executable, "-m", *program]
+    return hosts.start(
+        rank,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_hosts():
+    with hosts.two_hosts():
+        yield
+
+
+@pytest.fixture
+def started():
+    """List of launchers to end in any case."""
+    launchers = []
+    yield launchers
+    for launcher in launchers:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+
+
+def test_two_hosts_follow_one_device(tmp_path, started):
+    program = ["tests.workers.program", str(tmp_path), "1", CASE]
+    started += [launch(rank, *program) for rank in (0, 1)]
+    for launcher in started:
+        output = launcher.communicate(timeout=120)[0]
+        assert launcher.returncode == 0, output[-3000:]
+    one = harness.run(CASES[CASE])
+    for rank in (0, 1):
+        path = tmp_path / f"worker-{rank}.pickle"
+        many = pickle.loads(path.read_bytes())[CASE]
+        for what, distance in harness.distances(one, many).items():
+            assert distance <= 1e-5, f"worker {rank}, {what}: {distance:.1e}"
+
+
+def test_a_cut_link_ends_both_sides_in_time(tmp_path, started):
+    mark = tmp_path / "training"
+    program = ["tests.multihost.long_program", str(mark)]
+    started += [launch(rank, *program) for rank in (0, 1)]
+    deadline = time.monotonic() + 90
+    while not mark.exists():
+        assert time.monotonic() < deadline, "training never began"
+        time.sleep(0.1)
+    hosts.cut_the_cable()
+    cut = time.monotonic()
+    for rank, launcher in enumerate(started):
+        output = launcher.communicate(timeout=60)[0]
+        assert launcher.returncode != 0
+        assert f"worker {1 - rank} ({hosts.ADDRESSES[1 - rank]}:" in output
+        assert f"nothing heard of it for {TIMEOUT_SECONDS} s" in output
+    assert time.monotonic() - cut < 45
