@@ -19,7 +19,7 @@ _HOMES = {
 }
 """Public name to the module where it lives."""
 
-_MODULES = ("callbacks", "data", "scaling", "schedules", "verify")
+_MODULES = ("callbacks", "cluster", "data", "scaling", "schedules", "verify")
 """Public modules that may be reached as attributes."""
 
 __all__ = [*_HOMES, *_MODULES]

@@ -9,6 +9,9 @@ COMMANDS = {
     "kerasmgpu.recipes.autoencoder": (
         "train a collaborative-filtering autoencoder on movie ratings"
     ),
+    "kerasmgpu.launch": (
+        "run a program in several workers, here and on other machines"
+    ),
     "kerasmgpu.scaling_report": (
         "run a recipe at several replica counts: time, speed-up, efficiency"
     ),

@@ -35,6 +35,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "errors",
         "__main__",
         "scaling_report",
+        "cluster",
         "launch.__main__",
         "recipes.autoencoder",
     ],

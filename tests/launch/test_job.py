@@ -220,9 +220,11 @@ def test_machine_that_is_told_to_end_leaves_and_the_rest_goes_on():
     job.lose(1)
     job.pass_time(1)
     job.give_ports()
-    for number in range(2):
-        job.end(number, 0, run=1)
-    assert job.statuses() == {0: 0}
+    # That it left counts no more: this is a failure of the run without it.
+    job.end(0, 0, run=1)
+    job.pass_time(60)
+    job.end(1, -15, run=1)
+    assert job.statuses() == {0: 1}
 
 
 @pytest.mark.parametrize(
@@ -242,3 +244,13 @@ def test_signal_before_anything_runs():
     job.start(0)
     job.job.on_signal(0, signal.SIGTERM, job.now)
     assert job.statuses() == {0: 143}
+
+
+def test_machine_that_leaves_and_is_gone_before_the_end_is_not_lost():
+    job = Simulation()
+    job.start(0, 1)
+    job.job.on_signal(1, signal.SIGTERM, job.now)
+    job.end(0, 75)
+    job.end(1, 75)
+    job.lose(1)
+    assert job.statuses() == {0: 75}

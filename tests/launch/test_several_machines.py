@@ -134,6 +134,7 @@ def test_without_its_controller_a_machine_ends_its_workers(tmp_path):
         wait_until(lambda: not any(map(is_alive, pids)), seconds=5)
     assert status == 1
     assert "lost the launcher of rank 0" in output
+    wait_for_files(tmp_path, "saved-1")  # It was told before it was killed.
 
 
 def test_preemption_of_one_machine_saves_the_job(tmp_path):
