@@ -26,6 +26,12 @@ setup(
         "rich>=13.0",
         # Parses 25 M rating lines in seconds within bounded memory.
         "polars>=1.0",
+        # One readable file per convnet run; its marks give a mistake's line.
+        "pyyaml>=6.0",
+        # Reads TensorFlow's profiles; TensorFlow needs it anyway.
+        "protobuf>=4.22",
+        # NumPy's bfloat16 in checkpoints; TensorFlow needs it anyway.
+        "ml_dtypes>=0.4",
     ],
     extras_require={
         # TensorFlow's CUDA libraries, and NVIDIA's own device counters.

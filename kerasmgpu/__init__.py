@@ -12,6 +12,7 @@ _HOMES = {
     "MirroredStrategy": "kerasmgpu.strategies",
     "MultiWorkerMirroredStrategy": "kerasmgpu.strategies",
     "strategy": "kerasmgpu.strategies",
+    "make_parallel": "kerasmgpu.parallel",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.scaling",
     "per_replica_batch_sizes": "kerasmgpu.scaling",
@@ -19,7 +20,16 @@ _HOMES = {
 }
 """Public name to the module where it lives."""
 
-_MODULES = ("callbacks", "cluster", "data", "scaling", "schedules", "verify")
+_MODULES = (
+    "callbacks",
+    "cluster",
+    "data",
+    "parallel",
+    "placement",
+    "scaling",
+    "schedules",
+    "verify",
+)
 """Public modules that may be reached as attributes."""
 
 __all__ = [*_HOMES, *_MODULES]

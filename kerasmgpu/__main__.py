@@ -9,6 +9,15 @@ COMMANDS = {
     "kerasmgpu.recipes.autoencoder": (
         "train a collaborative-filtering autoencoder on movie ratings"
     ),
+    "kerasmgpu.recipes.polynomial": (
+        "fit a polynomial through make_parallel on several devices"
+    ),
+    "kerasmgpu.recipes.convnet": (
+        "train any Keras model from a YAML file with one n_gpus"
+    ),
+    "kerasmgpu.recipes.deepconn": (
+        "place a two-tower model's layers on one or two devices, and compare"
+    ),
     "kerasmgpu.launch": (
         "run a program in several workers, here and on other machines"
     ),

@@ -111,15 +111,16 @@ class FirstWorker(_Watch):
         num_workers: Integer, workers of the job.
         timeout_seconds: Float, silence after which a worker is lost.
         on_lost: Called once as `on_lost(worker, reason)`, in another thread.
+        port: Integer, port to listen on. Defaults to 0, any free one.
     """
 
-    def __init__(self, num_workers, timeout_seconds, on_lost):
+    def __init__(self, num_workers, timeout_seconds, on_lost, port=0):
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
         self._links, self._done = {}, set()
         self._token = secrets.token_hex(8)
-        self._server = socket.create_server(("", 0))
+        self._server = socket.create_server(("", port))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def invitation(self):

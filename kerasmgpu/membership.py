@@ -13,6 +13,9 @@ from kerasmgpu.errors import InputError
 TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 """Environment variable by which the launcher sets the time-out."""
 
+PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
+"""Environment variable for the port of the first worker's watch."""
+
 _SECONDS_BEHIND_THE_LOST = 2.0
 
 _watches = []
@@ -61,7 +64,9 @@ def join(strategy, worker, seconds):
         _keras.abort_collectives(message)
 
     if worker.is_first:
-        watch = job_watch.FirstWorker(worker.num_workers, seconds, on_lost)
+        watch = job_watch.FirstWorker(
+            worker.num_workers, seconds, on_lost, _port(os.environ)
+        )
         workers.broadcast(strategy, watch.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")
@@ -86,6 +91,16 @@ def leave(failure):
         atexit.unregister(_leave)
         watch.leave(failure)
     _watches.clear()
+
+
+def _port(environ):
+    text = environ.get(PORT_VARIABLE, "0")
+    if not text.isdigit() or int(text) > 65535:
+        raise InputError(
+            f"{PORT_VARIABLE} must be a port number, 0 for any free one. "
+            f"Received: {text!r}"
+        )
+    return int(text)
 
 
 def _leave(watch):

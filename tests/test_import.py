@@ -38,6 +38,9 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "cluster",
         "launch.__main__",
         "recipes.autoencoder",
+        "recipes.convnet",
+        "recipes.deepconn",
+        "recipes.polynomial",
     ],
 )
 def test_light_modules_stay_light(module):

@@ -180,11 +180,9 @@ def _plain_path(kind, path):
 
 
 def _parts(variable):
-    """The replicas' parts of a variable whose value is made of them on reading."""
+    """The replicas' parts of a variable that is put together when read."""
     state = variable.value
-    if not isinstance(state, tf.distribute.DistributedValues) or not hasattr(
-        state, "values"
-    ):
+    if not isinstance(state, tf.distribute.DistributedValues):
         return None
     if state.synchronization != tf.VariableSynchronization.ON_READ:
         return None
@@ -199,23 +197,21 @@ def _combination(state):
 def _assign(variable, array, combination, first_worker):
     """Gives a variable its value, or its replicas their parts."""
     parts = _parts(variable)
-    if combination is not None and (
-        parts is None or len(parts) != len(array) or not first_worker
-    ):
-        # Another number of replicas: sums go to the first as a whole.
-        array = array.sum(axis=0) if combination == "sum" else array[0]
-        combination, whole_to_all = None, combination == "same"
-    else:
-        whole_to_all = False
-    if parts is None:
-        variable.assign(array)
-    elif combination is not None:
+    several = combination is not None and parts is not None
+    if several and len(parts) == len(array) and first_worker:
         for part, own in zip(parts, array):
             part.assign(own)
-    else:
-        for index, part in enumerate(parts):
-            gets = whole_to_all or (first_worker and index == 0)
-            part.assign(array if gets else np.zeros_like(array))
+        return
+    if combination is not None:
+        array = array.sum(axis=0) if combination == "sum" else array[0]
+    if parts is None:
+        variable.assign(array)
+        return
+    # Another number of replicas: a sum goes to the first as a whole.
+    to_all = "same" in (combination, _combination(variable.value))
+    for index, part in enumerate(parts):
+        gets = to_all or (first_worker and index == 0)
+        part.assign(array if gets else np.zeros_like(array))
 
 
 def _on_host(variable):

@@ -1,5 +1,6 @@
 """Callbacks for `keras.Model.fit`."""
 
+from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
-__all__ = ["ThroughputLogger"]
+__all__ = ["Checkpoint", "ThroughputLogger"]

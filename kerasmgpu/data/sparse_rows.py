@@ -153,9 +153,9 @@ def dataset(inputs, targets, global_batch_size, shuffle=False, seed=0):
             "inputs and targets must have the same number of rows and "
             f"columns. Received: {shapes[0]} and {shapes[1]}"
         )
-    take_inputs = _row_taker(inputs)
+    take_inputs = row_taker(inputs)
     # The rows of an autoencoder are cut out once, not twice.
-    take_targets = None if targets is inputs else _row_taker(targets)
+    take_targets = None if targets is inputs else row_taker(targets)
 
     def take(row_numbers):
         taken = take_inputs(row_numbers)
@@ -173,7 +173,7 @@ def dataset(inputs, targets, global_batch_size, shuffle=False, seed=0):
     )
 
 
-def _row_taker(rows):
+def row_taker(rows):
     """Returns a graph function: row numbers `[batch]` to a `SparseTensor`."""
     import tensorflow as tf
 

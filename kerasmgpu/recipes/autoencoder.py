@@ -213,55 +213,31 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    from kerasmgpu.recipes import run_folder
-
-    folder = run_folder.RunFolder(settings.output_dir, settings)
-    import kerasmgpu
-    from kerasmgpu.recipes import epoch_records, run_report, training_plan
-
-    strategy = kerasmgpu.strategy(
-        settings.num_replicas,
-        virtual_devices=settings.virtual_devices,
-        all_reduce=settings.all_reduce,
-        num_packs=settings.num_packs,
+    from kerasmgpu.recipes import (
+        rating_batches,
+        run_report,
+        training_plan,
+        training_run,
     )
+
+    experiment = training_run.TrainingRun(settings)
     data = load_data(settings)
     plan = training_plan.make(
-        settings, strategy.num_replicas_in_sync, data.train.num_rows
+        settings, experiment.num_replicas, data.train.num_rows
     )
-    devices = run_report.short_names(strategy.extended.worker_devices)
-    run_report.print_line(data.description)
-    run_report.print_line(plan.describe(devices))
-    with strategy.scope():
-        model = build_model(settings, data, plan)
-        history = epoch_records.restore(model, folder)
-    train(model, settings, data, plan, folder, history)
-    result = summarise(data, plan, devices, history)
-    if folder.path is not None:
-        with folder.complete("model.keras") as temporary:
-            model.save(temporary)
-        run_report.draw_learning_curve(folder, history, data.baseline_rmse)
-        folder.write_json("result.json", dataclasses.asdict(result))
-    run_report.print_table(result, "whole-row loss (training)")
-    return result
-
-
-def train(model, settings, data, plan, folder, history):
-    """Trains the epochs that `history` lacks, and appends their records."""
-    from kerasmgpu import callbacks
-    from kerasmgpu.recipes import epoch_records, rating_batches, run_report
-
-    if len(history) == plan.epochs:
-        return
+    experiment.begin(data.description, plan)
+    model = experiment.build(build_model, settings, data, plan)
     training, validation = rating_batches.training_and_validation(
         data.train,
         data.held_out,
         plan.global_batch_size,
         settings.seed,
-        first_step=len(history) * plan.steps_per_epoch,
+        experiment.first_step,
     )
-    report = run_report.progress(
-        plan.epochs,
+    experiment.fit(
+        model,
+        training,
+        validation,
         {
             "loss": "loss",
             "rmse": "training RMSE",
@@ -269,41 +245,20 @@ def train(model, settings, data, plan, folder, history):
             "examples_per_second": "examples/s",
         },
     )
-    model.fit(
-        training,
-        initial_epoch=len(history),
-        epochs=plan.epochs,
-        steps_per_epoch=plan.steps_per_epoch,
-        validation_data=validation,
-        shuffle=False,  # The order of the rows is the data set's.
-        # Keras prints a bar per epoch, which is too much for many short ones.
-        verbose=0,
-        callbacks=[
-            callbacks.ThroughputLogger(),
-            epoch_records.EpochRecords(folder, history, report),
-        ],
-    )
-
-
-def summarise(data, plan, devices, history):
-    """The figures of a finished run."""
-    from kerasmgpu.recipes import run_report
-
-    last = history[-1]
-    speed = run_report.median_of(history, "examples_per_second")
-    return run_report.Result(
-        replicas=plan.num_replicas,
-        devices=devices,
-        global_batch_size=plan.global_batch_size,
-        learning_rate=plan.learning_rate,
-        steps=plan.steps,
-        seconds=sum(record["seconds"] for record in history),
-        loss=last["whole_row_loss"],
-        rmse=last["val_rmse"],
-        baseline_rmse=data.baseline_rmse,
-        examples_per_second=speed,
-        examples_per_second_per_replica=speed and speed / plan.num_replicas,
-        data=data.description,
+    last = experiment.history[-1]
+    return experiment.finish(
+        model,
+        last["whole_row_loss"],
+        "whole-row loss (training)",
+        figures={
+            "rmse": ("held-out RMSE (stars)", last["val_rmse"]),
+            "baseline_rmse": ("baseline RMSE (stars)", data.baseline_rmse),
+        },
+        curve=run_report.Curve(
+            "RMSE (stars)",
+            {"rmse": "training", "val_rmse": "held out"},
+            reference=data.baseline_rmse,
+        ),
     )
 
 

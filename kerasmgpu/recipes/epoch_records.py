@@ -59,7 +59,7 @@ class EpochRecords(keras.callbacks.Callback):
         if figures["loss"] is None:
             raise InputError(
                 f"The loss is no longer finite after epoch {epoch + 1}; lower "
-                "--learning_rate or give more --warmup_steps"
+                "the learning rate or warm it up for longer"
             )
         record = {"epoch": epoch + 1, "seconds": self._seconds, **figures}
         self.history.append(record)

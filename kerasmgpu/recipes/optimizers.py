@@ -5,18 +5,17 @@ import keras
 from kerasmgpu.schedules import WarmUp
 
 
-def build(name, plan, learning_rate_decay, initial_learning_rate):
-    """Builds an optimizer for a training plan.
+def learning_rate_schedule(plan, learning_rate_decay, initial_learning_rate):
+    """The learning rate over a whole run, for any Keras optimizer.
 
     Args:
-        name: `"adam"`, `"rmsprop"` or `"sgd"`.
         plan: `TrainingPlan`: the full learning rate, the steps in all and
             those of the warm-up.
         learning_rate_decay: `"cosine"`, to 0 over the whole run, or `"none"`.
         initial_learning_rate: Learning rate that the warm-up begins with.
 
     Returns:
-        A `keras.optimizers.Optimizer`.
+        A float, or a `keras.optimizers.schedules.LearningRateSchedule`.
     """
     learning_rate = plan.learning_rate
     if learning_rate_decay == "cosine":
@@ -27,9 +26,26 @@ def build(name, plan, learning_rate_decay, initial_learning_rate):
         learning_rate = WarmUp(
             learning_rate, plan.warmup_steps, initial_learning_rate
         )
+    return learning_rate
+
+
+def build(name, plan, learning_rate_decay, initial_learning_rate):
+    """Builds an optimizer for a training plan.
+
+    Args:
+        name: `"adam"`, `"rmsprop"` or `"sgd"`.
+        plan: See `learning_rate_schedule`, as for the others.
+        learning_rate_decay: `"cosine"` or `"none"`.
+        initial_learning_rate: Learning rate that the warm-up begins with.
+
+    Returns:
+        A `keras.optimizers.Optimizer`.
+    """
     optimizers = {
         "adam": keras.optimizers.Adam,
         "rmsprop": keras.optimizers.RMSprop,
         "sgd": keras.optimizers.SGD,
     }
-    return optimizers[name](learning_rate)
+    return optimizers[name](
+        learning_rate_schedule(plan, learning_rate_decay, initial_learning_rate)
+    )

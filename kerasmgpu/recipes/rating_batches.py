@@ -26,8 +26,8 @@ def training_and_validation(
         Two `tf.data.Dataset`s: endless training batches (see
         `row_order.batches`), and one pass of validation batches.
     """
-    take_train = sparse_rows._row_taker(train)
-    take_held_out = sparse_rows._row_taker(held_out)
+    take_train = sparse_rows.row_taker(train)
+    take_held_out = sparse_rows.row_taker(held_out)
 
     def rebuild(rows):
         ratings = take_train(rows)

@@ -41,3 +41,37 @@ def batches(num_rows, global_batch_size, seed, first_step=0):
 
     passes = tf.data.Dataset.counter(first_step // steps_per_pass)
     return passes.flat_map(one_pass).skip(first_step % steps_per_pass)
+
+
+def shuffled(arrays, global_batch_size, seed, first_step=0):
+    """Batches of the rows of arrays, in the order of `batches`, endless.
+
+    Args:
+        arrays: Nest of NumPy arrays, `[rows, ...]`.
+        global_batch_size: Rows of a step, on all replicas together.
+        seed: Integer.
+        first_step: Step to begin with. Defaults to `0`.
+
+    Returns:
+        A `tf.data.Dataset` of nests of tensors, `[rows, ...]`.
+
+    Example:
+
+    ```python
+    x, y = np.zeros((5, 2)), np.zeros(5)
+    training = shuffled((x, y), global_batch_size=2, seed=0)
+    ```
+    """
+    # Held once, in the host's memory: a constant of the graph may not exceed
+    # 2 GB.
+    with tf.device("CPU:0"):
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+    num_rows = int(tf.nest.flatten(tensors)[0].shape[0])
+    order = batches(num_rows, global_batch_size, seed, first_step)
+
+    def take(rows):
+        return tf.nest.map_structure(
+            lambda tensor: tf.gather(tensor, rows), tensors
+        )
+
+    return order.map(take, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

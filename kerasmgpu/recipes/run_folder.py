@@ -45,14 +45,21 @@ class RunFolder:
         if self.path is None:
             return
         self._require_writable()
-        lines = shared_flags.as_flags(settings)
+        self._lines = shared_flags.as_flags(settings)
         for name in _NOT_COMPARED:
-            lines.pop(name, None)
+            self._lines.pop(name, None)
         if self._entries():
-            self._require_same_run(settings.resume, lines)
+            self._require_same_run(settings.resume, self._lines)
             self._remove_incomplete()
-        else:
-            self.write("flags.txt", "\n".join(lines.values()) + "\n")
+
+    def start(self):
+        """Writes the flags: from here on the folder holds a run.
+
+        Call it when settings and data are known to be good, so that what is
+        refused before leaves an empty folder, to be used again.
+        """
+        if self.path is not None and not self._entries():
+            self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 
     def write(self, name, text):
         """Writes the text file `name` in one piece."""

@@ -1,10 +1,12 @@
 """What a recipe tells people: progress, the final table, the curve."""
 
 import dataclasses
+import math
 import statistics
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 # Enough to watch a run by; a run of thousands of epochs prints no more.
 _PROGRESS_LINES = 20
@@ -22,12 +24,12 @@ class Result:
         steps: Optimizer updates in all.
         seconds: Training time without tracing, validation and checkpoints.
         loss: Loss to compare with the published one, of the last epoch.
-        rmse: Error on held-out data, after the last epoch.
-        baseline_rmse: The same of the baseline.
         examples_per_second: Median over epochs, all replicas together; `None`
             where no step was left beside those that were traced.
         examples_per_second_per_replica: The same for one replica.
         data: One line that says what the data was.
+        figures: Dictionary of the figures that only this recipe has, such as
+            `{"rmse": 0.84}`. Defaults to none.
     """
 
     replicas: int
@@ -37,11 +39,27 @@ class Result:
     steps: int
     seconds: float
     loss: float
-    rmse: float
-    baseline_rmse: float
     examples_per_second: float
     examples_per_second_per_replica: float
     data: str
+    figures: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """What the learning curve shows.
+
+    Args:
+        axis: What the figures are, in words: `"RMSE (stars)"`.
+        figures: Dictionary from names in the records of epochs to labels.
+        reference: Level to compare with, drawn dashed. Defaults to none.
+        reference_label: What that level is. Defaults to `"baseline"`.
+    """
+
+    axis: str
+    figures: dict
+    reference: float | None = None
+    reference_label: str = "baseline"
 
 
 def short_names(devices):
@@ -90,12 +108,13 @@ def median_of(history, name):
     return statistics.median(values) if values else None
 
 
-def print_table(result, loss_label):
+def print_table(result, loss_label, labels):
     """Prints the final table: one row per figure.
 
     Args:
         result: A `Result`.
         loss_label: What `result.loss` is, in words.
+        labels: Dictionary from the names in `result.figures` to words.
     """
     rows = {
         "data": result.data,
@@ -106,8 +125,10 @@ def print_table(result, loss_label):
         "steps": result.steps,
         "training time (s)": f"{result.seconds:.2f}",
         loss_label: f"{result.loss:.5f}",
-        "held-out RMSE (stars)": f"{result.rmse:.4f}",
-        "baseline RMSE (stars)": f"{result.baseline_rmse:.4f}",
+        **{
+            labels[name]: f"{value:.4f}" if isinstance(value, float) else value
+            for name, value in result.figures.items()
+        },
         "examples/s": _rate(result.examples_per_second),
         "examples/s per replica": _rate(result.examples_per_second_per_replica),
     }
@@ -115,7 +136,8 @@ def print_table(result, loss_label):
     table.add_column(no_wrap=True)
     table.add_column()
     for label, value in rows.items():
-        table.add_row(label, str(value))
+        # What a file or a user named is no markup, whatever its brackets.
+        table.add_row(label, Text(str(value)))
     Console().print(table)
 
 
@@ -123,10 +145,15 @@ def _rate(value):
     return "too few steps" if value is None else f"{value:,.0f}"
 
 
-def draw_learning_curve(run_folder, history, baseline_rmse):
-    """Draws the RMSE over epochs into `learning_curve.png`.
+def draw_learning_curve(run_folder, history, curve):
+    """Draws figures over epochs into `learning_curve.png`.
 
     Without matplotlib (the `report` extra) one line says so.
+
+    Args:
+        run_folder: `RunFolder` with a path.
+        history: List of the records of all epochs.
+        curve: `Curve`.
     """
     try:
         from matplotlib.figure import Figure
@@ -139,11 +166,22 @@ def draw_learning_curve(run_folder, history, baseline_rmse):
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     epochs = [record["epoch"] for record in history]
-    for name, label in (("rmse", "training"), ("val_rmse", "held out")):
-        axes.plot(epochs, [record[name] for record in history], label=label)
-    axes.axhline(baseline_rmse, linestyle="--", color="gray", label="baseline")
+    for name, label in curve.figures.items():
+        # matplotlib leaves a gap where a figure is NaN.
+        values = [
+            math.nan if record.get(name) is None else record[name]
+            for record in history
+        ]
+        axes.plot(epochs, values, label=label)
+    if curve.reference is not None:
+        axes.axhline(
+            curve.reference,
+            linestyle="--",
+            color="gray",
+            label=curve.reference_label,
+        )
     axes.set_xlabel("epoch")
-    axes.set_ylabel("RMSE (stars)")
+    axes.set_ylabel(curve.axis)
     axes.legend()
     with run_folder.complete("learning_curve.png") as temporary:
         figure.savefig(temporary, dpi=150)

@@ -20,6 +20,10 @@ def define(
     learning_rate,
     learning_rate_scaling,
     epochs,
+    global_batch_size=None,
+    steps=None,
+    steps_per_epoch=None,
+    all_reduce=True,
 ):
     """Defines the flags of devices, batch, learning rate, length and output.
 
@@ -30,8 +34,13 @@ def define(
         learning_rate_scaling: Default of that flag, `"linear"`, `"sqrt"` or
             `"none"`; see `kerasmgpu.scale_learning_rate`.
         epochs: Default of that flag.
+        global_batch_size: Default of that flag, in rows. Defaults to `None`.
+        steps: Default of that flag. Defaults to `None`.
+        steps_per_epoch: Default of that flag. Defaults to `None`.
+        all_reduce: Whether there are flags of how gradients are summed.
+            Defaults to `True`.
     """
-    _define_devices(flag_values)
+    define_devices(flag_values, all_reduce)
     flags.DEFINE_integer(
         "batch_size_per_replica",
         batch_size_per_replica,
@@ -41,7 +50,7 @@ def define(
     )
     flags.DEFINE_integer(
         "global_batch_size",
-        None,
+        global_batch_size,
         "Rows of a step on all replicas together. Holds the global batch, "
         "whatever the number of replicas; the learning rate is not scaled then.",
         flag_values=flag_values,
@@ -70,21 +79,35 @@ def define(
     )
     flags.DEFINE_integer(
         "steps",
-        None,
+        steps,
         "Optimizer updates in all; decides instead of --epochs when given.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "steps_per_epoch",
-        None,
+        steps_per_epoch,
         "Steps between reports, validations and checkpoints. Left out: one "
         "pass over the data.",
         flag_values=flag_values,
     )
-    _define_output(flag_values)
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of the data's split, the initial weights and the order of the "
+        "rows.",
+        flag_values=flag_values,
+    )
+    define_output(flag_values)
 
 
-def _define_devices(flag_values):
+def define_devices(flag_values, all_reduce=True):
+    """Defines what replicas run on; `define` includes it.
+
+    Args:
+        flag_values: `absl.flags.FlagValues` to define them in.
+        all_reduce: Whether there are flags of how gradients are summed.
+            Defaults to `True`.
+    """
     flags.DEFINE_integer(
         "num_replicas",
         None,
@@ -99,6 +122,8 @@ def _define_devices(flag_values):
         "machine without GPUs. They share its cores.",
         flag_values=flag_values,
     )
+    if not all_reduce:
+        return
     flags.DEFINE_enum(
         "all_reduce",
         "auto",
@@ -114,13 +139,12 @@ def _define_devices(flag_values):
     )
 
 
-def _define_output(flag_values):
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "Seed of the split, the initial weights and the order of the rows.",
-        flag_values=flag_values,
-    )
+def define_output(flag_values):
+    """Defines where results go; `define` includes it.
+
+    Args:
+        flag_values: `absl.flags.FlagValues` to define them in.
+    """
     flags.DEFINE_string(
         "output_dir",
         None,
@@ -137,19 +161,21 @@ def _define_output(flag_values):
     )
 
 
-def define_data(flag_values, datasets):
+def define_data(
+    flag_values, datasets=None, path_help="File, folder or zip with the data."
+):
     """Defines where the data comes from.
 
     Args:
         flag_values: `absl.flags.FlagValues` to define them in.
         datasets: One line that names the data sets that can be fetched.
+            Defaults to `None`: nothing is fetched, `--data_path` alone is
+            defined.
+        path_help: What `--data_path` takes.
     """
-    flags.DEFINE_string(
-        "data_path",
-        None,
-        "File, folder or zip with the data.",
-        flag_values=flag_values,
-    )
+    flags.DEFINE_string("data_path", None, path_help, flag_values=flag_values)
+    if datasets is None:
+        return
     flags.DEFINE_string(
         "dataset",
         None,
@@ -232,7 +258,10 @@ def _own(define_flags):
 
 
 def _check(chosen):
-    """Refuses what can't be meant, before a device is touched."""
+    """Refuses what can't be meant, before a device is touched.
+
+    A recipe need not have all shared flags.
+    """
     for name in (
         "num_replicas",
         "virtual_devices",
@@ -243,18 +272,20 @@ def _check(chosen):
         "steps",
         "steps_per_epoch",
     ):
-        value = getattr(chosen, name)
+        value = getattr(chosen, name, None)
         if value is not None and value < 1:
             raise InputError(f"--{name} must be at least 1. Received: {value}")
-    if not chosen.learning_rate > 0 or math.isinf(chosen.learning_rate):
+    learning_rate = getattr(chosen, "learning_rate", 1.0)
+    if not learning_rate > 0 or math.isinf(learning_rate):
         raise InputError(
             "--learning_rate must be a finite number above 0. Received: "
-            f"{chosen.learning_rate}"
+            f"{learning_rate}"
         )
-    if chosen.warmup_steps < 0:
+    warmup_steps = getattr(chosen, "warmup_steps", 0)
+    if warmup_steps < 0:
         raise InputError(
             "--warmup_steps must be 0 (no warm-up) or more. Received: "
-            f"{chosen.warmup_steps}"
+            f"{warmup_steps}"
         )
     if chosen.resume and not chosen.output_dir:
         raise InputError(

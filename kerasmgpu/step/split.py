@@ -86,13 +86,13 @@ def share(batch, index, num_replicas):
             return value
         start, end = share_bounds(num_rows(value), index, num_replicas)
         if isinstance(value, tf.SparseTensor):
-            return _sparse_rows(value, start, end)
+            return sparse_rows(value, start, end)
         return value[start:end]
 
     return tf.nest.map_structure(rows_of, batch)
 
 
-def _sparse_rows(value, start, end):
+def sparse_rows(value, start, end):
     """Rows `start` to `end` of a sparse tensor, its static shape kept."""
     shape = value.dense_shape
     first = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(shape[1:])], 0)

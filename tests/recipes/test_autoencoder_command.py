@@ -57,7 +57,7 @@ def test_one_and_four_replicas_train_the_same_model(data_flags, tmp_path):
         results.append(result_of(folder))
     one, four = results
     assert len(four["devices"]) == 4
-    assert four["rmse"] == pytest.approx(one["rmse"], abs=SAME_MODEL)
+    assert four["figures"] == pytest.approx(one["figures"], abs=SAME_MODEL)
     assert four["loss"] == pytest.approx(one["loss"], abs=SAME_MODEL)
 
 
@@ -83,7 +83,7 @@ def test_a_killed_run_goes_on_to_the_same_end(data_flags, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     whole = run(*arguments, f"--output_dir={tmp_path / 'whole'}")
     assert whole.returncode == 0, whole.stderr
-    for name in ("rmse", "loss"):
+    for name in ("figures", "loss"):
         assert result_of(cut)[name] == result_of(tmp_path / "whole")[name]
 
 
@@ -92,7 +92,7 @@ def test_the_flags_as_run_can_be_run_again(data_flags, tmp_path):
     run(*data_flags, "--epochs=1", "--seed=5", f"--output_dir={first}")
     done = run(f"--flagfile={first / 'flags.txt'}", f"--output_dir={second}")
     assert done.returncode == 0, done.stderr
-    assert result_of(first)["rmse"] == result_of(second)["rmse"]
+    assert result_of(first)["figures"] == result_of(second)["figures"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def fit(folder, epochs):
 
 
 def open_folder(path, resume=False):
-    return RunFolder(path, types.SimpleNamespace(resume=resume, epochs=4))
+    folder = RunFolder(path, types.SimpleNamespace(resume=resume, epochs=4))
+    folder.start()
+    return folder
 
 
 def test_going_on_ends_where_an_uninterrupted_run_ends(tmp_path):
@@ -93,7 +95,7 @@ def test_a_diverged_epoch_ends_the_run_and_is_not_saved(tmp_path):
     callback.on_train_begin()
     callback.on_epoch_begin(0)
     with pytest.raises(
-        InputError, match="after epoch 1; lower --learning_rate"
+        InputError, match="after epoch 1; lower the learning rate"
     ):
         callback.on_epoch_end(0, {"loss": float("nan")})
     assert folder.last_checkpoint() == (None, [])

@@ -12,7 +12,9 @@ from kerasmgpu.recipes.run_folder import RunFolder
 def open_folder(path, resume=False, **changes):
     settings = dict(epochs=3, seed=None, output_dir=str(path), resume=resume)
     settings.update(changes)
-    return RunFolder(path, types.SimpleNamespace(**settings))
+    folder = RunFolder(path, types.SimpleNamespace(**settings))
+    folder.start()
+    return folder
 
 
 def save_nothing(path):
@@ -23,6 +25,12 @@ def test_the_flags_as_run_are_kept_without_where_and_how(tmp_path):
     open_folder(tmp_path / "new" / "run")
     text = (tmp_path / "new" / "run" / "flags.txt").read_text()
     assert text == "--epochs=3\n"
+
+
+def test_a_run_that_never_started_leaves_the_folder_free(tmp_path):
+    settings = types.SimpleNamespace(epochs=3, resume=False)
+    RunFolder(tmp_path, settings)
+    open_folder(tmp_path)
 
 
 def test_a_second_run_never_overwrites_the_first(tmp_path):
@@ -105,5 +113,6 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
 def test_without_a_folder_nothing_is_kept():
     folder = RunFolder(None, types.SimpleNamespace(resume=False))
+    folder.start()
     assert folder.path is None
     assert folder.last_checkpoint() == (None, [])

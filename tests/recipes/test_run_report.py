@@ -15,15 +15,18 @@ RESULT = run_report.Result(
     steps=40,
     seconds=12.345,
     loss=0.012345,
-    rmse=0.84321,
-    baseline_rmse=0.86789,
     examples_per_second=12345.6,
     examples_per_second_per_replica=6172.8,
-    data="generated, not real",
+    data="generated, not [real]",
+    figures={"rmse": 0.84321, "users": 61, "held_out": "a tenth"},
+)
+LABELS = {"rmse": "RMSE (stars)", "users": "users", "held_out": "held out"}
+CURVE = run_report.Curve(
+    "RMSE (stars)", {"rmse": "training", "val_rmse": "held out"}, 0.9
 )
 HISTORY = [
     {"epoch": 1, "rmse": 1.0, "val_rmse": 1.1},
-    {"epoch": 2, "rmse": 0.9, "val_rmse": 1.0},
+    {"epoch": 2, "rmse": 0.9, "val_rmse": None},
 ]
 
 
@@ -43,16 +46,18 @@ def test_figures_that_are_missing_are_left_out(capsys):
 
 
 def test_the_table_has_every_figure(capsys):
-    run_report.print_table(RESULT, "whole-row loss")
+    run_report.print_table(RESULT, "whole-row loss", LABELS)
     out = capsys.readouterr().out
     for text in (
-        "generated, not real",
+        "generated, not [real]",
         "CPU:0, CPU:1",
         "0.003",
         "12.35",
         "0.01235",
         "0.8432",
-        "0.8679",
+        "RMSE (stars)",
+        "61",
+        "a tenth",
         "12,346",
         "6,173",
     ):
@@ -67,7 +72,7 @@ def test_the_median_leaves_out_epochs_without_the_figure():
 
 def test_too_few_steps_for_a_speed_are_said(capsys):
     result = dataclasses.replace(RESULT, examples_per_second=None)
-    run_report.print_table(result, "loss")
+    run_report.print_table(result, "loss", LABELS)
     assert "too few steps" in capsys.readouterr().out
 
 
@@ -76,14 +81,14 @@ def open_folder(path):
 
 
 def test_the_learning_curve_is_a_png(tmp_path):
-    run_report.draw_learning_curve(open_folder(tmp_path), HISTORY, 0.9)
+    run_report.draw_learning_curve(open_folder(tmp_path), HISTORY, CURVE)
     png = (tmp_path / "learning_curve.png").read_bytes()
     assert png.startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    run_report.draw_learning_curve(open_folder(tmp_path), HISTORY, 0.9)
+    run_report.draw_learning_curve(open_folder(tmp_path), HISTORY, CURVE)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 and "kerasmgpu[report]" in lines[0]
     assert not (tmp_path / "learning_curve.png").exists()

@@ -1,0 +1,326 @@
+"""Saves everything that training needs to go on, and goes on from it."""
+
+import sys
+import time
+
+import keras
+from absl import logging
+
+from kerasmgpu import _keras, workers
+from kerasmgpu._keras import random_state
+from kerasmgpu._keras.fit import EpochWatcher
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.checkpoints import restoring, snapshot
+from kerasmgpu.checkpoints.background import BackgroundWriter
+from kerasmgpu.checkpoints.callback_states import CallbackStates
+from kerasmgpu.checkpoints.exit_status import EXIT_PREEMPTED
+from kerasmgpu.checkpoints.folder import Folder, file_name
+from kerasmgpu.checkpoints.preemption import SigtermWatch
+from kerasmgpu.checkpoints.schedule import Best, Schedule
+from kerasmgpu.errors import InputError
+
+_STEPS_BETWEEN_AGREEMENTS = 10
+"""Executions after which several workers ask whether one wants to save."""
+
+
+class Checkpoint(keras.callbacks.Callback, EpochWatcher):
+    """Saves a run, and lets the same program go on where it was.
+
+    The program that is started again, with the same model, data and `fit`
+    call, restores the newest whole checkpoint of `directory` and continues in
+    the same epoch and step: it ends as the run that was never interrupted
+    (bit for bit on CPUs with the same number of replicas). One that had
+    finished has nothing left to do. `docs/checkpoints.md` tells what is saved
+    and what that means for each kind of data.
+
+    Training waits for copies to the memory of the host; a thread writes them.
+    An error of that thread, a full disk say, is raised at the end of the next
+    step. On SIGTERM the running step is ended, saved, and the process ends
+    with exit status 75 (`checkpoints.exit_status.EXIT_PREEMPTED`).
+
+    With several workers the first writes and reads; `directory` need not be
+    seen by the others. Its place among the callbacks doesn't matter.
+
+    Args:
+        directory: String or path-like, for the checkpoints of this `fit` call
+            only; made where it is missing.
+        every_steps: Integer, save after so many steps. With neither this nor
+            `every_seconds`: at the end of every epoch. Defaults to `None`.
+        every_seconds: Number, save at the first step's end after so many
+            seconds. The end of training is saved in any case. Defaults to
+            `None`.
+        keep: Integer, how many of the last checkpoints stay. Defaults to 3.
+        best: String, a log such as `"val_loss"`: an epoch with a better one
+            is saved and stays until there is a better one. Defaults to `None`.
+        mode: `"min"` or `"max"`, which `best` is the better. Defaults to
+            `"min"`.
+        resume: Boolean. `False` refuses a directory with checkpoints.
+            Defaults to `True`.
+        asynchronous: Boolean, whether a thread writes. Defaults to `True`.
+
+    Attributes:
+        seconds_waited: Float, seconds for which training waited in this
+            `fit`, for copies and for writes in flight.
+
+    Raises:
+        InputError: When made, on arguments that can't be meant; when training
+            begins, if the directory can't be written, holds damaged
+            checkpoints only or those of another model; while it runs, if a
+            checkpoint can't be written.
+        SystemExit: With status 75, after SIGTERM.
+
+    Example:
+
+    ```python
+    keras.utils.set_random_seed(1)
+    model = build_and_compile_model()
+    checkpoint = kerasmgpu.callbacks.Checkpoint("run1", every_seconds=600)
+    model.fit(dataset, epochs=90, callbacks=[checkpoint])
+    ```
+    """
+
+    def __init__(
+        self,
+        directory,
+        every_steps=None,
+        every_seconds=None,
+        keep=3,
+        best=None,
+        mode="min",
+        resume=True,
+        asynchronous=True,
+    ):
+        super().__init__()
+        if every_steps is not None:
+            every_steps = checked_integer(every_steps, "every_steps", 1)
+        if every_seconds is not None:
+            every_seconds = checked_number(every_seconds, "every_seconds")
+        if mode not in ("min", "max"):
+            raise InputError(
+                f"mode must be 'min' or 'max'. Received: mode={mode!r}"
+            )
+        self.every_steps = every_steps
+        self.every_seconds = every_seconds
+        self.best = best
+        self.mode = mode
+        self.resume = resume
+        self.asynchronous = asynchronous
+        self.seconds_waited = 0.0
+        self._folder = Folder(directory, checked_integer(keep, "keep", 1))
+        self._writer = BackgroundWriter()
+        self._sigterm = SigtermWatch()
+        _keras.install()
+
+    def on_train_begin(self, logs=None):
+        self.seconds_waited = 0.0
+        self._loaded = self._first_epoch = self._random_at_epoch_start = None
+        self._executions = 0
+        self._best = Best(self.best, self.mode)
+        self._schedule = Schedule(self.every_steps, self.every_seconds)
+        self._schedule.saved(time.monotonic())
+        self._sigterm.start()
+
+    # The moments between Keras's own hooks, see `_keras/epochs.py`.
+
+    def on_fit_ready(self, fit):
+        others = [c for c in fit.callbacks if _has_state(c, self)]
+        self._callback_states = CallbackStates(others)
+        strategy = self.model.distribute_strategy
+        found = restoring.newest(strategy, self._folder, self.resume)
+        if found is None:
+            return
+        name, manifest, arrays = found
+        self._loaded = manifest, arrays
+        fit.build()
+        progress = self._put_back()
+        self._first_epoch = progress.first_epoch
+        self._best.value = progress.best
+        self._best.file = progress.best_file
+        over = progress.stop_training or progress.epoch >= fit.num_epochs
+        if over:
+            self._restore_random(progress.random)
+        fit.begin_at(sys.maxsize if over else progress.epoch)
+        logging.warning(
+            "Checkpoint: %s %s (epoch %d, step %d).",
+            "nothing is left to do after" if over else "going on from",
+            self._folder.path / name,
+            progress.epoch + 1,
+            progress.step,
+        )
+
+    def before_epoch(self, fit):
+        self._schedule.start_epoch(0)
+        if self._first_epoch is None:
+            self._first_epoch = fit.epoch
+        if self._loaded is not None:
+            self._rewind(fit, snapshot.progress_of(*self._loaded))
+        self._random_at_epoch_start = random_state.read()
+
+    def at_epoch_start(self, fit):
+        if self._loaded is None:
+            return
+        progress = snapshot.progress_of(*self._loaded)
+        if progress.step:
+            start = time.monotonic()
+            fit.skip(progress.step)
+            _tell_reading(progress.step, start)
+            # What the hooks of this epoch's start have done was done before.
+            self._put_back()
+            self._restore_random(progress.random, not fit.data_is_python)
+        self._schedule.start_epoch(progress.step)
+        self._loaded = None
+
+    def after_step(self, fit):
+        self._check_writes()
+        self._schedule.count(fit.step)
+        self._executions += 1
+        several = workers.count(self.model.distribute_strategy) > 1
+        agree = not several or self._executions % _STEPS_BETWEEN_AGREEMENTS == 0
+        stop = agree and self._any(self._sigterm.received)
+        if stop or self._is_due(agree):
+            fit.wait_for_callbacks()
+            self._save(fit.epoch, fit.step, fit)
+        if stop:
+            self._end_process()
+
+    def after_epoch(self, fit):
+        self._check_writes()
+        self._schedule.count(fit.step + fit.steps_per_execution)
+        first = workers.is_first(self.model.distribute_strategy)
+        better = self._any(self._best.update(fit.logs) and first)
+        stop = self._any(self._sigterm.received)
+        over = self.model.stop_training or fit.epoch + 1 >= fit.num_epochs
+        due = self._is_due(agree=True) or self._schedule.every_epoch
+        if due or over or stop or better:
+            if better:
+                self._best.file = file_name(fit.epoch + 1, 0)
+            self._save(fit.epoch + 1, 0, fit)
+        if stop:
+            self._end_process()
+
+    def on_train_end(self, logs=None):
+        start = time.monotonic()
+        self._check_writes(wait=True)
+        self.seconds_waited += time.monotonic() - start
+        logging.info(
+            "Checkpoint: training waited %.2f seconds.", self.seconds_waited
+        )
+
+    def on_fit_left(self, fit):
+        self._sigterm.stop()
+        self._loaded = None
+        error = self._writer.finish()
+        if error is not None:
+            # Another exception is on its way, or this would have been raised.
+            logging.error("A checkpoint could not be written: %s", error)
+
+    def _put_back(self):
+        """Restores variables and callbacks; returns the `Progress`."""
+        progress = snapshot.progress_of(*self._loaded)
+        snapshot.restore_variables(self.model, *self._loaded)
+        self._callback_states.restore(progress.callbacks)
+        self.model.stop_training = progress.stop_training
+        return progress
+
+    def _restore_random(self, state, python=True):
+        with self.model.distribute_strategy.scope():
+            random_state.restore(state, python)
+
+    def _rewind(self, fit, progress):
+        """Brings the data to the start of the epoch that goes on."""
+        start = time.monotonic()
+        epochs = progress.epoch - progress.first_epoch
+        _tell_reading(fit.rewind(epochs, progress.num_batches), start)
+        at_start = progress.random_at_epoch_start if progress.step else None
+        # A stream of Python's has drawn its numbers while it was read again.
+        stream = fit.data_is_python and fit.data_is_one_stream
+        self._restore_random(at_start or progress.random, not stream)
+
+    def _is_due(self, agree):
+        """Whether it is time to save; `agree`: all workers ask together."""
+        if self._schedule.steps_are_due():
+            return True
+        if not agree or self.every_seconds is None:
+            return False
+        # The first worker's clock is the one that counts.
+        late = self._schedule.seconds_are_due(time.monotonic())
+        return self._any(
+            late and workers.is_first(self.model.distribute_strategy)
+        )
+
+    def _any(self, flag):
+        return workers.any_of(self.model.distribute_strategy, flag)
+
+    def _save(self, epoch, step, fit):
+        """Takes a snapshot and has it written."""
+        start = time.monotonic()
+        progress = snapshot.Progress(
+            epoch=epoch,
+            step=step,
+            first_epoch=self._first_epoch,
+            num_batches=fit.num_batches,
+            stop_training=bool(self.model.stop_training),
+            callbacks=self._callback_states.read(),
+            random=random_state.read(),
+            random_at_epoch_start=self._random_at_epoch_start,
+            best=self._best.value,
+            best_file=self._best.file,
+        )
+        content = snapshot.take(self.model, progress)
+        if workers.is_first(self.model.distribute_strategy):
+            self._write(file_name(epoch, step), content)
+        self._schedule.saved(time.monotonic())
+        self.seconds_waited += time.monotonic() - start
+
+    def _write(self, name, content):
+        manifest, arrays = content
+        best_file = self._best.file
+
+        def write():
+            self._folder.write(name, manifest, arrays, best_file)
+
+        self._check_writes(wait=True)
+        self._writer.submit(write)
+        if not self.asynchronous:
+            self._check_writes(wait=True)
+
+    def _check_writes(self, wait=False):
+        """Raises, in the training thread, what the writer met."""
+        try:
+            if wait:
+                self._writer.wait()
+            else:
+                self._writer.check()
+        except OSError as error:
+            raise InputError(
+                f"A checkpoint could not be written to {self._folder.path} "
+                f"({error.strerror or error}); those before are whole. Make "
+                "room or mend the folder, then start the program again to go on"
+            ) from error
+
+    def _end_process(self):
+        self._check_writes(wait=True)
+        self._sigterm.stop()
+        logging.warning(
+            "Checkpoint: ended by SIGTERM, saved in %s; the same command goes "
+            "on from there (exit status %d).",
+            self._folder.path,
+            EXIT_PREEMPTED,
+        )
+        raise SystemExit(EXIT_PREEMPTED)
+
+
+def _has_state(callback, checkpoint):
+    # The progress bar's state is what the terminal shows.
+    bar = keras.callbacks.ProgbarLogger
+    return callback is not checkpoint and not isinstance(callback, bar)
+
+
+def _tell_reading(num_batches, start):
+    if num_batches:
+        logging.info(
+            "Checkpoint: read %d batches again to find the place in the data, "
+            "%.1f seconds.",
+            num_batches,
+            time.monotonic() - start,
+        )

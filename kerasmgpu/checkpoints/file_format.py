@@ -1,0 +1,136 @@
+"""One checkpoint as one file: NumPy arrays and a manifest in a zip archive.
+
+    manifest.json   format, versions, position, variables, dtypes, SHA-256
+    000000.npy …    the arrays, as `numpy.load` reads them
+
+There is no pickle in it: reading runs no code. Types that NumPy doesn't know
+(bfloat16, float8) are stored as unsigned integers of their size and named in
+the manifest.
+"""
+
+import hashlib
+import json
+import zipfile
+import zlib
+
+import ml_dtypes
+import numpy as np
+
+FORMAT = "kerasmgpu checkpoint"
+VERSION = 1
+MANIFEST = "manifest.json"
+
+
+class DamagedFileError(Exception):
+    """A file is no whole checkpoint; the message says why."""
+
+
+def write(file, manifest, arrays):
+    """Writes a checkpoint.
+
+    Args:
+        file: Binary file, open for writing and seekable.
+        manifest: Dictionary that `json` can write.
+        arrays: List of NumPy arrays.
+
+    Raises:
+        OSError: If it can't be written, a full disk for instance.
+    """
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        **manifest,
+        "dtypes": [array.dtype.name for array in arrays],
+    }
+    arrays = [_storable(array) for array in arrays]
+    manifest["sha256"] = _digest(manifest, arrays)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for index, array in enumerate(arrays):
+            with archive.open(_name(index), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        archive.writestr(MANIFEST, json.dumps(manifest))
+
+
+def read(file):
+    """Reads what `write` wrote, and checks that it is whole.
+
+    Args:
+        file: Binary file, open for reading and seekable.
+
+    Returns:
+        `(manifest, arrays)`.
+
+    Raises:
+        DamagedFileError: If it is truncated, altered or something else.
+        OSError: If it can't be read.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            manifest = json.loads(archive.read(MANIFEST))
+            _require_known(manifest)
+            arrays = [
+                _read_array(archive, _name(index))
+                for index in range(len(manifest["dtypes"]))
+            ]
+        expected = manifest.pop("sha256")
+        found = _digest(manifest, arrays)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        NotImplementedError,  # A zip archive with methods that we never use.
+        RuntimeError,  # One that is encrypted.
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DamagedFileError(str(error) or type(error).__name__) from error
+    if found != expected:
+        raise DamagedFileError("its content doesn't match its checksum")
+    names = manifest["dtypes"]
+    return manifest, [
+        array.view(_dtype(name)) for array, name in zip(arrays, names)
+    ]
+
+
+def _name(index):
+    return f"{index:06d}.npy"
+
+
+def _read_array(archive, name):
+    with archive.open(name) as member:
+        array = np.lib.format.read_array(member, allow_pickle=False)
+        member.read()  # The end of the member is where zip checks its CRC.
+    return array
+
+
+def _require_known(manifest):
+    if manifest.get("format") != FORMAT:
+        raise DamagedFileError("it is no checkpoint of kerasmgpu")
+    if manifest.get("version") != VERSION:
+        raise DamagedFileError(
+            f"it has format version {manifest.get('version')}, and this "
+            f"kerasmgpu reads version {VERSION}"
+        )
+
+
+def _storable(array):
+    """The array as one that NumPy's own format describes."""
+    # Not ascontiguousarray: that gives scalars an axis.
+    array = np.asarray(array, order="C")
+    if array.dtype.isbuiltin != 1:
+        return array.view(f"u{array.dtype.itemsize}")
+    return array
+
+
+def _dtype(name):
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _digest(manifest, arrays):
+    """SHA-256 of the manifest and of the bytes of all arrays."""
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
+    for array in arrays:
+        digest.update(str((array.dtype.str, array.shape)).encode())
+        digest.update(array.reshape(-1).view(np.uint8))
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""Plain data as JSON: numbers, strings, `None`, arrays, lists, tuples, dicts.
+
+Arrays and NumPy scalars go into a list beside the JSON, which holds their
+places: they come back with their type and every bit.
+"""
+
+import numpy as np
+
+_DEEPEST = 50
+"""Levels of containers; what is deeper is taken for a cycle."""
+
+
+class NotPlainError(TypeError):
+    """A value is, or contains, something else than plain data."""
+
+
+def encode(value, arrays, depth=0):
+    """`value` as what `json` can write.
+
+    Args:
+        value: `None`, boolean, number, string, NumPy scalar or array, or a
+            list, tuple or dictionary of such.
+        arrays: List to which copies of the arrays in `value` are appended.
+        depth: Integer, how deep in containers `value` is.
+
+    Returns:
+        Data for `decode`.
+
+    Raises:
+        NotPlainError: If there is anything else in `value`.
+
+    Example:
+
+    ```python
+    arrays = []
+    text = json.dumps(encode({"best": np.float32(0.1)}, arrays))
+    assert decode(json.loads(text), arrays) == {"best": np.float32(0.1)}
+    ```
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if depth > _DEEPEST:
+        raise NotPlainError("containers are nested too deep, or in a circle")
+    if kind in (list, tuple):
+        items = [encode(item, arrays, depth + 1) for item in value]
+        return items if kind is list else {"tuple": items}
+    if kind is dict:
+        pairs = [
+            [encode(part, arrays, depth + 1) for part in pair]
+            for pair in value.items()
+        ]
+        return {"dict": pairs}
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in (
+        "biufc"
+    ):
+        arrays.append(np.array(value))
+        kind = "array" if isinstance(value, np.ndarray) else "scalar"
+        return {kind: len(arrays) - 1}
+    raise NotPlainError(f"{type(value).__name__} is no plain data")
+
+
+def decode(data, arrays):
+    """The value of which `encode` made `data` and `arrays`."""
+    if isinstance(data, list):
+        return [decode(item, arrays) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((kind, content),) = data.items()
+    if kind == "tuple":
+        return tuple(decode(item, arrays) for item in content)
+    if kind == "dict":
+        return {
+            decode(key, arrays): decode(value, arrays) for key, value in content
+        }
+    return arrays[content].copy() if kind == "array" else arrays[content][()]

@@ -1,0 +1,150 @@
+"""What copies between devices cost, from a TensorFlow profile."""
+
+import collections
+import dataclasses
+import re
+import tempfile
+
+import tensorflow as tf
+
+from kerasmgpu.placement import xplane
+
+# What CUDA calls a copy from one GPU to another. Through host memory, where
+# GPUs can't reach each other, it is two copies, to the host and back.
+_GPU_COPIES = ("MemcpyP2P",)
+
+# An operation of a graph on the CPU: "name in the graph:type". The types in
+# `_CALLS` contain other operations, which are counted themselves.
+_OPERATION = re.compile(r"[^\s:]+:(\w+)")
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case"}
+_SEND = "_Send"
+_COPY = "copy between devices"
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """All runs of one kind of operation in a profile.
+
+    Args:
+        name: Kernel or kind of copy on GPUs, type of operation on the CPU.
+        seconds: Their time together.
+        calls: How many there were.
+        share: `seconds` in relation to that of all operations, 0 to 1.
+    """
+
+    name: str
+    seconds: float
+    calls: int
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """What a profile says of the copies between devices.
+
+    Args:
+        copies: `Operation` of all copies between devices together.
+        operations: List of `Operation`s, the longest first, copies between
+            devices being one of them.
+        on_gpus: Whether the times are those of GPUs. Logical CPU devices share
+            their memory: a copy between them hands over a pointer, so that
+            the number of copies means something and their time doesn't.
+    """
+
+    copies: Operation
+    operations: list
+    on_gpus: bool
+
+
+def measure_copies(function, folder=None):
+    """Runs a function under TensorFlow's profiler and reads the profile.
+
+    Trace and warm up before: the profile should have nothing but steps. The
+    profiler keeps about a million events; a few dozen steps are enough.
+
+    Args:
+        function: Function without arguments, such as a `fit` of an epoch.
+        folder: Folder to keep the profile in, for TensorBoard. Defaults to
+            `None`: it is not kept.
+
+    Returns:
+        A `Copies`.
+
+    Example:
+
+    ```python
+    measured = measure_copies(lambda: model.fit(dataset.take(20)))
+    print(f"{measured.copies.calls} copies, {measured.copies.share:.1%}")
+    ```
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        target = str(folder or temporary)
+        with tf.profiler.experimental.Profile(target):
+            function()
+        return summarise(xplane.read(target))
+
+
+def summarise(events):
+    """Sums up the events of a profile.
+
+    Where the profile has GPUs, their kernels and copies are all that counts
+    and copies between devices are those from GPU to GPU; else it is the
+    operations of TensorFlow's graphs, and what one device sends to another.
+
+    Args:
+        events: Iterable of `xplane.Event`s.
+
+    Returns:
+        A `Copies`.
+    """
+    on_gpu = _Sums()
+    on_cpu = _Sums()
+    for event in events:
+        if event.plane.startswith("/device:GPU"):
+            # Other lines of the plane show the same time in other ways.
+            if event.line.startswith("Stream"):
+                is_copy = event.name in _GPU_COPIES
+                on_gpu.add(_COPY if is_copy else event.name, event.seconds)
+        elif match := _OPERATION.fullmatch(event.name):
+            kind = match[1]
+            if kind == _SEND and _is_between_devices(event):
+                kind = _COPY
+            if kind not in _CALLS:
+                on_cpu.add(kind, event.seconds)
+    chosen = on_gpu if on_gpu.calls else on_cpu
+    operations = chosen.operations()
+    (copies,) = [o for o in operations if o.name == _COPY]
+    return Copies(copies, operations, on_gpus=bool(on_gpu.calls))
+
+
+def _is_between_devices(event):
+    """Whether a send is to another device: its key names both.
+
+    The key is "sending device;incarnation;receiving device;tensor;frame".
+    """
+    parts = event.details.get("key", "").split(";")
+    return len(parts) > 2 and parts[0] != parts[2]
+
+
+class _Sums:
+    """Seconds and calls by kind of operation; copies are always there."""
+
+    def __init__(self):
+        self.seconds = collections.Counter({_COPY: 0.0})
+        self.calls = collections.Counter()
+
+    def add(self, kind, seconds):
+        self.seconds[kind] += seconds
+        self.calls[kind] += 1
+
+    def operations(self):
+        total = sum(self.seconds.values())
+        return [
+            Operation(
+                kind,
+                seconds,
+                self.calls[kind],
+                seconds / total if total else 0.0,
+            )
+            for kind, seconds in self.seconds.most_common()
+        ]

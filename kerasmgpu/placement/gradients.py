@@ -1,0 +1,80 @@
+"""A layer's call on a device, with its gradients on the same device."""
+
+import keras
+import tensorflow as tf
+
+
+def call_on_device(layer, device, args, kwargs):
+    """Calls a layer so that its gradients too are computed on the device.
+
+    A device scope covers forward operations only: TensorFlow adds those of the
+    gradient when the scope is long left, and places them by itself, on the
+    first GPU. A tape of our own is asked for them inside the scope.
+
+    Returns:
+        What the layer returns, and the Keras mask of that.
+    """
+    arguments = (args, kwargs)
+    leaves = tf.nest.flatten(arguments, expand_composites=True)
+    places = [i for i, leaf in enumerate(leaves) if _is_differentiable(leaf)]
+    structure = masks = None
+
+    @tf.custom_gradient
+    def placed(*inputs):
+        nonlocal structure, masks
+        # Persistent, since the caller's tape may be asked more than once.
+        with tf.device(device), tf.GradientTape(persistent=True) as tape:
+            tape.watch(inputs)
+            given = list(leaves)
+            for place, value in zip(places, inputs):
+                given[place] = value
+            given_args, given_kwargs = tf.nest.pack_sequence_as(
+                arguments, given, expand_composites=True
+            )
+            structure = layer(*given_args, **given_kwargs)
+            # Masks are attached to tensors, and a custom gradient makes new
+            # ones of its outputs.
+            masks = _MaskOf()(structure)
+            outputs = tf.nest.flatten(structure, expand_composites=True)
+
+        def backward(*output_gradients, variables=()):
+            with tf.device(device):
+                gradients = tape.gradient(
+                    outputs,
+                    [*inputs, *variables],
+                    output_gradients=output_gradients,
+                )
+            if not variables:
+                return gradients
+            return gradients[: len(inputs)], gradients[len(inputs) :]
+
+        return outputs, backward
+
+    # In the scope as well, since TensorFlow sends all inputs and weights of a
+    # custom gradient through an operation of its own.
+    with tf.device(device):
+        outputs = placed(*[leaves[place] for place in places])
+    outputs = tf.nest.pack_sequence_as(
+        structure, outputs, expand_composites=True
+    )
+    return outputs, masks
+
+
+class _MaskOf(keras.layers.Layer):
+    """Returns the mask that Keras has attached to a tensor, or `None`."""
+
+    def __init__(self):
+        super().__init__(autocast=False)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return mask
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+
+def _is_differentiable(leaf):
+    return tf.is_tensor(leaf) and (
+        leaf.dtype.is_floating or leaf.dtype.is_complex
+    )

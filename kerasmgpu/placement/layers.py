@@ -1,0 +1,296 @@
+"""A Keras layer whose weights, work and gradients are on one device."""
+
+import functools
+import threading
+import warnings
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu import devices
+from kerasmgpu.errors import InputError
+from kerasmgpu.placement.gradients import call_on_device
+from kerasmgpu.placement.updates import device_of
+
+
+def on_device(layer, device):
+    """Puts a layer on a device.
+
+    The weights of the layer live there, and so do its computation and its
+    gradients; see `place_updates` for the optimizer's part. Wrap a layer before
+    it is first called. One that has weights elsewhere already, such as a functional model,
+    is rebuilt on the device with the same values: use what is returned, not
+    the original, which is left as it was.
+
+    A model with placed layers isn't compiled by XLA, which works on one device
+    at a time: `compile(jit_compile="auto")`, Keras's default, turns it off.
+
+    Args:
+        layer: `keras.layers.Layer`: built-in, custom, or a whole model.
+        device: String, `"GPU:1"`, `"CPU:0"`, ….
+
+    Returns:
+        An `OnDevice` layer, which is called as `layer` is and has its name.
+
+    Raises:
+        InputError: If the device doesn't exist, in the scope of a
+            `tf.distribute` strategy, or if the layer has weights elsewhere and
+            can't be rebuilt from its config.
+
+    Example:
+
+    ```python
+    inputs = keras.Input((64,))
+    hidden = on_device(keras.layers.Dense(1000, "relu"), "GPU:0")(inputs)
+    outputs = on_device(keras.layers.Dense(10), "GPU:1")(hidden)
+    model = keras.Model(inputs, outputs)
+    model.compile(place_updates(keras.optimizers.Adam()), "mse")
+    ```
+    """
+    if not isinstance(layer, keras.layers.Layer):
+        raise InputError(
+            f"on_device takes a Keras layer or model. Received: layer={layer!r}"
+        )
+    if isinstance(layer, OnDevice):
+        raise InputError(
+            f"The layer {layer.name!r} is on {layer.device} already. Received: "
+            f"device={device!r}; pass the layer inside, `layer.layer`"
+        )
+    (name,) = devices.choose(devices=[device])
+    if _elsewhere(layer, name):
+        layer = _rebuilt(layer, name)
+    return OnDevice(layer, name)
+
+
+def without(model):
+    """Copies a model and leaves the placement out.
+
+    The copy has the same weights and needs neither the devices nor kerasmgpu:
+    its `.keras` file loads wherever Keras is installed.
+
+    Args:
+        model: Functional or sequential `keras.Model`; nested ones too.
+
+    Returns:
+        A `keras.Model`, not compiled.
+
+    Raises:
+        InputError: If the model is a subclass with a `call` of its own, whose
+            layers can't be exchanged from outside.
+
+    Example:
+
+    ```python
+    without(model).save("model.keras")
+    ```
+    """
+    copy = _without(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _without(layer):
+    if isinstance(layer, OnDevice):
+        layer = layer.layer
+    if not isinstance(layer, keras.Model):
+        return layer.__class__.from_config(layer.get_config())
+    try:
+        return keras.models.clone_model(layer, clone_function=_without)
+    except ValueError as error:
+        raise InputError(
+            "Only functional and sequential models can be copied without "
+            f"placement. Received: {layer.name!r} of class "
+            f"{type(layer).__name__} ({error})"
+        ) from error
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class OnDevice(keras.layers.Layer):
+    """A layer that lives on one device; what `on_device` returns.
+
+    Where a model is loaded on a machine that lacks the device, the layer runs
+    on the first device that is there, and a warning names both. Saved again,
+    it keeps the device that it was meant for.
+
+    Args:
+        layer: `keras.layers.Layer` without weights, or with weights on the
+            device.
+        device: String, `"GPU:1"`, `"CPU:0"`, ….
+        name: String. Defaults to the name of `layer`.
+        **kwargs: Other arguments of `keras.layers.Layer`.
+
+    Raises:
+        InputError: In the scope of a `tf.distribute` strategy.
+    """
+
+    def __init__(self, layer, device, name=None, **kwargs):
+        _require_no_strategy(name or layer.name)
+        # Keras asks for the signature of `call` in its own `__init__`.
+        self.layer = layer
+        kwargs.setdefault("dtype", layer.dtype_policy)
+        # The layer casts its inputs itself, or has reasons not to.
+        super().__init__(name=name or layer.name, autocast=False, **kwargs)
+        # A model's layers make masks of their own, whatever it says itself.
+        self._is_model = isinstance(layer, keras.Model)
+        self.supports_masking = layer.supports_masking or self._is_model
+        self._mask_of_outputs = None
+        # XLA can't compile one function for several devices.
+        self.supports_jit = False
+        self.wanted_device = device
+        self.device = _available(device, self.name)
+
+    def __call__(self, *args, **kwargs):
+        _require_no_strategy(self.name)
+        if not self.layer.built:
+            self._build_layer(args, kwargs)
+        if not self.built and _elsewhere(self.layer, self.device):
+            raise InputError(
+                f"The weights of layer {self.name!r} are not on {self.device}: "
+                "it was first called elsewhere. Put a layer on one device, "
+                "before its first call."
+            )
+        return super().__call__(*args, **kwargs)
+
+    def _build_layer(self, args, kwargs):
+        """Makes the layer's weights on its device."""
+
+        def make():
+            with tf.device(self.device):
+                self.layer(*args, **kwargs)
+
+        args, kwargs = keras.tree.map_structure(_symbolic, (args, kwargs))
+        if tf.executing_eagerly():
+            make()
+        else:
+            # While Keras traces a model to build it, it puts off making
+            # variables until the trace, and with it our device scope, is left.
+            # Both are states of a thread; another one makes them at once.
+            _run_in_thread(make)
+
+    @property
+    def call(self):
+        """The layer's own `call`, on the device; it has the same signature."""
+
+        @functools.wraps(self.layer.call)
+        def placed(*args, **kwargs):
+            outputs, self._mask_of_outputs = call_on_device(
+                self.layer, self.device, args, kwargs
+            )
+            return outputs
+
+        return placed
+
+    def compute_output_spec(self, *args, **kwargs):
+        return self.layer.compute_output_spec(*args, **kwargs)
+
+    def compute_output_shape(self, *args, **kwargs):
+        return self.layer.compute_output_shape(*args, **kwargs)
+
+    def compute_mask(self, inputs, previous_mask):
+        if self._is_model:
+            is_symbolic = any(
+                isinstance(leaf, keras.KerasTensor)
+                for leaf in keras.tree.flatten(inputs)
+            )
+            return None if is_symbolic else self._mask_of_outputs
+        with tf.device(self.device):
+            return self.layer.compute_mask(inputs, previous_mask)
+
+    def get_build_config(self):
+        return {"layer": self.layer.get_build_config()}
+
+    def build_from_config(self, config):
+        if not self.layer.built and config["layer"]:
+            with tf.device(self.device):
+                self.layer.build_from_config(config["layer"])
+        self.built = True
+
+    def get_config(self):
+        config = super().get_config()
+        return {
+            **config,
+            "layer": keras.saving.serialize_keras_object(self.layer),
+            "device": self.wanted_device,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        # Functional models have their weights once they are deserialised.
+        with tf.device(_available(config["device"])):
+            config["layer"] = keras.saving.deserialize_keras_object(
+                config["layer"], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+
+def _symbolic(leaf):
+    """A `KerasTensor` like a tensor; anything else as it is."""
+    if isinstance(leaf, keras.KerasTensor) or not hasattr(leaf, "shape"):
+        return leaf
+    shape = tuple(leaf.shape)
+    return keras.KerasTensor(shape, keras.backend.standardize_dtype(leaf.dtype))
+
+
+def _run_in_thread(function):
+    """Runs a function in a thread of its own, and raises what it raises."""
+    failures = []
+
+    def run():
+        try:
+            function()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _elsewhere(layer, device):
+    """Whether any weight of a layer is on another device."""
+    return any(device_of(weight) != device for weight in layer.variables)
+
+
+def _rebuilt(layer, device):
+    """A copy of a layer, weights and all, on the device."""
+    try:
+        with tf.device(device):
+            copy = layer.__class__.from_config(layer.get_config())
+            if not copy.built:
+                copy.build_from_config(layer.get_build_config())
+            copy.set_weights(layer.get_weights())
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The layer {layer.name!r} has its weights elsewhere and can't be "
+            f"rebuilt on {device} from its config ({error}); put it on the "
+            "device before its first call, or give it a get_config"
+        ) from error
+    return copy
+
+
+def _available(device, name=None):
+    """The device, or the first one there is; for a layer's name a warning."""
+    try:
+        return devices.choose(devices=[device])[0]
+    except InputError:
+        available = devices.choose()[0]
+    if name is not None:
+        warnings.warn(
+            f"Layer {name!r} belongs on {device}, which this machine doesn't "
+            f"have; it runs on {available} instead.",
+            stacklevel=2,
+        )
+    return available
+
+
+def _require_no_strategy(name):
+    if tf.distribute.has_strategy():
+        raise InputError(
+            f"The layer {name!r} is placed on a device, but a strategy places "
+            "a copy of every layer on each of its devices. Build and call the "
+            "model outside of the strategy's scope, or leave on_device out "
+            "(`kerasmgpu.placement.without(model)` copies a model without)."
+        )

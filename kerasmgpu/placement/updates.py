@@ -1,0 +1,89 @@
+"""Optimizer updates on the device of the weight that they change."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+# Settings by which Keras changes gradients before they are applied.
+_CHANGES_GRADIENTS = (
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "gradient_accumulation_steps",
+    "loss_scale_factor",
+)
+
+
+def place_updates(optimizer):
+    """Makes an optimizer update every weight on the weight's own device.
+
+    By itself Keras makes the slots of all weights, and computes all updates, on
+    one device, and copies gradients and weights there and back. Clipping,
+    gradient accumulation and loss scaling still bring the gradients there.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer`, before its first step; where
+            the loss is scaled, the one inside of the `LossScaleOptimizer`. It
+            is changed, not copied. A model that is loaded has an optimizer
+            without this: `place_updates(model.optimizer)`.
+
+    Returns:
+        The optimizer.
+
+    Example:
+
+    ```python
+    model.compile(place_updates(keras.optimizers.Adam(1e-3)), "mse")
+    ```
+    """
+    add_slot = optimizer.add_variable_from_reference
+    apply = optimizer.apply
+    update = optimizer.update_step
+    as_handed_in = {}
+
+    @functools.wraps(add_slot)
+    def placed_add_slot(reference_variable, *args, **kwargs):
+        # Keras makes slots beside their weight, but not while it traces a step.
+        with tf.init_scope():
+            return add_slot(reference_variable, *args, **kwargs)
+
+    # On its way to the updates Keras passes all gradients through one
+    # all-reduce. Without a strategy that changes nothing, but it brings them
+    # all to one device: where nothing else changes them either, the updates
+    # take the gradients as they were handed in.
+    @functools.wraps(apply)
+    def placed_apply(grads, trainable_variables=None):
+        changed = any(
+            getattr(optimizer, name, None) for name in _CHANGES_GRADIENTS
+        )
+        if trainable_variables is not None and not changed:
+            trainable_variables = list(trainable_variables)
+            for gradient, variable in zip(grads, trainable_variables):
+                as_handed_in[_tensorflow_variable(variable).ref()] = gradient
+        try:
+            return apply(grads, trainable_variables)
+        finally:
+            as_handed_in.clear()
+
+    @functools.wraps(update)
+    def placed_update(gradient, variable, learning_rate):
+        key = _tensorflow_variable(variable).ref()
+        with tf.device(device_of(variable)):
+            return update(
+                as_handed_in.get(key, gradient), variable, learning_rate
+            )
+
+    optimizer.add_variable_from_reference = placed_add_slot
+    optimizer.apply = placed_apply
+    optimizer.update_step = placed_update
+    return optimizer
+
+
+def device_of(variable):
+    """Name of the device of a Keras or TensorFlow variable: `"GPU:1"`."""
+    return _tensorflow_variable(variable).device.rpartition("device:")[2]
+
+
+def _tensorflow_variable(variable):
+    return variable.value if isinstance(variable, keras.Variable) else variable

@@ -1,0 +1,118 @@
+"""The default of the convnet recipe: images that are drawn, and a network.
+
+A user's own modules look like this one: a class or function of keywords that
+makes a Keras model, and one that returns data.
+"""
+
+import keras
+import numpy as np
+
+CONFIG = """\
+model:
+  # Any class or function that makes a Keras model, by its dotted name.
+  class: kerasmgpu.recipes.convnet_example.ConvNet
+  # Devices that every batch is divided over; 0 is the CPU.
+  n_gpus: 0
+  # All other keys are keywords of the class.
+  filters: [16, 32]
+  num_classes: 8
+dataset:
+  # Returns arrays, a tf.data.Dataset or a keras.utils.PyDataset.
+  class: kerasmgpu.recipes.convnet_example.gratings
+  num_images: 4000
+loss: sparse_categorical_crossentropy
+metrics: [accuracy]
+optimizer:
+  class: keras.optimizers.Adam
+  learning_rate: 3e-3
+training:
+  # Rows of a step on all devices together.
+  global_batch_size: 100
+  epochs: 5
+  seed: 0
+"""
+"""The configuration that is used without `--config`."""
+
+
+@keras.saving.register_keras_serializable("kerasmgpu")
+class ConvNet(keras.Model):
+    """Convolutions and pooling, then the mean over the image.
+
+    Args:
+        filters: List of integers, filters of each convolution.
+        num_classes: Integer.
+        scale: Float that pixels are divided by. Defaults to `1`.
+
+    Input: `[batch, height, width, channels]`, or without channels; output: probabilities,
+    `[batch, num_classes]`.
+    """
+
+    def __init__(self, filters, num_classes, scale=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = list(filters)
+        self.num_classes = num_classes
+        self.scale = scale
+        self.network = keras.Sequential()
+        for count in self.filters:
+            self.network.add(
+                keras.layers.Conv2D(count, 3, padding="same", activation="relu")
+            )
+            self.network.add(keras.layers.MaxPooling2D())
+        self.network.add(keras.layers.GlobalAveragePooling2D())
+        self.network.add(keras.layers.Dense(num_classes, activation="softmax"))
+
+    def call(self, images):
+        images = keras.ops.cast(images, self.compute_dtype) / self.scale
+        if len(images.shape) == 3:
+            images = keras.ops.expand_dims(images, -1)
+        return self.network(images)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "num_classes": self.num_classes,
+            "scale": self.scale,
+        }
+
+
+def gratings(num_images, num_classes=8, size=24, noise=0.5, seed=0):
+    """Draws stripes at an angle that is to be told.
+
+    Phase and width of the stripes are random, so no single pixel tells the
+    angle: a linear model does not learn it, a small convolutional one does.
+
+    Args:
+        num_images: Integer, images to train on; a quarter as many more to
+            validate on.
+        num_classes: Integer, number of angles. Defaults to `8`.
+        size: Integer, height and width in pixels. Defaults to `24`.
+        noise: Float, standard deviation of the noise; the stripes have an
+            amplitude of 1. Defaults to `0.5`.
+        seed: Integer. Defaults to `0`.
+
+    Returns:
+        Dictionary with `"training"` and `"validation"`, each a tuple of images
+        `[rows, size, size, 1]` (float32) and classes `[rows]` (int32).
+    """
+    random = np.random.default_rng(seed)
+    total = num_images + num_images // 4
+    classes = random.integers(num_classes, size=total)
+    angle = np.pi * classes / num_classes
+    period = random.uniform(4, 8, total)
+    phase = random.uniform(0, 2 * np.pi, total)
+    down, right = np.mgrid[:size, :size]
+    across = (
+        np.cos(angle)[:, None, None] * right
+        + np.sin(angle)[:, None, None] * down
+    )
+    images = np.sin(
+        2 * np.pi * across / period[:, None, None] + phase[:, None, None]
+    )
+    images += random.normal(scale=noise, size=images.shape)
+    images = images[..., None].astype("float32")
+    classes = classes.astype("int32")
+    return {
+        "training": (images[:num_images], classes[:num_images]),
+        "validation": (images[num_images:], classes[num_images:]),
+    }

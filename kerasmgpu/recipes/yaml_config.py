@@ -1,0 +1,258 @@
+"""A YAML file whose values know where they stand, for messages that help.
+
+    config = yaml_config.load(path)
+    yaml_config.override(config, "model.n_gpus=2")
+    config.require_keys(required=("model",), optional=("callbacks",))
+    raise config["model"].error("n_gpus", "must be 0 or more")
+
+Strings that any reader takes for numbers, such as 1e-3, are numbers here (YAML
+1.1 wants 1.0e-3), and a key that is given twice is an error.
+"""
+
+import difflib
+import re
+
+import yaml
+
+from kerasmgpu.errors import InputError
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around strings that would be read back as numbers."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str",
+        text,
+        style="'" if _NUMBER.fullmatch(text) else None,
+    ),
+)
+
+
+class Section(dict):
+    """A mapping of the file: keys to values, and where each of them stands.
+
+    Args:
+        path: Tuple of the keys and indices that lead here.
+        where: String such as `"net.yaml, line 3"`.
+    """
+
+    def __init__(self, path=(), where=""):
+        super().__init__()
+        self.path = path
+        self.where = where
+        self.places = {}
+
+    def name(self, key):
+        """The dotted name of a key, as `--set` takes it."""
+        return ".".join(map(str, (*self.path, key)))
+
+    def error(self, key, problem):
+        """An `InputError` about a key of this section, in one line."""
+        where = self.places.get(key, self.where)
+        problem = " ".join(problem.split())
+        return InputError(f"{where}: {self.name(key)} {problem}")
+
+    def require_keys(self, required, optional=()):
+        """Raises `InputError` for a key that is missing or not known."""
+        known = (*required, *optional)
+        for key in self:
+            if key not in known:
+                raise self.error(
+                    key,
+                    f"is not known{_meant(key, known)}; there are: "
+                    f"{', '.join(known)}",
+                )
+        for key in required:
+            if key not in self:
+                raise InputError(
+                    f"{self.where}: the key {self.name(key)} is missing; "
+                    f"expected are {', '.join(required)}"
+                )
+
+    def section(self, key):
+        """The section at `key`; raises `InputError` if it is anything else."""
+        value = self[key]
+        if not isinstance(value, Section):
+            raise self.error(
+                key, f"must be a mapping of keys. Received: {value!r}"
+            )
+        return value
+
+
+def load(path):
+    """Reads a file.
+
+    Args:
+        path: String or path-like.
+
+    Returns:
+        A `Section`.
+
+    Raises:
+        InputError: If it is not YAML, or not a mapping of keys.
+        OSError: If it can't be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text, name):
+    """Reads a text; `name` stands for it in messages."""
+    config = _value(text, lambda line: f"{name}, line {line}", (), name)
+    if not isinstance(config, Section):
+        raise InputError(
+            f"{name} must have keys with values (`model: ...`). Received: "
+            f"{config!r}"
+        )
+    return config
+
+
+def override(config, assignment):
+    """Sets one value, as the flag `--set` does.
+
+    Args:
+        config: `Section`, the whole file.
+        assignment: String, `"model.n_gpus=2"`; the value is YAML. Items of a
+            list have their number as key: `"callbacks.0.patience=3"`.
+
+    Raises:
+        InputError: If it is no assignment, or leads to no section.
+    """
+    name, equals, text = assignment.partition("=")
+    *parents, key = path = name.strip().split(".")
+    place = f"--set {assignment}"
+    if not equals or not all(path):
+        raise InputError(f"{place}: expected key=value, such as model.n_gpus=2")
+    target = config
+    for parent in parents:
+        target = _child(target, parent, place)
+    value = _value(text, lambda line: place, tuple(path), place)
+    if isinstance(target, list):
+        _child(target, key, place)
+        target[int(key)] = value
+    elif isinstance(target, Section):
+        target[key] = value
+        target.places[key] = place
+    else:
+        raise InputError(f"{place}: {'.'.join(parents)} is a single value")
+
+
+def dump(config):
+    """The file, overrides included, as YAML text."""
+    return yaml.dump(
+        _plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+    )
+
+
+def flatten(value, path=()):
+    """Dictionary from dotted names to the single values of a config."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return {".".join(map(str, path)): value}
+    flat = {}
+    for key, child in items:
+        flat.update(flatten(child, (*path, key)))
+    return flat
+
+
+def _value(text, place, path, name):
+    """The value of a YAML text; `place` gives a line's name for messages."""
+    loader = yaml.SafeLoader(text) if _is_readable(text, name) else None
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise InputError(f"{name} is empty")
+        return _construct(loader, node, place, path)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise InputError(
+            f"{place(mark.line + 1)}: not YAML: {error.problem}"
+        ) from error
+    except RecursionError as error:
+        raise InputError(f"{name}: a value contains itself") from error
+    finally:
+        loader.dispose()
+
+
+def _is_readable(text, name):
+    try:
+        yaml.reader.Reader(text)
+    except yaml.reader.ReaderError as error:
+        raise InputError(
+            f"{name} is not YAML: character {error.position} is not a text's"
+        ) from error
+    return True
+
+
+def _construct(loader, node, place, path):
+    """The value of a node, sections with the places of their keys."""
+    if isinstance(node, yaml.SequenceNode):
+        return [
+            _construct(loader, child, place, (*path, index))
+            for index, child in enumerate(node.value)
+        ]
+    if isinstance(node, yaml.MappingNode):
+        return _section(loader, node, place, path)
+    value = loader.construct_object(node)
+    if isinstance(value, str) and not node.style and _NUMBER.fullmatch(value):
+        return float(value)
+    return value
+
+
+def _section(loader, node, place, path):
+    section = Section(path, place(node.start_mark.line + 1))
+    for key_node, _ in node.value:
+        where = place(key_node.start_mark.line + 1)
+        key = key_node.value
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise InputError(f"{where}: a key must be a single word")
+        if key in section.places:
+            raise section.error(key, f"is given again, {where.split(', ')[-1]}")
+        section.places[key] = where
+    # `<<: *other` puts the keys of another mapping in front of one's own.
+    loader.flatten_mapping(node)
+    for key_node, value_node in node.value:
+        key = key_node.value
+        section.places.setdefault(key, place(key_node.start_mark.line + 1))
+        section[key] = _construct(loader, value_node, place, (*path, key))
+    return section
+
+
+def _child(target, key, place):
+    """What stands at a key of a section, or at the index of a list."""
+    if isinstance(target, list):
+        if key.isdecimal() and int(key) < len(target):
+            return target[int(key)]
+        expected = f"a number below {len(target)}"
+    elif isinstance(target, Section):
+        if key in target:
+            return target[key]
+        expected = f"one of {', '.join(target)}"
+    else:
+        expected = "nothing: it is a single value"
+    raise InputError(f"{place}: there is no {key}; expected {expected}")
+
+
+def _meant(key, known):
+    close = difflib.get_close_matches(key, known, n=1)
+    return f" (is {close[0]} meant?)" if close else ""
+
+
+def _plain(value):
+    if isinstance(value, Section):
+        return {key: _plain(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_plain(child) for child in value]
+    return value

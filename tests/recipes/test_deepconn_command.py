@@ -1,0 +1,49 @@
+"""The command as a person runs it, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.deepconn"]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_bad_data_are_one_line_without_traceback(tmp_path):
+    path = tmp_path / "reviews.json"
+    path.write_text('{"reviewerID": "u"}\n')
+    output = tmp_path / "run"
+    done = run(f"--data_path={path}", f"--output_dir={output}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [x for x in done.stderr.splitlines() if x.startswith("error:")]
+    assert f"{path}, which has no review (line 1: asin is not a string)" in line
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--placement=triple"], "value should be one of"),
+        (
+            ["--placement=dual", "--virtual_devices=1"],
+            "--placement=dual needs 2 device(s), but no GPU and 1 CPU device",
+        ),
+        (["--words=2"], "--words must be at least 4"),
+    ],
+)
+def test_bad_flags_are_one_line_without_traceback(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_own_and_shared_flags():
+    done = run("--help")
+    for name in ("--placement", "--words", "--num_replicas", "]resume"):
+        assert name in done.stdout
