@@ -64,14 +64,14 @@ def test_unknown_attribute():
 LEVELS = [
     {"errors"},
     {"arguments", "addresses", "job_watch"},
-    {"scaling", "command_line", "child_process", "slurm"},
+    {"scaling", "scaling_model", "command_line", "child_process", "slurm"},
     {"cluster"},
     {"devices", "step", "schedules", "data", "scaling_tables", "workers"},
     {"_keras"},
     {"common_seeds", "file_sharding", "checkpoints", "placement", "parallel"},
     {"exact_steps", "membership", "callbacks"},
     {"strategies"},
-    {"verify", "scaling_report", "launch"},
+    {"verify", "scaling_report", "launch", "benchmark", "plan"},
     {"recipes"},
     {"__main__"},
 ]

@@ -1,10 +1,16 @@
 """A callback that keeps a run's records, and its state after every epoch."""
 
+import contextlib
+import json
 import math
+import pathlib
+import tempfile
 import time
 
 import keras
+import tensorflow as tf
 
+from kerasmgpu import workers
 from kerasmgpu.errors import InputError
 
 
@@ -86,16 +92,38 @@ def restore(model, run_folder):
 
     Weights, the optimizer's slots and its count of steps (and with it the
     learning rate) are restored; without a checkpoint nothing changes. Call it
-    in the strategy's scope: it makes the slots.
+    in the strategy's scope: it makes the slots. With several workers, all get
+    what the first worker's folder has.
 
     Returns:
         The list of the records of all epochs that are done.
     """
+    strategy = tf.distribute.get_strategy()
     weights, history = run_folder.last_checkpoint()
-    if weights is not None:
-        # Slots exist once the optimizer is built; only then can they be set.
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        model.load_weights(weights)
+    history = json.loads(
+        workers.broadcast(strategy, json.dumps(history).encode())
+    )
+    if not history:
+        return history
+    # Slots exist once the optimizer is built; only then can they be set.
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    with _on_every_worker(strategy, weights) as path:
+        model.load_weights(path)
+    if run_folder.path is not None:
         run_folder.write_history(history)
     return history
+
+
+@contextlib.contextmanager
+def _on_every_worker(strategy, path):
+    """Context with the path of a copy of the first worker's file."""
+    if workers.count(strategy) == 1:
+        yield path
+        return
+    first = workers.is_first(strategy)
+    data = workers.broadcast(strategy, path.read_bytes() if first else b"")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "state.weights.h5"
+        copy.write_bytes(data)
+        yield copy

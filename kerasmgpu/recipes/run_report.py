@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kerasmgpu import workers
+
 # Enough to watch a run by; a run of thousands of epochs prints no more.
 _PROGRESS_LINES = 20
 
@@ -62,10 +64,16 @@ class Curve:
     reference_label: str = "baseline"
 
 
-def short_names(devices):
-    """Device names without the job where all are of this process."""
-    local = "/job:localhost/replica:0/task:0/device:"
-    return [name.removeprefix(local) for name in devices]
+def short_names(strategy):
+    """What works, in few words: `["GPU:0", "GPU:1"]`, of each worker."""
+    names = [
+        path.rsplit("device:", 1)[-1]
+        for path in strategy.extended.worker_devices
+    ]
+    num_workers = workers.count(strategy)
+    if num_workers > 1:
+        names[-1] += f" of each of {num_workers} workers"
+    return names
 
 
 def print_line(text):

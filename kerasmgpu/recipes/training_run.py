@@ -16,6 +16,7 @@ import dataclasses
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
+from kerasmgpu import cluster, workers
 from kerasmgpu.recipes import epoch_records, run_folder, run_report
 
 
@@ -43,17 +44,20 @@ class TrainingRun:
     def __init__(
         self, settings, strategy=None, devices=None, num_replicas=None
     ):
-        # A folder that can't be used is told before a device is started.
-        self.folder = run_folder.RunFolder(settings.output_dir, settings)
+        worker = cluster.from_environment()
+        self._is_first_worker = worker is None or worker.is_first
+        # A folder that can't be used is told before a device is started. Of
+        # several workers only the first writes and speaks.
+        self.folder = run_folder.RunFolder(
+            settings.output_dir if self._is_first_worker else None, settings
+        )
         self.strategy = strategy or kerasmgpu.strategy(
             settings.num_replicas,
             virtual_devices=settings.virtual_devices,
             all_reduce=settings.all_reduce,
             num_packs=settings.num_packs,
         )
-        self.devices = devices or run_report.short_names(
-            self.strategy.extended.worker_devices
-        )
+        self.devices = devices or run_report.short_names(self.strategy)
         self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
         self.plan = None
         self.history = []
@@ -81,8 +85,9 @@ class TrainingRun:
         self.plan = plan
         self._data = description
         self.folder.start()
-        run_report.print_line(description)
-        run_report.print_line(plan.describe(self.devices))
+        if self._is_first_worker:
+            run_report.print_line(description)
+            run_report.print_line(plan.describe(self.devices))
 
     def build(self, build_model, *arguments):
         """Builds the model in the strategy's scope; restores a checkpoint.
@@ -115,9 +120,12 @@ class TrainingRun:
                 Defaults to none.
         """
         plan = self.plan
-        if len(self.history) == plan.epochs or self._has_result:
+        ended = workers.any_of(self.strategy, self._has_result)
+        if len(self.history) == plan.epochs or ended:
             return
-        report = run_report.progress(plan.epochs, progress)
+        report = None
+        if self._is_first_worker:
+            report = run_report.progress(plan.epochs, progress)
         model.fit(
             training,
             initial_epoch=len(self.history),
@@ -173,5 +181,6 @@ class TrainingRun:
                 run_report.draw_learning_curve(self.folder, self.history, curve)
             self.folder.write_json("result.json", dataclasses.asdict(result))
         labels = {name: label for name, (label, _) in figures.items()}
-        run_report.print_table(result, loss_label, labels)
+        if self._is_first_worker:
+            run_report.print_table(result, loss_label, labels)
         return result

@@ -6,8 +6,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from tests.chaos import program as chaos_program
+from tests.chaos.program import NUM_STEPS
 from tests.multihost import hosts
 from tests.parity import harness
 from tests.parity.cases import CASES
@@ -34,7 +37,7 @@ def launch(rank, *program, flags=()):
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def two_hosts():
     with hosts.two_hosts():
         yield
@@ -80,3 +83,31 @@ def test_a_cut_link_ends_both_sides_in_time(tmp_path, started):
         assert f"worker {1 - rank} ({hosts.ADDRESSES[1 - rank]}:" in output
         assert f"nothing heard of it for {TIMEOUT_SECONDS} s" in output
     assert time.monotonic() - cut < 45
+
+
+def test_the_host_that_remains_goes_on_alone(tmp_path, started):
+    """From the last checkpoint, at the same global batch."""
+    flags = ["--max_restarts=2", "--min_workers=1", "--restart_wait_seconds=2"]
+    place = tmp_path / "job"
+    place.mkdir()
+    program = ["tests.chaos.program", str(place), str(place / "checkpoints")]
+    started += [launch(rank, *program, flags=flags) for rank in (0, 1)]
+    deadline = time.monotonic() + 120
+    while steps(place) < NUM_STEPS // 3:
+        assert time.monotonic() < deadline, "training never got so far"
+        time.sleep(0.1)
+    hosts.cut_the_cable()
+    output = started[0].communicate(timeout=120)[0]
+    assert started[0].returncode == 0, output[-3000:]
+    assert "going on from" in output
+    assert started[1].wait(timeout=60) != 0
+    alone = chaos_program.main(tmp_path, tmp_path / "alone")
+    with np.load(place / "weights.npz") as arrays:
+        for name, expected in zip(arrays.files, alone, strict=True):
+            np.testing.assert_allclose(arrays[name], expected, 1e-4, 1e-5)
+
+
+def steps(place):
+    """Steps that a job's program has made."""
+    path = place / "steps"
+    return int(path.read_text() or 0) if path.exists() else 0

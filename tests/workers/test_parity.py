@@ -48,6 +48,10 @@ JOBS = {
     (4, 1): ["first batch of one row", "batch normalisation"],
 }
 
+for _names in JOBS.values():
+    # A case of a layer that this version of Keras doesn't have isn't there.
+    _names[:] = [name for name in _names if name in CASES]
+
 RUNS = [
     pytest.param(job, name, id=f"{job[0]} workers x {job[1]}, {name}")
     for job, names in JOBS.items()

@@ -1,0 +1,1 @@
+"""Faults at random moments: the job ends with the weights of a quiet run."""

@@ -1,0 +1,68 @@
+"""A worker that trains with Keras's own callbacks and with ours.
+
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.files_program FOLDER [STEP]
+
+With `STEP` it is killed there, and goes on when it is started again.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import kerasmgpu
+from kerasmgpu import workers
+
+
+def main(folder, stop_at=None):
+    """Writes what each callback writes, and `weights.npz`."""
+    folder = pathlib.Path(folder)
+    strategy = kerasmgpu.strategy()
+    import keras
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.model.optimizer.iterations.numpy() == int(stop_at or -1):
+                os._exit(9)
+
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((4,)),
+                keras.layers.Dense(8, activation="relu"),
+                keras.layers.Dropout(0.5),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile("adam", "mse")
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(folder / "model-{epoch}.keras"),
+        keras.callbacks.CSVLogger(folder / "log.csv", append=True),
+        kerasmgpu.callbacks.Checkpoint(folder / "checkpoints", every_steps=2),
+    ]
+    if importlib.util.find_spec("tensorboard"):
+        callbacks.append(keras.callbacks.TensorBoard(folder / "board"))
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    history = model.fit(
+        x,
+        x[:, :1],
+        batch_size=8,
+        epochs=3,
+        verbose=0,
+        callbacks=[*callbacks, Stop()],
+    ).history
+    if workers.is_first(strategy):
+        np.savez(folder / "weights.npz", *model.get_weights())
+        (folder / "history.json").write_text(json.dumps(history))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

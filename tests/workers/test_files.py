@@ -1,0 +1,77 @@
+"""One set of files, whoever writes them, and nothing lost between jobs."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+
+def launch(num_workers, folder, *stop_at, restarts=0):
+    command = [sys.executable, "-m", "kerasmgpu.launch"]
+    command += [f"--num_workers={num_workers}", f"--max_restarts={restarts}"]
+    command += ["--", "-m", "tests.workers.files_program", str(folder)]
+    return subprocess.run(
+        [*command, *stop_at], capture_output=True, text=True, timeout=300
+    )
+
+
+def weights(folder):
+    with np.load(folder / "weights.npz") as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder of a job of two workers that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = launch(2, folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def test_every_callback_wrote_one_set_of_files(whole):
+    names = {path.name for path in whole.iterdir()} - {"board"}
+    assert names == {
+        "model-1.keras",
+        "model-2.keras",
+        "model-3.keras",
+        "log.csv",
+        "checkpoints",
+        "weights.npz",
+        "history.json",
+    }
+    lines = (whole / "log.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
+    if importlib.util.find_spec("tensorboard"):
+        assert len(list((whole / "board" / "train").glob("events*"))) == 1
+
+
+def test_the_model_file_holds_the_trained_weights(whole):
+    model = keras.saving.load_model(whole / "model-3.keras")
+    for found, expected in zip(model.get_weights(), weights(whole)):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("num_workers", [2, 1])
+def test_a_job_goes_on_in_the_middle_of_an_epoch(whole, tmp_path, num_workers):
+    broken = launch(2, tmp_path, "11")
+    assert broken.returncode == 9
+    assert not (tmp_path / "weights.npz").exists()
+    done = launch(num_workers, tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    compare = (
+        np.testing.assert_array_equal
+        if num_workers == 2
+        else lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-6)
+    )
+    for found, expected in zip(weights(tmp_path), weights(whole), strict=True):
+        compare(found, expected)
+    history, expected = (
+        json.loads((folder / "history.json").read_text())
+        for folder in (tmp_path, whole)
+    )
+    np.testing.assert_allclose(history["loss"], expected["loss"], 1e-5)

@@ -1,0 +1,76 @@
+"""A recipe runs unchanged in a job, and only the first worker writes."""
+
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from kerasmgpu.recipes import autoencoder
+
+SETTINGS = {"global_batch_size": 250, "epochs": 2, "hidden_units": ["8"]}
+FLAGS = ["--global_batch_size=250", "--hidden_units=8"]
+
+
+def launch(*flags, num_workers):
+    command = [sys.executable, "-m", "kerasmgpu.launch"]
+    command += [f"--num_workers={num_workers}", "--", "-m"]
+    command += ["kerasmgpu.recipes.autoencoder", *FLAGS, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("num_workers", [2, 4])
+def test_the_autoencoder_ends_as_in_one_process(num_workers, tmp_path):
+    folder = tmp_path / "run"
+    done = launch(
+        "--epochs=2", f"--output_dir={folder}", num_workers=num_workers
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    result = json.loads((folder / "result.json").read_text())
+    assert result["replicas"] == num_workers
+    assert (folder / "model.keras").is_file()
+    assert "[1] epoch" not in done.stdout and "[0] epoch" in done.stdout
+    alone = autoencoder.run(**SETTINGS, output_dir=str(tmp_path / "alone"))
+    assert result["loss"] == pytest.approx(alone.loss, rel=1e-5)
+    assert result["figures"]["rmse"] == pytest.approx(
+        alone.figures["rmse"], rel=1e-5
+    )
+    weights, expected = (
+        weights_of(path / "checkpoint-000002")
+        for path in (folder, tmp_path / "alone")
+    )
+    assert weights.keys() == expected.keys() and len(weights) > 4
+    for name, value in weights.items():
+        np.testing.assert_allclose(value, expected[name], 1e-4, 1e-6, name)
+
+
+def weights_of(checkpoint):
+    """Every array of a checkpoint, the optimizer's too, by its place."""
+    arrays = {}
+    with h5py.File(checkpoint / "state.weights.h5") as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.update({name: np.asarray(item)})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+    return arrays
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    flags = ["--epochs=1", f"--output_dir={tmp_path / 'run'}", "--resume"]
+    first, again = (launch(*flags, num_workers=2) for _ in range(2))
+    assert first.returncode == again.returncode == 0
+    assert "epoch 1/1" in first.stdout and "epoch 1/1" not in again.stdout
+
+
+def test_bad_input_ends_the_job_with_one_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "something").touch()
+    done = launch(f"--output_dir={tmp_path / 'run'}", num_workers=2)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "error: --output_dir is not empty" in done.stdout + done.stderr
