@@ -3,7 +3,8 @@
 Every worker calls them, since reading a model's variables is a collective. On
 all workers but the first their paths lead into a private folder that is
 deleted when `fit` ends. `BackupAndRestore` restores everywhere what the first
-worker's folder has. Models and weights get their name when they are whole.
+worker's folder has. Models and weights get their name when they are whole, and
+what a program saves by itself (`model.save`) is saved by the first worker.
 """
 
 import contextlib
@@ -131,9 +132,25 @@ for _kind in (
     _seam_of_saving_callback(_kind)
 
 
+def _is_private(path):
+    folder = _private.folder
+    return folder is not None and str(path).startswith(folder)
+
+
+def _save_and_forget(save, model, path, args, kwargs):
+    """Takes part in a save, which may be a collective, and leaves no file."""
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
+        copy = os.path.join(folder, os.path.basename(os.fspath(path)))
+        save(model, copy, *args, **kwargs)
+
+
 def _seam_of_save(name):
     @seam(keras.Model, name)
     def save(original, self, filepath, *args, **kwargs):
+        strategy = getattr(self, "distribute_strategy", None)
+        if is_ours(strategy) and not workers.is_first(strategy):
+            if not _is_private(filepath):
+                return _save_and_forget(original, self, filepath, args, kwargs)
         # Other file systems than the machine's have no such renaming.
         if not _private.saves_whole or "://" in str(filepath):
             return original(self, filepath, *args, **kwargs)

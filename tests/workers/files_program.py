@@ -59,6 +59,7 @@ def main(folder, stop_at=None):
         verbose=0,
         callbacks=[*callbacks, Stop()],
     ).history
+    model.save(folder / "final.keras")
     if workers.is_first(strategy):
         np.savez(folder / "weights.npz", *model.get_weights())
         (folder / "history.json").write_text(json.dumps(history))

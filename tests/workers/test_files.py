@@ -39,6 +39,7 @@ def test_every_callback_wrote_one_set_of_files(whole):
         "model-1.keras",
         "model-2.keras",
         "model-3.keras",
+        "final.keras",
         "log.csv",
         "checkpoints",
         "weights.npz",
@@ -50,8 +51,9 @@ def test_every_callback_wrote_one_set_of_files(whole):
         assert len(list((whole / "board" / "train").glob("events*"))) == 1
 
 
-def test_the_model_file_holds_the_trained_weights(whole):
-    model = keras.saving.load_model(whole / "model-3.keras")
+@pytest.mark.parametrize("name", ["model-3.keras", "final.keras"])
+def test_the_model_file_holds_the_trained_weights(whole, name):
+    model = keras.saving.load_model(whole / name)
     for found, expected in zip(model.get_weights(), weights(whole)):
         np.testing.assert_array_equal(found, expected)
 
