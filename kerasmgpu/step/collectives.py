@@ -24,7 +24,30 @@ def sum_over_replicas(values):
     """
     context = tf.distribute.get_replica_context()
     values = [tf.stop_gradient(value) for value in values]
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+    return by_type(
+        values,
+        [value.dtype for value in values],
+        lambda alike: context.all_reduce(tf.distribute.ReduceOp.SUM, alike),
+    )
+
+
+def by_type(values, types, reduce):
+    """Reduces values in one pack for each type, as packs are concatenated.
+
+    Args:
+        values: List of tensors or per-replica values.
+        types: List of their `tf.DType`s.
+        reduce: Function from a list of values of one type to the results.
+
+    Returns:
+        List of the results, in the order of `values`.
+    """
+    results = [None] * len(values)
+    for kind in dict.fromkeys(types):
+        places = [i for i, other in enumerate(types) if other == kind]
+        for i, result in zip(places, reduce([values[i] for i in places])):
+            results[i] = result
+    return results
 
 
 def sum_with_gradient(value, replica):

@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.step import collectives
 from kerasmgpu.step.replica import updating
 
 
@@ -54,9 +55,13 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         # The optimizer's first variable counts its steps: it has a copy on
         # every replica's device, which is all that is asked of it here.
         destinations = optimizer.variables[0].value
-        summed = strategy.extended.batch_reduce_to(
-            tf.distribute.ReduceOp.SUM,
-            [(gradient, destinations) for gradient in present_gradients],
+        summed = collectives.by_type(
+            present_gradients,
+            [gradients[i].dtype for i in present],
+            lambda alike: strategy.extended.batch_reduce_to(
+                tf.distribute.ReduceOp.SUM,
+                [(gradient, destinations) for gradient in alike],
+            ),
         )
 
         def update_one_replica(_, *reduced):

@@ -589,6 +589,20 @@ def loss_scale_with_overflow_on_one_replica():
     return Program(model, arrays(x, y), x[24:])
 
 
+@case("optimizers", replica_counts=(3,))
+def weights_of_two_types():
+    x, y = rows()
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, activation="tanh", dtype="float64"),
+            layers.Dense(1, dtype="float32"),
+        ]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, arrays(x, y), x)
+
+
 @case("optimizers", tolerance=2e-2)
 def mixed_float16():
     policy = keras.DTypePolicy("mixed_float16")

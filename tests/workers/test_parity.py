@@ -27,6 +27,7 @@ JOBS = {
         "clipnorm of sparse gradients",
         "gradient accumulation",
         "loss scale with overflow on one replica",
+        "weights of two types",
         "batch normalisation with a mask",
         "batch renormalisation",
         "unseeded noise in a layer",
