@@ -15,6 +15,7 @@ into `optimizer.apply`.
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.step.replica import current
 
 
 def sum_over_replicas(values):
@@ -24,11 +25,18 @@ def sum_over_replicas(values):
     """
     context = tf.distribute.get_replica_context()
     values = [tf.stop_gradient(value) for value in values]
-    return by_type(
+    replica = current()
+    is_timed = replica is not None and replica.own_time is not None
+    if is_timed:
+        replica.own_time.pause(replica.started, values)
+    sums = by_type(
         values,
         [value.dtype for value in values],
         lambda alike: context.all_reduce(tf.distribute.ReduceOp.SUM, alike),
     )
+    if is_timed:
+        replica.started = replica.own_time.start(sums[0])
+    return sums
 
 
 def by_type(values, types, reduce):

@@ -32,7 +32,7 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         replica: The current `Replica`.
     """
     if replica.own_time is not None:
-        replica.own_time.note(replica.started, gradients)
+        replica.own_time.end_step(replica.started, gradients)
     if not replica.has_keras_loss:
         _announce_own_loss(optimizer)
     weight = 1.0

@@ -1,48 +1,43 @@
-"""What a worker needs for its own part of a step, before it waits for others.
+"""What a worker needs for its own part of a step, without waiting for others.
 
 All workers finish a step together, so the time of whole steps doesn't show
-which one is slow. The time from having the batch to having the gradients does.
+which one is slow. The time from having the batch to having the gradients does,
+less what passes in collectives on the way.
 """
 
 import tensorflow as tf
 
 
 class OwnTime:
-    """Adds up the seconds from batch to gradients, on the first replica."""
+    """Adds up the seconds in which a worker's first replica computes."""
 
     def __init__(self):
         with tf.device("CPU:0"):
             self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
             self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
-    def start(self, batch_is_there):
-        """Time at which a step can begin.
-
-        Args:
-            batch_is_there: A tensor that is made from the batch.
-        """
-        with tf.device("CPU:0"), tf.control_dependencies([batch_is_there]):
+    def start(self, tensor):
+        """Time at which `tensor` is there and computing begins."""
+        with tf.device("CPU:0"), tf.control_dependencies([_on_host(tensor)]):
             return tf.timestamp()
 
-    def note(self, started, gradients):
-        """Notes that the gradients are there.
+    def pause(self, started, tensors):
+        """Adds the seconds until all tensors are there.
 
         Args:
             started: What `start` returned.
-            gradients: List of tensors, `tf.IndexedSlices` or `None`.
+            tensors: List of tensors, `tf.IndexedSlices` or `None`.
         """
-        values = [
-            getattr(gradient, "values", gradient)
-            for gradient in gradients
-            if gradient is not None
-        ]
-        # On a GPU only a copy to the host is there when it was computed.
+        tensors = [tensor for tensor in tensors if tensor is not None]
         with tf.device("CPU:0"):
-            with tf.control_dependencies(
-                [tf.identity(tf.reshape(value, [-1])[:1]) for value in values]
-            ):
+            with tf.control_dependencies([_on_host(t) for t in tensors]):
                 seconds = tf.timestamp() - started
             self._seconds.assign_add(seconds)
+
+    def end_step(self, started, gradients):
+        """Adds the seconds until the gradients are there; a step is done."""
+        self.pause(started, gradients)
+        with tf.device("CPU:0"):
             self._steps.assign_add(1.0)
 
     def take(self):
@@ -52,3 +47,9 @@ class OwnTime:
         self._steps.assign(0.0)
         self._seconds.assign(0.0)
         return seconds / steps if steps else float("nan")
+
+
+def _on_host(tensor):
+    """One element: on a GPU only a copy to the host waits for the value."""
+    value = getattr(tensor, "values", tensor)
+    return tf.identity(tf.reshape(value, [-1])[:1])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kerasmgpu.callbacks.stopwatch import Stopwatch
+from kerasmgpu.callbacks.stopwatch import Stopwatch, compare_workers
 
 
 def run(stopwatch, times, steps=1, traced=()):
@@ -106,3 +106,11 @@ def test_counts_steps_until_the_epoch_is_new():
     assert stopwatch.steps == 10
     stopwatch.new_epoch()
     assert stopwatch.steps == 0 and not stopwatch.finished
+
+
+def test_the_slowest_worker_is_named():
+    assert compare_workers([0.25, 0.75, 0.5]) == {
+        "slowest_worker": 1,
+        "slowest_worker_step_seconds": 0.75,
+        "fastest_worker_step_seconds": 0.25,
+    }
