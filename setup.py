@@ -38,6 +38,8 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.18,<2.22", "nvidia-ml-py>=12.0"],
         # Learning curves and scaling plots.
         "report": ["matplotlib>=3.8"],
+        # 1,797 real images of digits, the data of the batch-size study.
+        "digits": ["scikit-learn>=1.3"],
         # The test runner, and what the tests of the plots need.
         "test": ["pytest>=8.0", "matplotlib>=3.8"],
     },

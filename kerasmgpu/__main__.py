@@ -15,6 +15,12 @@ COMMANDS = {
     "kerasmgpu.recipes.convnet": (
         "train any Keras model from a YAML file with one n_gpus"
     ),
+    "kerasmgpu.recipes.alexnet": (
+        "classify images: large batches, warm-up, is the input the limit"
+    ),
+    "kerasmgpu.recipes.image_batch_study": (
+        "accuracy against the global batch, by rule for the learning rate"
+    ),
     "kerasmgpu.recipes.deepconn": (
         "place a two-tower model's layers on one or two devices, and compare"
     ),

@@ -112,7 +112,7 @@ def _seam_of_kernel(name):
     @seam(tensorflow_nn, name)
     def kernel(original, inputs, *args, **kwargs):
         replica = current()
-        if replica is None or not replica.on_cpu:
+        if replica is None or not replica.on_cpu or replica.is_compiling:
             return original(inputs, *args, **kwargs)
         return empty_shares.call(
             lambda rows: original(rows, *args, **kwargs), inputs

@@ -9,7 +9,7 @@ from kerasmgpu.data.images import ImageData, ImageFiles, shortened, split
 from kerasmgpu.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
-_VALIDATION_FOLDERS = ("val", "validation", "test")
+_VALIDATION_FOLDERS = ("val", "validation")
 
 
 def load(path, held_out, seed):
@@ -18,7 +18,7 @@ def load(path, held_out, seed):
         path/train/<class>/*.jpg  and, where it is there,  path/val/<class>/…
         path/<class>/*.jpg
 
-    Without `val` (or `validation`, or `test`) a part is held out at random.
+    Without `val` (or `validation`) a part is held out at random.
     Classes are numbered by the order of their names. Names of files matter by
     their ending only, names that begin with "." or "__" are let pass.
 

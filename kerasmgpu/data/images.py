@@ -1,7 +1,6 @@
 """Images and their classes: in memory, as files, or as TFRecords."""
 
 import dataclasses
-import importlib.util
 import urllib.error
 
 import numpy as np
@@ -64,6 +63,8 @@ class ImageData:
             where images are cut to size when they are read.
         may_flip: Whether a mirror image is of the same class.
         description: One line for people.
+        may_shift: Whether images in memory gain from being moved at random.
+            Defaults to `True`.
     """
 
     train: object
@@ -72,6 +73,7 @@ class ImageData:
     image_shape: tuple | None
     may_flip: bool
     description: str
+    may_shift: bool = True
 
 
 def split(part, held_out, seed):
@@ -172,13 +174,13 @@ def digits(held_out, seed):
     Raises:
         InputError: If scikit-learn isn't installed, or see `split`.
     """
-    if importlib.util.find_spec("sklearn") is None:
+    try:
+        from sklearn import datasets
+    except ImportError as error:
         raise InputError(
             "--dataset=digits reads the digits that ship with scikit-learn, "
-            "which is not installed (pip install scikit-learn)"
-        )
-    from sklearn import datasets
-
+            f"which can't be imported ({error}); pip install scikit-learn"
+        ) from error
     # Levels of grey from 0 to 16.
     bunch = datasets.load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
@@ -218,8 +220,9 @@ def generated(image_size, held_out, seed, num_images=4000):
         rest,
         num_classes=num_classes,
         image_shape=images.shape[1:],
-        # Stripes and shapes have any angle: mirror images are as likely.
-        may_flip=True,
+        # Their place and angle are drawn at random already.
+        may_flip=False,
+        may_shift=False,
         description=(
             f"generated, not real: {len(train):,} drawn images to train on, "
             f"{len(rest):,} held out, {num_classes} classes"

@@ -19,7 +19,8 @@ def call(function, model, args, kwargs, replica):
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled():
-        outputs = function(model, *args, **kwargs)
+        with replica.compiling():
+            outputs = function(model, *args, **kwargs)
         masks = [
             getattr(value, "_keras_mask", None)
             for value in tf.nest.flatten(outputs)

@@ -58,6 +58,8 @@ class Replica:
         self.batch_norm = batch_norm
         self.compiled_model = compiled_model
         self.assigned = assigned
+        # Set while XLA compiles what runs: it handles shares without rows.
+        self.is_compiling = False
         # Set while code runs on the gathered global batch, where values need
         # no further reduction.
         self.sees_global_batch = False
@@ -77,6 +79,15 @@ class Replica:
         return tf.math.divide_no_nan(
             tf.cast(self.global_rows, dtype), tf.cast(self.rows, dtype)
         )
+
+    @contextlib.contextmanager
+    def compiling(self):
+        """Marks code that XLA compiles."""
+        self.is_compiling = True
+        try:
+            yield
+        finally:
+            self.is_compiling = False
 
     @contextlib.contextmanager
     def global_batch(self):

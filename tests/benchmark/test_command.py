@@ -107,6 +107,24 @@ def test_reason_of_a_failure_and_the_log(tmp_path, sleeper):
     assert "started" in log.read_text()
 
 
+ERROR = "a.InvalidArgumentError: Graph execution error:"
+
+
+@pytest.mark.parametrize(
+    "lines, reason",
+    [
+        (["ValueError: no"], "ValueError: no"),
+        ([ERROR, "", "x defined at", "No kernel", "\t [[x]]"], "No kernel"),
+        ([ERROR, "", "2 root errors", "  (0) OOM: full", "x"], "(0) OOM: full"),
+        ([ERROR, "x"], ERROR),
+    ],
+)
+def test_reason_inside_a_graph(lines, reason):
+    told = processes.failure_reason(1, ["Traceback", *lines])
+    assert told.endswith(reason)
+    assert told.startswith(lines[0])
+
+
 def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path, sleeper):
     # It does not even notice that its parent has let go of it.
     (tmp_path / "deaf.py").write_text(

@@ -1,0 +1,18 @@
+"""How fast is it, beside what else there is?
+
+    python -m kerasmgpu.benchmark --workloads=deep_narrow --replica_counts=1,2
+
+trains the same models on the same batches with plain Keras on one device, with
+`tf.distribute.MirroredStrategy`, with kerasmgpu and, where JAX is installed,
+with Keras on JAX, in turns, each in a process of its own. From the inside out:
+
+* `workloads`: the models and their data, for any Keras backend;
+* `contenders`: who takes part, and what each needs to be installed;
+* `figures`: arithmetic of one run, and of many;
+* `training`, `child`: one run, in its process;
+* `processes`: starts such a process, and ends it with this one;
+* `machine`: what it was measured on;
+* `runs`: the rounds;
+* `tables`: the table and the plot;
+* `__main__`: the command.
+"""

@@ -1,0 +1,25 @@
+"""One run, as the process `python -m kerasmgpu.benchmark.child FOLDER`.
+
+`FOLDER/job.json` says what to do; `FOLDER/result.json` is what came of it.
+"""
+
+import json
+import os
+
+from kerasmgpu.benchmark import processes
+
+
+def main(folder):
+    """Trains as the job in `folder` says, and leaves the result there."""
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    # Keras and TensorFlow are imported here, and start by the environment.
+    from kerasmgpu.benchmark.training import train
+
+    result = train(job)
+    unfinished = folder / "result.json.new"
+    unfinished.write_text(json.dumps(result), encoding="utf-8")
+    os.replace(unfinished, folder / "result.json")
+
+
+if __name__ == "__main__":
+    processes.run_child(main)

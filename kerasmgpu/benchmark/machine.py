@@ -1,0 +1,101 @@
+"""What a benchmark was measured on, and with which versions."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+import kerasmgpu
+from kerasmgpu import child_process
+from kerasmgpu.errors import InputError
+
+_GPU_NAMES = """
+import json, tensorflow as tf
+details = tf.config.experimental.get_device_details
+gpus = tf.config.list_physical_devices("GPU")
+print(json.dumps([details(gpu).get("device_name", gpu.name) for gpu in gpus]))
+"""
+
+_PACKAGES = ("tensorflow", "keras", "jax", "jaxlib", "numpy")
+
+
+def describe(gpus):
+    """Describes this machine.
+
+    Args:
+        gpus: List of strings, as `gpu_names` returns it.
+
+    Returns:
+        Dictionary that JSON can hold. `load_average` is that of the last
+        minute: other programs' share, if it is taken before the benchmark.
+    """
+    return {
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "memory_gb": round(_memory_bytes() / 1e9, 1),
+        "gpus": gpus,
+        "os": _operating_system(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def versions():
+    """Versions of Python, of this library and of what contenders run on."""
+    found = {
+        "python": platform.python_version(),
+        "kerasmgpu": kerasmgpu.__version__,
+    }
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # A contender that is not installed.
+    return found
+
+
+def gpu_names():
+    """Names of the GPUs that TensorFlow sees, asked in a process that ends.
+
+    Raises:
+        InputError: If TensorFlow does not start.
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", _GPU_NAMES], capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        lines = answer.stderr.splitlines()
+        raise InputError(
+            "TensorFlow does not start: "
+            + child_process.failure_reason(answer.returncode, lines)
+        )
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def _cpu_model():
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _operating_system():
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:  # Not Linux, or a bare container.
+        name = f"{platform.system()} {platform.release()}"
+    return f"{name}, {platform.machine()}"
+
+
+def _usable_cores():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _memory_bytes():
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,108 @@
+"""A process that works silently, and ends with the one that started it."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import kerasmgpu
+from kerasmgpu import child_process
+from kerasmgpu.errors import InputError
+
+
+def run_module(module, argument, log, timeout_seconds, environment=None):
+    """Runs `python -m module argument` and waits for it.
+
+    Args:
+        module: String, a module that hands its `main` to `run_child`.
+        argument: String.
+        log: Path of the file for what it prints.
+        timeout_seconds: Float.
+        environment: Dictionary of variables to set in it. Default: none.
+
+    Raises:
+        InputError: If it fails or takes longer, with the reason in one line.
+    """
+    library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    with open(log, "w", encoding="utf-8") as file:
+        # In a session of its own, so that whatever it starts ends with it.
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, argument],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    filter(None, (library, inherited))
+                ),
+                **(environment or {}),
+            },
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise InputError(
+                f"it did not end within {timeout_seconds:g} s "
+                "(--timeout_seconds)"
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.stdin.close()
+            process.wait()
+    if status != 0:
+        text = pathlib.Path(log).read_text("utf-8", errors="replace")
+        raise InputError(failure_reason(status, text.splitlines()))
+
+
+def failure_reason(status, lines):
+    """The line that says why, also where it is deep in a graph's error.
+
+    Args:
+        status: Integer, the exit status.
+        lines: Sequence of strings, what the process printed.
+    """
+    reason = child_process.failure_reason(status, lines)
+    if not reason.endswith("Graph execution error:"):
+        return reason
+    # TensorFlow numbers several errors, and puts one error's node below it.
+    for line, following in zip(lines, lines[1:]):
+        numbered = line.lstrip().startswith("(0) ")
+        if numbered or following.startswith("\t [["):
+            return f"{reason} {line.strip()}"
+    return reason
+
+
+def run_child(main):
+    """Calls `main(folder)` in a process that `run_module` started.
+
+    It ends when its parent does, and tells what a user can mend in one line.
+
+    Args:
+        main: Function of a `pathlib.Path`, the process's argument.
+    """
+    end_with_parent()
+    try:
+        main(pathlib.Path(sys.argv[1]))
+    except InputError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+
+
+def end_with_parent():
+    """Ends this process when its parent does, even by kill -9.
+
+    The parent holds the other end of our standard input and never writes.
+    """
+
+    def wait():
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,214 @@
+"""The rounds of a benchmark: every contender in turn, each in its process."""
+
+import json
+import os
+import pathlib
+import textwrap
+import time
+
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.benchmark import figures, machine, processes, tables
+from kerasmgpu.benchmark.contenders import CONTENDERS, left_out
+from kerasmgpu.benchmark.workloads import WORKLOADS
+from kerasmgpu.errors import InputError
+
+
+def run(
+    workloads=tuple(WORKLOADS),
+    contenders=tuple(CONTENDERS),
+    replica_counts=(1, 2, 4, 8),
+    rounds=3,
+    steps=30,
+    global_batch_size=None,
+    virtual_devices=False,
+    timeout_seconds=900,
+    output_dir="benchmark",
+):
+    """Times the contenders on the workloads.
+
+    Args:
+        workloads: Sequence of names of `WORKLOADS`.
+        contenders: Sequence of names of `CONTENDERS`. Those that are not
+            installed are left out, and a line says so.
+        replica_counts: Sequence of integers of at least 1.
+        rounds: Integer, how often everybody has a turn.
+        steps: Integer, steps of each of a run's epochs: one that warms up and
+            three that are measured.
+        global_batch_size: Integer, instead of each workload's own.
+        virtual_devices: Boolean, logical CPU devices even where there are
+            GPUs. Without GPUs they are taken anyway. Defaults to `False`.
+        timeout_seconds: Float, how long one run may take.
+        output_dir: String or path-like, folder to write to; new or empty.
+
+    Returns:
+        Dictionary, as written to `benchmark.json`.
+
+    Raises:
+        InputError: If an argument can't be used as it is.
+    """
+    _require_known("workloads", workloads, WORKLOADS)
+    _require_known("contenders", contenders, CONTENDERS)
+    settings = {
+        "replica_counts": _checked_counts(replica_counts),
+        "rounds": checked_integer(rounds, "rounds", minimum=1),
+        "steps": checked_integer(steps, "steps", minimum=1),
+        "global_batch_size": global_batch_size,
+        "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
+    }
+    if global_batch_size is not None:
+        checked_integer(global_batch_size, "global_batch_size", minimum=1)
+    folder = _empty_folder(output_dir)
+    missing = left_out(contenders)
+    for name, reason in missing.items():
+        print(f"left out: {name}: {reason}", flush=True)
+    gpus = [] if virtual_devices else machine.gpu_names()
+    most = settings["replica_counts"][-1]
+    if gpus and most > len(gpus):
+        raise InputError(
+            f"replica_counts has {most}, but {len(gpus)} GPUs are visible; "
+            "ask for fewer, or for --virtual_devices"
+        )
+    settings["virtual_devices"] = not gpus
+    report = {
+        "machine": machine.describe(gpus),
+        "versions": machine.versions(),
+        "settings": settings,
+        "left_out": missing,
+    }
+    present = [name for name in contenders if name not in missing]
+    report["runs"] = _run_all(
+        schedule(workloads, present, settings), settings, folder
+    )
+    report["rows"] = figures.summarise(report["runs"])
+    report["disagreements"] = figures.disagreements(report["runs"])
+    _write(folder / "benchmark.json", json.dumps(report, indent=1) + "\n")
+    _write(folder / "benchmark.md", tables.markdown(report))
+    tables.print_tables(report)
+    tables.draw(report, folder / "benchmark.png")
+    return report
+
+
+def schedule(workloads, contenders, settings):
+    """What is run, in order, as dictionaries with the facts of each run.
+
+    Within a round, contenders that are compared follow each other.
+    """
+    jobs = []
+    for number in range(1, settings["rounds"] + 1):
+        for workload in workloads:
+            turns = [(c, 1) for c in contenders if CONTENDERS[c].one_device]
+            turns += [
+                (contender, count)
+                for count in settings["replica_counts"]
+                for contender in contenders
+                if not CONTENDERS[contender].one_device
+            ]
+            for contender, count in turns:
+                jobs.append(
+                    {
+                        "workload": workload,
+                        "contender": contender,
+                        "replicas": count,
+                        "round": number,
+                    }
+                )
+    return jobs
+
+
+def _run_all(jobs, settings, folder):
+    """Runs the jobs one after the other; returns them with what came out."""
+    runs = []
+    for number, job in enumerate(jobs, start=1):
+        name = "{workload}-{contender}-{replicas}-round-{round}".format(**job)
+        print(f"[{number}/{len(jobs)}] {name} …", flush=True)
+        begin = time.monotonic()
+        try:
+            result = _run_once(job, settings, folder / "runs" / name)
+        except InputError as error:
+            # The whole of it is in the run's log.
+            reason = textwrap.shorten(str(error), 300, placeholder=" …")
+            runs.append({**job, "failed": reason})
+            print(f"    failed: {reason}", flush=True)
+        else:
+            runs.append({**job, "result": result})
+            seconds = time.monotonic() - begin
+            print(
+                f"    {tables.in_words(result)} ({seconds:.0f} s)", flush=True
+            )
+    return runs
+
+
+def _run_once(job, settings, folder):
+    """Runs one job in a process of its own; returns its result."""
+    folder.mkdir(parents=True)
+    rows = settings["global_batch_size"]
+    job = {
+        **job,
+        "steps": settings["steps"],
+        "virtual_devices": settings["virtual_devices"],
+        "global_batch_size": rows
+        or WORKLOADS[job["workload"]].global_batch_size,
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    processes.run_module(
+        "kerasmgpu.benchmark.child",
+        str(folder),
+        folder / "log.txt",
+        settings["timeout_seconds"],
+        environment(job),
+    )
+    return json.loads((folder / "result.json").read_text("utf-8"))
+
+
+def environment(job):
+    """Variables of the job's process that its libraries start by."""
+    backend = CONTENDERS[job["contender"]].backend
+    variables = {
+        "KERAS_BACKEND": backend,
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
+    if job["virtual_devices"]:
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+        if backend == "jax":
+            flags = os.environ.get("XLA_FLAGS", "").split()
+            count = job["replicas"]
+            flags.append(f"--xla_force_host_platform_device_count={count}")
+            variables["XLA_FLAGS"] = " ".join(flags)
+            variables["JAX_PLATFORMS"] = "cpu"
+    return variables
+
+
+def _require_known(name, chosen, known):
+    unknown = [item for item in chosen if item not in known]
+    if unknown or not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(
+            f"{name} must be some of {', '.join(known)}, each once. Received: "
+            f"{', '.join(map(str, chosen)) or 'none'}"
+        )
+
+
+def _checked_counts(replica_counts):
+    counts = [
+        checked_integer(count, "replica_counts", minimum=1)
+        for count in replica_counts
+    ]
+    if not counts:
+        raise InputError("replica_counts must name one count at least")
+    return sorted(set(counts))
+
+
+def _empty_folder(path):
+    folder = pathlib.Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            "output_dir must be new or empty, so that nothing is "
+            f"overwritten. Received: {folder}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(path, text):
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)

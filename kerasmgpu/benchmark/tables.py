@@ -1,0 +1,214 @@
+"""How a benchmark looks: a line per run, a table per workload, the plot."""
+
+from rich.console import Console
+from rich.table import Table
+
+from kerasmgpu.benchmark.contenders import CONTENDERS
+from kerasmgpu.benchmark.figures import BASELINES
+from kerasmgpu.benchmark.workloads import WORKLOADS
+
+SHARED_CORES = (
+    "Replicas were logical CPU devices, which share the same cores: compare "
+    "contenders, not numbers of replicas; the host's CPU time has the model's "
+    "arithmetic in it."
+)
+
+_COLUMNS = (
+    ("examples/s", "examples_per_second", "{:,.0f}"),
+    ("ms/step", "wall_ms_per_step", "{:.1f}"),
+    ("host CPU\nms/step", "host_cpu_ms_per_step", "{:.1f}"),
+    ("first step\ns", "seconds_to_first_step", "{:.1f}"),
+    ("peak\nMB", "peak_memory_mb", "{:,.0f}"),
+)
+
+
+def in_words(result):
+    """One run's figures in a line."""
+    return (
+        f"{result['examples_per_second']:,.0f} examples/s, "
+        f"{result['wall_ms_per_step']:.1f} ms per step, host CPU "
+        f"{result['host_cpu_ms_per_step']:.1f} ms, first step after "
+        f"{result['seconds_to_first_step']:.1f} s, "
+        f"{result['peak_memory_mb']:,.0f} MB"
+    )
+
+
+def print_tables(report):
+    """Prints a table per workload.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # A file has room for every column.
+    console.print(_machine(report), markup=False, soft_wrap=True)
+    for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
+        console.print(_table(workload, report))
+    console.print(
+        "Medians, and in brackets the quartiles of the rounds. × is the ratio "
+        "of examples/s to that contender's in the same round, at the same "
+        "number of replicas where it has any.",
+        soft_wrap=True,
+    )
+    for row in report["rows"]:
+        if "failed" in row:
+            console.print(_failure(row), markup=False, soft_wrap=True)
+    for line in report["disagreements"]:
+        console.print(f"CAUTION: {line}", markup=False, soft_wrap=True)
+    if report["settings"]["virtual_devices"]:
+        console.print(SHARED_CORES, soft_wrap=True)
+
+
+def _machine(report):
+    machine = report["machine"]
+    versions = ", ".join(
+        f"{name} {version}" for name, version in report["versions"].items()
+    )
+    gpus = ", ".join(machine["gpus"]) or "no GPU used"
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']:g} GB, {gpus}, {machine['os']}; {versions}"
+    )
+
+
+def _table(workload, report):
+    rows = [row for row in report["rows"] if row["workload"] == workload]
+    table = Table(title=_title(workload, report))
+    table.add_column("contender")
+    table.add_column("replicas", justify="right")
+    for title, _, _ in _COLUMNS:
+        table.add_column(title, justify="right")
+    for baseline in BASELINES:
+        table.add_column(f"×\n{baseline}", justify="right")
+    for row in rows:
+        table.add_row(row["contender"], str(row["replicas"]), *_cells(row))
+    return table
+
+
+def markdown(report):
+    """The machine and the tables, for a README.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+
+    Returns:
+        String. Of several rounds, quartiles follow the median in brackets.
+    """
+    names = [title.replace("\n", " ") for title, _, _ in _COLUMNS]
+    names += [f"× {baseline}" for baseline in BASELINES]
+    lines = [_machine(report) + "."]
+    for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
+        lines += [
+            "",
+            f"| {_title(workload, report)} | replicas | {' | '.join(names)} |",
+            "|---|" + "---:|" * (len(names) + 1),
+        ]
+        for row in report["rows"]:
+            if row["workload"] == workload:
+                cells = [row["contender"], str(row["replicas"]), *_cells(row)]
+                lines.append(f"| {' | '.join(cells)} |".replace("\n", " "))
+    for row in report["rows"]:
+        if "failed" in row:
+            lines += ["", _failure(row)]
+    for line in report["disagreements"]:
+        lines += ["", f"CAUTION: {line}"]
+    return "\n".join(lines) + "\n"
+
+
+def _title(workload, report):
+    batch = report["settings"]["global_batch_size"]
+    batch = batch or WORKLOADS[workload].global_batch_size
+    description = WORKLOADS[workload].description
+    return f"{workload}: {description}; global batch {batch}"
+
+
+def _failure(row):
+    replicas = "replica" if row["replicas"] == 1 else "replicas"
+    return (
+        f"failed: {row['workload']}, {row['contender']}, {row['replicas']} "
+        f"{replicas}: {row['failed']}"
+    )
+
+
+def _cells(row):
+    return [
+        *(_cell(row, name, form) for _, name, form in _COLUMNS),
+        *(_spread(row["ratios"].get(name), "{:.2f}") for name in BASELINES),
+    ]
+
+
+def _cell(row, name, form):
+    if name in row:
+        return _spread(row[name], form)
+    return "failed" if name == "examples_per_second" else ""
+
+
+def _spread(values, form):
+    if values is None:
+        return "–"
+    median = form.format(values["median"])
+    if values["lower"] == values["upper"]:
+        return median  # One round.
+    lower, upper = form.format(values["lower"]), form.format(values["upper"])
+    return f"{median}\n({lower}–{upper})"
+
+
+def draw(report, path):
+    """Draws examples per second and host CPU over replicas, by workload.
+
+    Without matplotlib, or a run that ended well, one line says so.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+        path: Path of the PNG file.
+    """
+    rows = [row for row in report["rows"] if row["runs"]]
+    if not rows:
+        print("no plot: no run ended well")
+        return
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print(
+            "no plot: matplotlib is not installed "
+            "(pip install kerasmgpu[report])"
+        )
+        return
+    workloads = list(dict.fromkeys(row["workload"] for row in rows))
+    size = (8, 3 * len(workloads))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(workloads), 2, squeeze=False)
+    for axes_of_row, workload in zip(grid, workloads):
+        of_it = [row for row in rows if row["workload"] == workload]
+        _draw_figure(axes_of_row[0], of_it, "examples_per_second")
+        _draw_figure(axes_of_row[1], of_it, "host_cpu_ms_per_step")
+        axes_of_row[0].set_ylabel(f"{workload}\nexamples per second")
+        axes_of_row[1].set_ylabel("host CPU ms per step")
+    for axes in grid[-1]:
+        axes.set_xlabel("replicas")
+    grid[0][0].legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def _draw_figure(axes, rows, name):
+    """Lines over replicas; contenders without replicas are level lines."""
+    for number, contender in enumerate(CONTENDERS):
+        of_it = [row for row in rows if row["contender"] == contender]
+        if not of_it:
+            continue
+        medians = [row[name]["median"] for row in of_it]
+        color = f"C{number}"
+        if CONTENDERS[contender].one_device:
+            axes.axhline(medians[0], color=color, ls="--", label=contender)
+            continue
+        errors = [
+            [row[name]["median"] - row[name]["lower"] for row in of_it],
+            [row[name]["upper"] - row[name]["median"] for row in of_it],
+        ]
+        counts = [row["replicas"] for row in of_it]
+        axes.errorbar(
+            counts, medians, errors, fmt="o-", color=color, label=contender
+        )
+        axes.set_xticks(counts)
+    axes.set_ylim(bottom=0)

@@ -1,0 +1,148 @@
+"""One run: a workload trained by one contender, and timed.
+
+Imported in the child, where the environment has chosen Keras's backend by then.
+What a contender does not need is not imported for it: not TensorFlow for JAX,
+and not kerasmgpu's step for the others.
+"""
+
+import contextlib
+import itertools
+import resource
+import sys
+import time
+
+import keras
+import numpy as np
+
+from kerasmgpu.benchmark import figures
+from kerasmgpu.benchmark.contenders import CONTENDERS
+from kerasmgpu.benchmark.workloads import (
+    NUM_BATCHES,
+    WORKLOADS,
+    start_weights,
+)
+
+MEASURED_EPOCHS = 3
+"""Epochs of warm steps that a run's medians are taken of."""
+
+
+class EpochTimer(keras.callbacks.Callback):
+    """Wall and CPU time of each epoch.
+
+    It has no hook for batches, so Keras waits for the devices at an epoch's
+    end only.
+    """
+
+    def on_train_begin(self, logs=None):
+        self.epochs = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(
+            figures.Epoch(
+                time.perf_counter() - self._wall,
+                time.process_time() - self._cpu,
+            )
+        )
+
+
+def train(job):
+    """Trains and returns what was measured.
+
+    Args:
+        job: Dictionary of `workload`, `contender`, `replicas`,
+            `global_batch_size`, `steps` and `virtual_devices` (boolean).
+
+    Returns:
+        Dictionary of `figures.FIGURES`, and the facts of the model.
+    """
+    workload = WORKLOADS[job["workload"]]
+    contender = CONTENDERS[job["contender"]]
+    rows = job["global_batch_size"]
+    x, y = workload.arrays(np.random.default_rng(1), rows * NUM_BATCHES)
+    names, scope = _devices(job)
+    with scope:
+        model, optimizer, loss = workload.build()
+        model.set_weights(start_weights([w.shape for w in model.weights]))
+        model.compile(optimizer, loss, jit_compile=contender.jit_compile)
+    begin = time.perf_counter()
+    first = model.fit(
+        _batches(x, y, rows), steps_per_epoch=1, epochs=1, verbose=0
+    )
+    seconds_to_first_step = time.perf_counter() - begin
+    timer = EpochTimer()
+    history = model.fit(
+        _batches(x, y, rows),
+        steps_per_epoch=job["steps"],
+        # The first one warms up.
+        epochs=1 + MEASURED_EPOCHS,
+        callbacks=[timer],
+        verbose=0,
+    )
+    weights = model.trainable_weights
+    return {
+        **figures.of_epochs(timer.epochs[1:], job["steps"], rows),
+        "seconds_to_first_step": seconds_to_first_step,
+        "peak_memory_mb": _peak_memory_bytes() / 1e6,
+        "first_loss": first.history["loss"][-1],
+        "last_loss": history.history["loss"][-1],
+        "global_batch_size": rows,
+        "parameters": int(sum(np.prod(w.shape) for w in weights)),
+        "devices": names,
+    }
+
+
+def _devices(job):
+    """Names of the replicas' devices, and a scope to build the model in."""
+    contender, count = job["contender"], job["replicas"]
+    virtual_devices = count if job["virtual_devices"] else None
+    if CONTENDERS[contender].backend == "jax":
+        import jax
+
+        devices = jax.devices()[:count]
+        # Keras takes every device where it is told of none.
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(
+                devices=[f"{d.platform}:{d.id}" for d in devices]
+            )
+        )
+        return [str(device) for device in devices], contextlib.nullcontext()
+    import tensorflow as tf
+
+    import kerasmgpu
+    from kerasmgpu import devices
+
+    if contender.startswith("kerasmgpu"):
+        strategy = kerasmgpu.strategy(count, virtual_devices=virtual_devices)
+        names = [
+            name.rpartition("device:")[2]
+            for name in strategy.extended.worker_devices
+        ]
+        return names, strategy.scope()
+    names = devices.choose(count, virtual_devices=virtual_devices)
+    if CONTENDERS[contender].one_device:
+        return names, contextlib.nullcontext()
+    return names, tf.distribute.MirroredStrategy(names).scope()
+
+
+def _batches(x, y, rows):
+    """The batches, for ever, in the way that the backend is fed best."""
+    if keras.backend.backend() != "tensorflow":
+        starts = range(0, len(x), rows)
+        return (
+            (x[start : start + rows], y[start : start + rows])
+            for start in itertools.cycle(starts)
+        )
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices((x, y))
+    # Cached as batches: the input is not what is measured.
+    dataset = dataset.batch(rows, drop_remainder=True).cache()
+    return dataset.repeat().prefetch(tf.data.AUTOTUNE)
+
+
+def _peak_memory_bytes():
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,161 @@
+"""The models that are timed, and their data; the same on every backend.
+
+Keras is imported where a model is built, not before: the parent process has no
+use for it, and the child first chooses Keras's backend.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+NUM_BATCHES = 8
+"""Batches of generated data; training goes round them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A model and its data.
+
+    Attributes:
+        description: String, for the table.
+        global_batch_size: Integer, rows of a step over all replicas.
+        build: Function that returns the model, its optimizer and its loss.
+        arrays: Function of a NumPy generator and a number of rows that
+            returns the arrays `x` and `y`.
+    """
+
+    description: str
+    global_batch_size: int
+    build: Callable
+    arrays: Callable
+
+
+def _deep_narrow():
+    import keras
+
+    layers = [keras.layers.Dense(32, activation="relu") for _ in range(50)]
+    model = keras.Sequential(
+        [keras.Input((32,)), *layers, keras.layers.Dense(32)]
+    )
+    return model, keras.optimizers.Adam(1e-4), "mse"
+
+
+def _deep_narrow_arrays(random, rows):
+    x = random.normal(size=(rows, 32)).astype("float32")
+    return x, np.tanh(x)
+
+
+_NUM_ITEMS = 3706  # Rated movies of MovieLens-1M.
+
+
+def _autoencoder():
+    import keras
+
+    model = keras.Sequential([keras.Input((_NUM_ITEMS,))])
+    for units in (500, 250, 500, _NUM_ITEMS):
+        model.add(keras.layers.Dense(units, activation="sigmoid"))
+    return model, keras.optimizers.RMSprop(1e-3), "mse"
+
+
+def _autoencoder_arrays(random, rows):
+    ratings = random.integers(1, 6, size=(rows, _NUM_ITEMS)) / 5
+    # MovieLens-1M has 1,000,209 ratings of 6,040 users by 3,706 movies.
+    known = random.random(size=(rows, _NUM_ITEMS)) < 0.0447
+    x = (ratings * known).astype("float32")
+    return x, x
+
+
+def _convnet():
+    import keras
+
+    model = keras.Sequential([keras.Input((32, 32, 3))])
+    for filters in (32, 64, 128):
+        model.add(
+            keras.layers.Conv2D(
+                filters, 3, strides=2, padding="same", activation="relu"
+            )
+        )
+    model.add(keras.layers.GlobalAveragePooling2D())
+    model.add(keras.layers.Dense(10))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return model, keras.optimizers.SGD(0.01, momentum=0.9), loss
+
+
+def _convnet_arrays(random, rows):
+    x = random.normal(size=(rows, 32, 32, 3)).astype("float32")
+    return x, random.integers(10, size=(rows, 1)).astype("int32")
+
+
+_VOCABULARY = 100_000
+_WORDS = 40
+
+
+def _embeddings():
+    import keras
+
+    words = keras.Input((_WORDS,), dtype="int32")
+    vectors = keras.layers.Embedding(_VOCABULARY, 32)(words)
+    mean = keras.layers.GlobalAveragePooling1D()(vectors)
+    hidden = keras.layers.Dense(64, activation="relu")(mean)
+    model = keras.Model(words, keras.layers.Dense(1)(hidden))
+    # Plain SGD keeps the gradient of a table sparse all the way on
+    # TensorFlow: the rows that a batch looked up, not all 100,000.
+    return model, keras.optimizers.SGD(0.1), "mse"
+
+
+def _embeddings_arrays(random, rows):
+    x = random.integers(_VOCABULARY, size=(rows, _WORDS)).astype("int32")
+    return x, (x.mean(axis=1, keepdims=True) / _VOCABULARY).astype("float32")
+
+
+WORKLOADS = {
+    "deep_narrow": Workload(
+        "51 dense layers of 32 units, Adam",
+        64,
+        _deep_narrow,
+        _deep_narrow_arrays,
+    ),
+    "autoencoder": Workload(
+        "3706-500-250-500-3706, sigmoid, RMSprop",
+        250,
+        _autoencoder,
+        _autoencoder_arrays,
+    ),
+    "convnet": Workload(
+        "3 convolutions on 32 x 32 x 3, SGD with momentum",
+        128,
+        _convnet,
+        _convnet_arrays,
+    ),
+    "embeddings": Workload(
+        "40 of 100,000 words, 32 units each, SGD",
+        256,
+        _embeddings,
+        _embeddings_arrays,
+    ),
+}
+"""Name to `Workload`."""
+
+
+def start_weights(shapes):
+    """The weights that every contender starts from.
+
+    Keras's backends draw different numbers from the same seed; these come
+    from NumPy: kernels by He et al. (arXiv:1502.01852, equation 10), biases 0.
+
+    Args:
+        shapes: Sequence of the shapes of a model's weights, in its order.
+
+    Returns:
+        List of float32 arrays.
+    """
+    random = np.random.default_rng(0)
+    weights = []
+    for shape in shapes:
+        if len(shape) < 2:
+            weights.append(np.zeros(shape, "float32"))
+            continue
+        scale = np.sqrt(2 / np.prod(shape[:-1]))
+        weights.append((random.normal(size=shape) * scale).astype("float32"))
+    return weights

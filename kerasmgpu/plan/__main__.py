@@ -1,0 +1,193 @@
+"""The command: will more GPUs help, and how many?
+
+    python -m kerasmgpu.plan --step_seconds=0.3 --batch_size_per_replica=64 \
+        --parameters=25.6e6 --link=nvlink3 --link_between=100gbit
+
+The step of one replica comes from flags, as above, or from a measurement:
+`--from=benchmark.json` (kerasmgpu.benchmark), `--from=throughput.jsonl`
+(ThroughputLogger, on one replica), `--module=my_module:build` (runs it). Flags
+that are given too replace what was measured.
+
+`--batch_size_per_replica` asks for weak scaling (every replica has that many
+rows), `--global_batch_size` for strong scaling (all share them).
+`--published` shows what the same arithmetic says of published measurements.
+"""
+
+import dataclasses
+import signal
+import sys
+
+from absl import flags
+
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.command_line import start
+from kerasmgpu.errors import InputError
+from kerasmgpu.plan import planning, published, sources, tables
+from kerasmgpu.plan.links import LINKS, link
+from kerasmgpu.scaling_model import ALGORITHMS, Machines, Step
+
+_STEP_FLAGS = {
+    "fixed_seconds": "fixed_seconds",
+    "host_seconds": "host_seconds",
+    "host_seconds_per_replica": "host_seconds_per_replica",
+    "input_examples_per_second": "input_rows_per_second",
+    "bytes": "reduced_bytes",
+    "overlap": "overlap",
+}
+"""Flag to the attribute of `Step` that it sets."""
+
+
+def _step(values):
+    """The step that the flags ask for, and notes about it."""
+    given = {
+        attribute: values[flag].value
+        for flag, attribute in _STEP_FLAGS.items()
+        if values[flag].value is not None
+    }
+    if values.parameters is not None:
+        if values["bytes"].value is not None:
+            raise InputError("Give either --parameters or --bytes, not both")
+        parameters = checked_number(values.parameters, "parameters")
+        given["reduced_bytes"] = sources.BYTES_PER_PARAMETER * parameters
+    if values.batch_size_per_replica and values.global_batch_size:
+        raise InputError(
+            "Give either --batch_size_per_replica (weak scaling) or "
+            "--global_batch_size (strong scaling), not both"
+        )
+    chosen = [values["from"].value, values.module, values.step_seconds]
+    if sum(value is not None for value in chosen) != 1:
+        raise InputError(
+            "give the step of one replica in one way: --step_seconds, --from "
+            "or --module"
+        )
+    batch = values.batch_size_per_replica or values.global_batch_size
+    if values.step_seconds is not None:
+        if batch is None or "reduced_bytes" not in given:
+            raise InputError(
+                "--step_seconds needs --parameters or --bytes, and the batch: "
+                "--batch_size_per_replica or --global_batch_size"
+            )
+        seconds = checked_number(values.step_seconds, "step_seconds")
+        return Step(batch, seconds, **given), ()
+    if values.module is not None:
+        measured = sources.from_module(values.module, values.steps)
+    else:
+        measured = sources.from_file(
+            values["from"].value, values.workload, values.contender
+        )
+    step = dataclasses.replace(measured.step, **given)
+    if "reduced_bytes" not in given and not step.reduced_bytes:
+        raise InputError(
+            "how many bytes are summed over the replicas is not in "
+            f"{values['from'].value or values.module}; give --parameters or "
+            "--bytes"
+        )
+    return sources.with_rows(step, batch or step.rows), measured.notes
+
+
+def _machines(values):
+    per_machine = checked_integer(
+        values.replicas_per_machine, "replicas_per_machine", minimum=1
+    )
+    between = link(
+        values.link_between, values.latency_between_seconds, "link_between"
+    )
+    inside = link(values.link, values.latency_seconds)
+    return Machines(per_machine, inside, between, values.all_reduce)
+
+
+def define_flags(flag_values):
+    """Defines the flags of this command."""
+
+    def number(name, help_text, default=None):
+        flags.DEFINE_float(name, default, help_text, flag_values=flag_values)
+
+    def integer(name, help_text, default=None):
+        flags.DEFINE_integer(
+            name, default, help_text, lower_bound=1, flag_values=flag_values
+        )
+
+    def text(name, help_text, default=None):
+        flags.DEFINE_string(name, default, help_text, flag_values=flag_values)
+
+    number("step_seconds", "Seconds of one replica's step, input at hand.")
+    text("from", "benchmark.json, or a file of ThroughputLogger.")
+    text("module", "MODULE:FUNCTION or FILE.py:FUNCTION to run and measure.")
+    text("workload", "Which workload of a benchmark.json.")
+    text("contender", "Which contender of a benchmark.json.", "kerasmgpu")
+    integer("steps", "Steps to measure with --module.", 20)
+    integer("batch_size_per_replica", "Rows of each replica (weak scaling).")
+    integer("global_batch_size", "Rows of all replicas (strong scaling).")
+    number("parameters", "Trainable parameters, summed as float32.")
+    number("bytes", "Bytes to sum over the replicas, instead.")
+    number("fixed_seconds", "Part of a step that fewer rows don't save.")
+    number("host_seconds", "Host's seconds per step with one replica.")
+    number(
+        "host_seconds_per_replica",
+        "What each further replica of a machine adds. Default: the same.",
+    )
+    number("input_examples_per_second", "Input pipeline of one machine.")
+    number("overlap", "Share of the backward pass that hides the all-reduce.")
+    names = f"{', '.join(LINKS)}, or GB/s."
+    text("link", f"Between the replicas of a machine: {names}", "pcie4")
+    text("link_between", f"Between machines: {names}", "25gbit")
+    number("latency_seconds", "Of a message inside. Default: the link's.")
+    number("latency_between_seconds", "Between machines, the same.")
+    integer("replicas_per_machine", "GPUs of a machine.", 8)
+    flags.DEFINE_enum(
+        "all_reduce",
+        ALGORITHMS[0],
+        ALGORITHMS,
+        "A ring in each machine and one between them, or one through all.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_list(
+        "replica_counts",
+        [str(count) for count in planning.REPLICA_COUNTS],
+        "Numbers of replicas.",
+        flag_values=flag_values,
+    )
+    number("worth", "Share that a further replica must bring to help.", 0.1)
+    text("output_dir", "Folder for plan.json and plan.png. Default: none.")
+    flags.DEFINE_boolean(
+        "published",
+        False,
+        "Show the predictions for published measurements instead.",
+        flag_values=flag_values,
+    )
+
+
+def main(argv):
+    """Plans as the flags ask for."""
+    if len(argv) > 1:
+        raise InputError(
+            "only flags are expected, such as --step_seconds=0.3. Received: "
+            f"{' '.join(argv[1:])}"
+        )
+    # A stop from outside ends the measuring process as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    values = flags.FLAGS
+    if values.published:
+        tables.print_published(published.compare())
+        return
+    machines = _machines(values)
+    step, notes = _step(values)
+    planning.run(
+        step,
+        machines,
+        replica_counts=[
+            int(count) if count.strip().isdecimal() else count
+            for count in values.replica_counts
+        ],
+        global_batch_size=values.global_batch_size,
+        worth=values.worth,
+        title=f"{values.replicas_per_machine} replicas per machine, "
+        f"{values.link} inside, {values.link_between} between",
+        notes=notes,
+        output_dir=values.output_dir,
+    )
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    start(main)

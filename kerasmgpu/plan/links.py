@@ -1,0 +1,119 @@
+"""Rates and latencies of links, from public specifications."""
+
+import dataclasses
+
+from kerasmgpu.arguments import checked_number
+from kerasmgpu.errors import InputError
+from kerasmgpu.scaling_model import Link
+
+PAYLOAD_SHARE = 0.9
+"""Share of a link's rate that is data, for all named links alike.
+
+A PCIe packet carries 256 bytes of data and 24 to 28 of framing, header and
+checksum; links also acknowledge (PCI Express Base Specification 3.0, chapters
+2 and 3; Neugebauer et al., "Understanding PCIe performance for end host
+networking", SIGCOMM 2018, section 3). A RoCE v2 packet carries 1,024 bytes and
+about 80 of headers and gaps (InfiniBand specification, annex A17). NVLink
+carries up to 256 bytes with 16 to 32 of header.
+"""
+
+# Seconds of one step of a ring: `hwLat`, the constants that NCCL 2 predicts
+# its own algorithms by (src/graph/tuning.cc, ring, protocol Simple).
+_NVLINK_LATENCY = 3.4e-6
+_PCI_LATENCY = 5.7e-6
+_NET_LATENCY = 14.0e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedLink:
+    """What a specification says.
+
+    Attributes:
+        gigabytes_per_second: Float, 1e9 bytes per second in one direction.
+        latency_seconds: Float, of one step of a ring.
+        source: String, how the rate comes about.
+    """
+
+    gigabytes_per_second: float
+    latency_seconds: float
+    source: str
+
+
+def _pci(generation, gigatransfers):
+    # 16 lanes, 130 bits on the wire for 128 of data, 8 bits in a byte.
+    return NamedLink(
+        gigatransfers * 16 * 128 / 130 / 8,
+        _PCI_LATENCY,
+        f"PCI Express {generation}.0: {gigatransfers} GT/s x 16 lanes, 128b/130b",
+    )
+
+
+def _nvlink(gpu, links, gigabytes):
+    return NamedLink(
+        links * gigabytes,
+        _NVLINK_LATENCY,
+        f"NVIDIA {gpu} whitepaper: {links} links x {gigabytes} GB/s",
+    )
+
+
+def _network(gigabits):
+    return NamedLink(
+        gigabits / 8, _NET_LATENCY, f"{gigabits} Gbit/s Ethernet or InfiniBand"
+    )
+
+
+LINKS = {
+    "pcie3": _pci(3, 8),
+    "pcie4": _pci(4, 16),
+    "pcie5": _pci(5, 32),
+    "nvlink": _nvlink("A100", 12, 25),
+    "nvlink1": _nvlink("P100", 4, 20),
+    "nvlink2": _nvlink("V100", 6, 25),
+    "nvlink3": _nvlink("A100", 12, 25),
+    "nvlink4": _nvlink("H100", 18, 25),
+    "10gbit": _network(10),
+    "25gbit": _network(25),
+    "100gbit": _network(100),
+    "200gbit": _network(200),
+    "400gbit": _network(400),
+}
+"""Name to `NamedLink`. `nvlink` is that of an A100."""
+
+
+def link(text, latency_seconds=None, flag="link"):
+    """The `Link` of a name, or of a measured rate.
+
+    Args:
+        text: String, a key of `LINKS`, or gigabytes (1e9 bytes) per second of
+            data in one direction, taken as they are.
+        latency_seconds: Float. Default: the named link's; for a rate, that of
+            a network.
+        flag: String, its name in messages.
+
+    Raises:
+        InputError: If it is neither, or not above 0.
+
+    Example:
+
+    >>> link("12.5", latency_seconds=0).bytes_per_second
+    12500000000.0
+    """
+    if latency_seconds is not None:
+        checked_number(latency_seconds, f"{flag} latency", zero_allowed=True)
+    if text in LINKS:
+        named = LINKS[text]
+        rate = named.gigabytes_per_second * PAYLOAD_SHARE
+        default_latency = named.latency_seconds
+    else:
+        try:
+            rate = float(text)
+        except ValueError:
+            raise InputError(
+                f"--{flag} must be one of {', '.join(LINKS)}, or a number of "
+                f"GB/s. Received: {text}"
+            ) from None
+        checked_number(rate, f"--{flag}")
+        default_latency = _NET_LATENCY
+    if latency_seconds is None:
+        latency_seconds = default_latency
+    return Link(rate * 1e9, latency_seconds)

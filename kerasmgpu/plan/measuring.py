@@ -1,0 +1,107 @@
+"""One replica's step, measured: `python -m kerasmgpu.plan.measuring FOLDER`.
+
+`FOLDER/job.json` names the user's function; `FOLDER/result.json` is what came
+of it. Plain Keras on the first GPU, or on the CPU: what one replica does.
+"""
+
+import json
+import time
+
+from kerasmgpu.benchmark import processes
+
+
+def main(folder):
+    """Measures as the job in `folder` says, and leaves the result there."""
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    result = measure(job["build"], job["steps"])
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def measure(build, steps):
+    """Trains the model that `build` makes; returns seconds and rates.
+
+    Args:
+        build: String, `"module:function"`.
+        steps: Integer, steps to measure, after as many that warm up.
+
+    Returns:
+        Dictionary of `rows`, `step_seconds` (with the input at hand),
+        `host_seconds` (CPU time of the process in a step),
+        `input_rows_per_second` (of the data set alone), `parameters`,
+        `device` and `on_cpu`.
+    """
+    # Imported here: the parent, which never measures, imports no TensorFlow.
+    import numpy as np
+    import tensorflow as tf
+
+    from kerasmgpu import devices
+    from kerasmgpu.benchmark.training import EpochTimer
+
+    (device,) = devices.choose(1)
+    model, dataset = _model_and_batches(build)
+    iterator = iter(dataset.repeat())
+    largest, most_rows = None, 0
+    for _ in range(steps):  # Uses up what the pipeline has in stock.
+        batch = next(iterator)
+        if _rows(batch) > most_rows:
+            largest, most_rows = batch, _rows(batch)
+    begin = time.perf_counter()
+    rows = sum(_rows(next(iterator)) for _ in range(steps))
+    input_seconds = time.perf_counter() - begin
+    # The same batch again and again: the input can't be late.
+    timer = EpochTimer()
+    at_hand = tf.data.Dataset.from_tensors(largest).cache().repeat()
+    model.fit(
+        at_hand, steps_per_epoch=steps, epochs=2, callbacks=[timer], verbose=0
+    )
+    warm = timer.epochs[-1]
+    weights = model.trainable_weights
+    return {
+        "rows": most_rows,
+        "step_seconds": warm.wall_seconds / steps,
+        "host_seconds": warm.cpu_seconds / steps,
+        "input_rows_per_second": rows / input_seconds,
+        "parameters": int(sum(np.prod(w.shape) for w in weights)),
+        "device": device,
+        "on_cpu": device.startswith("CPU"),
+    }
+
+
+def _rows(batch):
+    import tensorflow as tf
+
+    return int(tf.nest.flatten(batch)[0].shape[0])
+
+
+def _model_and_batches(build):
+    """The user's compiled model, and a `tf.data.Dataset` of batches."""
+    import keras
+    import tensorflow as tf
+
+    from kerasmgpu.errors import InputError
+    from kerasmgpu.verify import references
+
+    module, name = references.load(build)
+    model, data = references.function_of(module, name)(), None
+    if isinstance(model, (tuple, list)) and len(model) == 2:
+        model, data = model
+    if not isinstance(model, keras.Model) or not model.compiled:
+        raise InputError(
+            f"{name}() must return a compiled keras.Model, or (model, data). "
+            f"Received: {type(model).__name__}"
+        )
+    if data is None:
+        data = references.function_of(module, "data")()
+    if not isinstance(data, tf.data.Dataset):
+        if not isinstance(data, (tuple, list)):
+            raise InputError(
+                "the data must be a tf.data.Dataset of batches, or arrays "
+                f"(x, y). Received: {type(data).__name__}"
+            )
+        # As fit does where it is not told.
+        data = tf.data.Dataset.from_tensor_slices(tuple(data)).batch(32)
+    return model, data
+
+
+if __name__ == "__main__":
+    processes.run_child(main)

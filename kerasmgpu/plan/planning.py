@@ -1,0 +1,98 @@
+"""Predicts a row of replica counts, and shows them."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.plan import tables
+from kerasmgpu.scaling_model import last_that_helps, predict
+
+REPLICA_COUNTS = tuple(2**power for power in range(1, 11))
+
+
+def plan(
+    step,
+    machines,
+    replica_counts=REPLICA_COUNTS,
+    global_batch_size=None,
+    worth=0.1,
+):
+    """Predicts the step for several numbers of replicas.
+
+    Args:
+        step: `scaling_model.Step` of one replica.
+        machines: `scaling_model.Machines`.
+        replica_counts: Sequence of integers; 1 is always among them.
+            Defaults to 2, 4, 8 … 1024.
+        global_batch_size: Integer (strong scaling). Default: `step.rows` for
+            every replica (weak scaling).
+        worth: Float, see `scaling_model.last_that_helps`. Defaults to 0.1.
+
+    Returns:
+        Dictionary that JSON can hold: `scaling`, `step`, `predictions`
+        (dictionaries of `scaling_model.Prediction`), `last_that_helps` and
+        `verdict`.
+
+    Raises:
+        InputError: If a number can't be used as it is.
+
+    Example:
+
+    ```python
+    step = Step(rows=64, compute_seconds=0.3, reduced_bytes=4 * 25.6e6)
+    machines = Machines(8, link("nvlink3"), link("100gbit"))
+    print(plan(step, machines, replica_counts=(2, 16))["verdict"])
+    ```
+    """
+    counts = {
+        checked_integer(count, "replica_counts", minimum=1)
+        for count in (1, *replica_counts)
+    }
+    predictions = [
+        predict(step, machines, count, global_batch_size)
+        for count in sorted(counts)
+    ]
+    last = last_that_helps(predictions, checked_number(worth, "worth"))
+    facts = dataclasses.asdict(step)
+    return {
+        "scaling": "weak" if global_batch_size is None else "strong",
+        # JSON has no infinity.
+        "step": {k: None if v == math.inf else v for k, v in facts.items()},
+        "predictions": [dataclasses.asdict(row) for row in predictions],
+        "last_that_helps": last,
+        "verdict": tables.verdict(predictions, last, worth),
+    }
+
+
+def run(step, machines, title="", notes=(), output_dir=None, **keywords):
+    """Plans, prints the table and writes it where it is asked to.
+
+    Args:
+        step: `scaling_model.Step` of one replica.
+        machines: `scaling_model.Machines`.
+        title: String, the machines in words.
+        notes: Sequence of strings to print below the table.
+        output_dir: String or path-like, folder for `plan.json` and
+            `plan.png`. Default: none.
+        **keywords: See `plan`.
+
+    Returns:
+        Dictionary, that of `plan` with `title` and `notes`.
+
+    Raises:
+        InputError: If a number can't be used as it is.
+    """
+    report = plan(step, machines, **keywords)
+    report.update(title=title, notes=list(notes))
+    tables.print_plan(report)
+    if output_dir is not None:
+        folder = pathlib.Path(output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / "plan.json.new"
+        unfinished.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+        os.replace(unfinished, folder / "plan.json")
+        tables.draw(report, folder / "plan.png")
+    return report

@@ -1,0 +1,208 @@
+"""One replica's step: from numbers, from a file, or from a run."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import tempfile
+
+from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.benchmark import processes
+from kerasmgpu.errors import InputError
+from kerasmgpu.scaling_model import Step
+from kerasmgpu.verify import references
+
+BYTES_PER_PARAMETER = 4
+"""Gradients are float32, also under mixed precision: variables are."""
+
+_WAITING = 0.1
+"""Share of a step spent waiting for input from which the input is the limit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A step, and what to say about where it comes from."""
+
+    step: Step
+    notes: tuple = ()
+
+
+def from_file(path, workload=None, contender=None):
+    """Reads a `benchmark.json`, or a file of `ThroughputLogger`.
+
+    Args:
+        path: String or path-like.
+        workload: String, which of a benchmark's. Default: its only one.
+        contender: String, which of a benchmark's. Default: `"kerasmgpu"`.
+
+    Returns:
+        `Measured`.
+
+    Raises:
+        InputError: If the file can't be read, or has no run on one replica.
+    """
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--from={path} can't be read: {error}") from None
+    content = _content(path, text)
+    try:
+        if "rows" in content:
+            return _from_benchmark(path, content, workload, contender)
+        return _from_throughput(path, content)
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} lacks or garbles {error}; write it again with "
+            "kerasmgpu.benchmark or ThroughputLogger"
+        ) from None
+
+
+def _content(path, text):
+    """The benchmark's object, or the last line's of JSON lines."""
+    for candidate in (text, (text.strip().splitlines() or [""])[-1]):
+        try:
+            content = json.loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(content, dict) and {"rows", "num_replicas"} & set(
+            content
+        ):
+            return content
+    raise InputError(
+        f"{path} is neither a benchmark.json of kerasmgpu.benchmark nor a file "
+        "of ThroughputLogger"
+    )
+
+
+def _from_benchmark(path, report, workload, contender):
+    names = list(dict.fromkeys(row["workload"] for row in report["rows"]))
+    if workload is None and len(names) == 1:
+        (workload,) = names
+    if workload not in names:
+        raise InputError(
+            f"--workload must be one of {', '.join(names)}, which are in "
+            f"{path}. Received: {workload}"
+        )
+    contender = contender or "kerasmgpu"
+    rows = {
+        row["replicas"]: row
+        for row in report["rows"]
+        if (row["workload"], row["contender"]) == (workload, contender)
+        and row["runs"]
+    }
+    if 1 not in rows:
+        raise InputError(
+            f"{path} has no run of {contender} on 1 replica for {workload}; "
+            "measure with --replica_counts=1,2"
+        )
+    facts = next(
+        run["result"]
+        for run in report["runs"]
+        if "result" in run and run["workload"] == workload
+    )
+    host = {n: row["host_cpu_ms_per_step"]["median"] for n, row in rows.items()}
+    one, most = host[1] / 1000, max(host)
+    further = max(0.0, (host[most] - host[1]) / 1000 / max(1, most - 1))
+    notes = []
+    if report["settings"]["virtual_devices"]:
+        notes.append(
+            "measured on CPU devices: the step is a CPU's, and its host time "
+            f"is taken from what a further replica cost ({further * 1e3:.2f} "
+            "ms), as the arithmetic is in the rest"
+        )
+        one = further
+    if most == 1:
+        notes.append(
+            "only one replica was measured: the host's time is taken to grow "
+            "with the replicas of a machine"
+        )
+    step = Step(
+        rows=facts["global_batch_size"],
+        compute_seconds=rows[1]["wall_ms_per_step"]["median"] / 1000,
+        reduced_bytes=BYTES_PER_PARAMETER * facts["parameters"],
+        host_seconds=one,
+        host_seconds_per_replica=further if most > 1 else None,
+    )
+    return Measured(step, tuple(notes))
+
+
+def _from_throughput(path, record):
+    if record["num_replicas"] != 1:
+        raise InputError(
+            f"{path} was logged on {record['num_replicas']} replicas; log a "
+            "run on one"
+        )
+    seconds, share = record["step_seconds_median"], record["input_wait_share"]
+    if seconds is None or share is None:
+        raise InputError(
+            f"the last epoch in {path} has no figures: all its steps were "
+            "compiled in; log an epoch more"
+        )
+    waits = share > _WAITING
+    notes = []
+    if waits:
+        notes.append(
+            f"the step waited for input for {share:.0%} of the time: the "
+            "input's rate is what was reached, compute the rest of the step"
+        )
+    rows = max(1, round(record["examples"] / record["steps"]))
+    step = Step(
+        rows=rows,
+        compute_seconds=seconds * (1 - share),
+        reduced_bytes=0.0,
+        input_rows_per_second=rows / seconds if waits else math.inf,
+    )
+    return Measured(step, tuple(notes))
+
+
+def from_module(build, steps=20, timeout_seconds=600):
+    """Trains the user's model on one replica, in a process, and measures.
+
+    Args:
+        build: String, `"my_module:build"` or `"file.py:build"`; what it is and
+            where its data come from is as for `kerasmgpu.verify`.
+        steps: Integer, steps to measure. Defaults to 20.
+        timeout_seconds: Float. Defaults to 600.
+
+    Returns:
+        `Measured`.
+
+    Raises:
+        InputError: If it can't be run.
+    """
+    job = {
+        "build": references.reference(build, "build"),
+        "steps": checked_integer(steps, "steps", minimum=1),
+    }
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        processes.run_module(
+            "kerasmgpu.plan.measuring",
+            str(folder),
+            folder / "log.txt",
+            checked_number(timeout_seconds, "timeout_seconds"),
+        )
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+    notes = [f"measured on {result['device']}, {job['steps']} steps"]
+    if result["on_cpu"]:
+        notes.append(
+            "no GPU: compute is the CPU's, and the host's time can't be told "
+            "from it and is left out; give --step_seconds of a GPU for a plan "
+            "with GPUs"
+        )
+    step = Step(
+        rows=result["rows"],
+        compute_seconds=result["step_seconds"],
+        reduced_bytes=BYTES_PER_PARAMETER * result["parameters"],
+        host_seconds=0.0 if result["on_cpu"] else result["host_seconds"],
+        input_rows_per_second=result["input_rows_per_second"],
+    )
+    return Measured(step, tuple(notes))
+
+
+def with_rows(step, rows):
+    """The step with another batch: what is not fixed grows with the rows."""
+    variable = step.compute_seconds - step.fixed_seconds
+    seconds = step.fixed_seconds + variable * rows / step.rows
+    return dataclasses.replace(step, rows=rows, compute_seconds=seconds)

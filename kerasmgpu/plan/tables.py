@@ -1,0 +1,152 @@
+"""How a plan looks: the table, the verdict and the plot."""
+
+from rich.console import Console
+from rich.table import Table
+
+from kerasmgpu.scaling_model import LIMITS
+
+_COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
+
+
+def print_plan(report):
+    """Prints a plan.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # A file has room for every column.
+    table = Table(title=f"{report['scaling']} scaling, {report['title']}")
+    for name in (
+        "replicas",
+        "global\nbatch",
+        "compute\nms",
+        "host\nms",
+        "input\nms",
+        "all-reduce\nms",
+        "exposed\nms",
+        "step\nms",
+        "speed-up",
+        "efficiency",
+    ):
+        table.add_column(name, justify="right")
+    table.add_column("limit")
+    for row in report["predictions"]:
+        table.add_row(
+            str(row["num_replicas"]),
+            f"{row['global_batch_size']:,}",
+            *(
+                f"{row[f'{name}_seconds'] * 1000:.1f}"
+                for name in (
+                    "compute",
+                    "host",
+                    "input",
+                    "all_reduce",
+                    "exposed",
+                    "step",
+                )
+            ),
+            f"{row['speed_up']:.2f}",
+            f"{row['efficiency']:.0%}",
+            row["limit"],
+        )
+    console.print(table)
+    for note in report["notes"]:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.print(report["verdict"], markup=False, soft_wrap=True)
+
+
+def verdict(predictions, last, worth):
+    """In words, how many replicas help and what ends it.
+
+    Args:
+        predictions: List of `Prediction`, fewest replicas first.
+        last: What `scaling_model.last_that_helps` returned for them.
+        worth: Float, the share of a replica that counts as help.
+    """
+    good = max(p.num_replicas for p in predictions if p.efficiency >= 0.5)
+    half = f"Efficiency is 50 % or more up to {good}."
+    if last is None:
+        most = predictions[-1]
+        return (
+            f"Every number up to {most.num_replicas} replicas helps "
+            f"({most.speed_up:.1f} times one replica there). {half}"
+        )
+    counts = [prediction.num_replicas for prediction in predictions]
+    position = counts.index(last)
+    here, beyond = predictions[position], predictions[position + 1]
+    replicas = "replica" if last == 1 else "replicas"
+    return (
+        f"More than {last} {replicas} ({here.speed_up:.2f} times one replica) "
+        f"don't help: each further one brings less than {worth:.0%} of one. "
+        f"The limit there is {beyond.limit}. {half}"
+    )
+
+
+def print_published(rows):
+    """Prints predictions beside published efficiencies.
+
+    Args:
+        rows: List of `published.Row`.
+    """
+    table = Table(title="published efficiency, and what the model predicts")
+    for name in ("source", "model"):
+        table.add_column(name)
+    for name in ("batch", "GPUs", "published", "predicted", "off by"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.source,
+            row.model,
+            str(row.rows_per_replica),
+            str(row.num_replicas),
+            f"{row.published:.0%}",
+            f"{row.predicted:.0%}",
+            f"{row.error:+.0%}",
+        )
+    Console().print(table)
+
+
+def draw(report, path):
+    """Draws speed-up over replicas beside the ideal, limits coloured.
+
+    Without matplotlib one line says so.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
+        path: Path of the PNG file.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print(
+            "no plot: matplotlib is not installed "
+            "(pip install kerasmgpu[report])"
+        )
+        return
+    rows = report["predictions"]
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    counts = [row["num_replicas"] for row in rows]
+    axes.plot(counts, counts, "--", color="gray", label="ideal")
+    speed_ups = [row["speed_up"] for row in rows]
+    axes.plot(counts, speed_ups, "-", color="lightgray", zorder=1)
+    for limit, color in _COLORS.items():
+        points = [
+            (row["num_replicas"], row["speed_up"])
+            for row in rows
+            if row["limit"] == limit
+        ]
+        if points:
+            label = f"limit: {limit}"
+            axes.plot(*zip(*points), "o", color=color, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(counts, counts, rotation=45)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("replicas")
+    axes.set_ylabel("speed-up over 1 replica")
+    axes.set_title(f"{report['scaling']} scaling, {report['title']}", size=8)
+    axes.legend()
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,105 @@
+"""Table and plot of the study of batch sizes."""
+
+import statistics
+
+from rich.console import Console
+from rich.table import Table
+
+from kerasmgpu.recipes import run_report
+
+
+def summary(records, size, label):
+    """Mean and spread of the accuracy of one kind of run.
+
+    Args:
+        records: List of the records of all runs.
+        size: Global batch.
+        label: The rule's label.
+
+    Returns:
+        `(mean, standard deviation)` over seeds, from 0 to 1; the deviation is
+        0 for one seed. `None` where there is no such run.
+    """
+    values = [
+        record["accuracy"]
+        for record in records
+        if (record["global_batch_size"], record["rule"]) == (size, label)
+    ]
+    if not values:
+        return None
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics.mean(values), spread
+
+
+def rows(records, sizes, labels):
+    """Cells of the table: one list for each batch size.
+
+    All rules are the same at the smallest batch, which was trained once.
+    """
+    for size in sizes:
+        cells = [f"{size}"]
+        for label in labels:
+            found = summary(records, size, label)
+            if found is None:
+                found = summary(records, size, labels[0])
+            cells.append(f"{100 * found[0]:.1f} ± {100 * found[1]:.1f}")
+        yield cells
+
+
+def print_table(records, sizes, labels):
+    """Prints held-out accuracy in per cent, by batch size and rule.
+
+    Args:
+        records: List of the records of all runs.
+        sizes: Batch sizes, the smallest first.
+        labels: Labels of the rules.
+    """
+    table = Table(title="held-out accuracy (%), mean ± deviation over seeds")
+    table.add_column("global batch", justify="right")
+    for label in labels:
+        table.add_column(label, justify="right")
+    for cells in rows(records, sizes, labels):
+        table.add_row(*cells)
+    Console().print(table)
+
+
+def draw(run_folder, records, sizes, labels):
+    """Draws the table into `accuracy_by_batch.png`.
+
+    Without matplotlib (the `report` extra) one line says so.
+
+    Args:
+        run_folder: `RunFolder` with a path.
+        records: List of the records of all runs.
+        sizes: Batch sizes, the smallest first.
+        labels: Labels of the rules.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        run_report.print_line(
+            "no plot: matplotlib is not installed "
+            "(pip install kerasmgpu[report])"
+        )
+        return
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    smallest = summary(records, sizes[0], labels[0])
+    for label in labels:
+        points = [summary(records, size, label) for size in sizes[1:]]
+        means, spreads = zip(smallest, *points)
+        axes.errorbar(
+            sizes,
+            [100 * mean for mean in means],
+            [100 * spread for spread in spreads],
+            label=label,
+            marker="o",
+            capsize=3,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_xlabel("global batch (rows)")
+    axes.set_ylabel("held-out accuracy (%)")
+    axes.legend()
+    with run_folder.complete("accuracy_by_batch.png") as temporary:
+        figure.savefig(temporary, dpi=150)
