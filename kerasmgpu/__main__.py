@@ -27,6 +27,10 @@ COMMANDS = {
     "kerasmgpu.launch": (
         "run a program in several workers, here and on other machines"
     ),
+    "kerasmgpu.benchmark": (
+        "time plain Keras, stock, kerasmgpu and Keras on JAX on the same models"
+    ),
+    "kerasmgpu.plan": ("predict what more GPUs bring, and what limits them"),
     "kerasmgpu.scaling_report": (
         "run a recipe at several replica counts: time, speed-up, efficiency"
     ),

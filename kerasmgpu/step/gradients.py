@@ -35,10 +35,10 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         replica.own_time.end_step(replica.started, gradients)
     if not replica.has_keras_loss:
         _announce_own_loss(optimizer)
-    weight = 1.0
+    weight = tf.cast(replica.rows > 0, tf.float64)
     if id(optimizer) not in replica.weighted_optimizers:
         weight = share_of_rows(replica, "float64")
-    gradients = [_weigh(gradient, weight, replica) for gradient in gradients]
+    gradients = [_weigh(gradient, weight) for gradient in gradients]
     variables = None if variables is None else list(variables)
     present = [
         i for i, gradient in enumerate(gradients) if gradient is not None
@@ -103,21 +103,20 @@ def share_of_rows(replica, dtype):
     )
 
 
-def _weigh(gradient, weight, replica):
-    """A gradient times a weight; zeros where the share is empty."""
+def _weigh(gradient, weight):
+    """A gradient times a weight; zeros where the weight is 0.
+
+    An empty share's weight is 0, and what it computed may be 0/0.
+    """
     if gradient is None:
         return None
-
-    def weighed(values):
-        # An empty share's mean is 0/0; its gradient must count for nothing.
-        weighted = values * tf.cast(weight, values.dtype)
-        return tf.where(replica.rows > 0, weighted, tf.zeros_like(values))
-
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(
-            weighed(gradient.values), gradient.indices, gradient.dense_shape
+            _weigh(gradient.values, weight),
+            gradient.indices,
+            gradient.dense_shape,
         )
-    return weighed(gradient)
+    return tf.math.multiply_no_nan(gradient, tf.cast(weight, gradient.dtype))
 
 
 def _require_scope(strategy, optimizer):
