@@ -681,7 +681,7 @@ def batch_normalisation_of_images():
 
 
 @case("batch normalisation")
-def convolution_with_empty_replicas():
+def convolution_with_empty_replicas(**compile_args):
     random = np.random.default_rng(4)
     x = random.normal(size=(25, 6, 6, 3)).astype("float32")
     y = random.normal(size=(25, 1)).astype("float32")
@@ -695,8 +695,13 @@ def convolution_with_empty_replicas():
             layers.Dense(1),
         ]
     )
-    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.compile(keras.optimizers.SGD(0.1), "mse", **compile_args)
     return Program(model, arrays(x, y), x)
+
+
+@case("batches")
+def jit_compile_of_convolutions():
+    return convolution_with_empty_replicas(jit_compile=True)
 
 
 # Randomness -----------------------------------------------------------------
