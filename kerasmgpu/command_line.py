@@ -28,7 +28,7 @@ def start(main):
         try:
             main(argv)
         except (InputError, OSError) as error:
-            message = " ".join(str(error).split())
+            message = _one_line(error)
             print(f"error: {message}", file=sys.stderr)
             _leave_job(message)
             sys.exit(1)
@@ -37,6 +37,13 @@ def start(main):
             sys.exit(130)
 
     app.run(run)
+
+
+def _one_line(error):
+    filename = getattr(error, "filename", None)
+    if filename is not None and error.strerror:
+        return f"can't use {filename}: {error.strerror}"
+    return " ".join(str(error).split())
 
 
 def _leave_job(message):

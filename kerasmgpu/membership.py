@@ -1,7 +1,9 @@
 """A worker joins its job: common random states, and a watch over the others."""
 
 import atexit
+import contextlib
 import os
+import signal
 import sys
 import time
 
@@ -53,6 +55,11 @@ def join(strategy, worker, seconds):
         worker: `cluster.Worker`, this worker's place in it.
         seconds: See `timeout_seconds`.
     """
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        # TensorFlow's engine catches it and goes on; what saves on SIGTERM
+        # (`callbacks.Checkpoint`) installs a handler of its own.
+        with contextlib.suppress(ValueError):  # Not in the main thread.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
     common_seeds.share(strategy)
 
     def on_lost(lost, reason):

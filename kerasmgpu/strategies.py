@@ -3,6 +3,7 @@
 import json
 
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu import _keras, cluster, membership
 from kerasmgpu import devices as device_choice
@@ -60,6 +61,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         batch_norm="global",
     ):
         _keras.install()
+        _warn_of_a_job_without_this()
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
@@ -294,6 +296,19 @@ def _worker(resolver):
     task = {"type": resolver.task_type, "index": resolver.task_id}
     worker = cluster.from_tf_config(json.dumps({"cluster": spec, "task": task}))
     return None if worker is None or worker.num_workers == 1 else worker
+
+
+def _warn_of_a_job_without_this():
+    worker = cluster.from_environment()
+    if worker is not None:
+        logging.warning(
+            "kerasmgpu: this is worker %d of a job of %d, and MirroredStrategy "
+            "is for one process: each worker trains a model of its own. Call "
+            "kerasmgpu.strategy() or kerasmgpu.MultiWorkerMirroredStrategy() "
+            "to train one model together.",
+            worker.index,
+            worker.num_workers,
+        )
 
 
 def _require_not_started():

@@ -15,6 +15,7 @@ from kerasmgpu._keras import (  # noqa: F401
     metrics,
     optimizers,
     random,
+    updates,
     writers,
 )
 from kerasmgpu._keras.engine import (

@@ -11,6 +11,8 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import (
 )
 from tensorflow.python.eager import context
 
+_in_job = False
+
 
 class WorkerExtended(CollectiveAllReduceExtended):
     """TensorFlow's engine on devices of our choice.
@@ -28,17 +30,24 @@ class WorkerExtended(CollectiveAllReduceExtended):
     def __init__(
         self, strategy, cluster_resolver, communication_options, choose_devices
     ):
+        global _in_job
         self._choose_devices = choose_devices
         super().__init__(
             strategy,
             cluster_resolver=cluster_resolver,
             communication_options=communication_options,
         )
+        _in_job = _in_job or self._num_workers > 1
 
     def _initialize_local_devices(self, cluster_resolver, worker_device):
         names = self._choose_devices()
         devices = tuple(f"{worker_device}/device:{name}" for name in names)
         return devices, names[0].split(":")[0]
+
+
+def in_job():
+    """Whether this process has joined a job of several workers."""
+    return _in_job
 
 
 def has_started():

@@ -3,8 +3,9 @@
 import weakref
 
 import tensorflow as tf
+from absl import logging
 
-from kerasmgpu._keras import build
+from kerasmgpu._keras import build, engine
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
@@ -35,6 +36,14 @@ def check(model):
             _require_scope(model, strategy)
     else:
         _require_no_scope(model)
+        if engine.in_job():
+            logging.warning(
+                "kerasmgpu: the model %r was made outside `strategy.scope()`: "
+                "each worker of the job trains one of its own. Move the lines "
+                "that build and compile it into `with strategy.scope():` to "
+                "train one model together.",
+                model.name,
+            )
     _checked[model] = made_with
 
 

@@ -16,6 +16,7 @@ from absl import logging
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.step import collectives
+from kerasmgpu.step.packing import Packing
 from kerasmgpu.step.replica import updating
 
 
@@ -40,11 +41,13 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         weight = share_of_rows(replica, "float64")
     gradients = [_weigh(gradient, weight) for gradient in gradients]
     variables = None if variables is None else list(variables)
-    present = [
-        i for i, gradient in enumerate(gradients) if gradient is not None
-    ]
+    places = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    present = [gradients[i] for i in places]
+    packing = Packing(present)
+    packs = packing.pack(present)
+    types = [pack.dtype for pack in packs]
 
-    def across_replicas(strategy, *present_gradients):
+    def across_replicas(strategy, *per_replica_packs):
         _require_scope(strategy, optimizer)
         if variables is not None and not optimizer.built:
             with tf.init_scope():
@@ -56,18 +59,18 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         # every replica's device, which is all that is asked of it here.
         destinations = optimizer.variables[0].value
         summed = collectives.by_type(
-            present_gradients,
-            [gradients[i].dtype for i in present],
+            per_replica_packs,
+            types,
             lambda alike: strategy.extended.batch_reduce_to(
                 tf.distribute.ReduceOp.SUM,
-                [(gradient, destinations) for gradient in alike],
+                [(pack, destinations) for pack in alike],
             ),
         )
 
-        def update_one_replica(_, *reduced):
+        def update_one_replica(_, *sums):
             complete = list(gradients)
-            for position, gradient in zip(present, reduced):
-                complete[position] = gradient
+            for place, gradient in zip(places, packing.unpack(sums)):
+                complete[place] = gradient
             # What needs no gradient (the count of steps) waits for the batch
             # too: a data set that ends must not leave half a step behind.
             with updating(), tf.control_dependencies([replica.global_rows]):
@@ -78,7 +81,7 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         )
 
     tf.distribute.get_replica_context().merge_call(
-        across_replicas, args=tuple(gradients[i] for i in present)
+        across_replicas, args=tuple(packs)
     )
 
 

@@ -124,8 +124,15 @@ def is_updating():
 @contextlib.contextmanager
 def updating():
     """Marks the code that updates one replica's copies of the variables."""
-    _thread.updating = True
+    _thread.updating, _thread.kept = True, {}
     try:
         yield
     finally:
-        _thread.updating = False
+        _thread.updating, _thread.kept = False, {}
+
+
+def kept_for_update(key, make):
+    """What `make()` returned for `key` earlier in the running update."""
+    if key not in _thread.kept:
+        _thread.kept[key] = make()
+    return _thread.kept[key]
