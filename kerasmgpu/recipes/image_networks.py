@@ -127,7 +127,7 @@ def resnet50(image_shape, num_classes, width=1.0, weight_decay=0.0):
             stride = 2 if stage and not block else 1
             shortcut = x
             if not block:
-                shortcut = convolution(4 * filters, 1, stride)(x)
+                shortcut = convolution(4 * filters, 1)(_every(stride, x))
                 shortcut = _batch_norm()(shortcut)
             x = _normalised(convolution(filters, 1)(x))
             x = _normalised(convolution(filters, 3, stride)(x))
@@ -163,7 +163,7 @@ def wide_resnet28(image_shape, num_classes, width=10.0, weight_decay=0.0):
             shortcut = x
             x = _normalised(x)
             if stride > 1 or shortcut.shape[-1] != filters:
-                shortcut = convolution(filters, 1, stride)(x)
+                shortcut = convolution(filters, 1)(_every(stride, x))
             x = _normalised(convolution(filters, 3, stride)(x))
             x = convolution(filters, 3)(x)
             x = keras.layers.Add()([x, shortcut])
@@ -219,6 +219,16 @@ def _convolution(weight_decay):
         )
 
     return convolution
+
+
+def _every(stride, x):
+    """Each `stride`-th pixel, what a 1 × 1 convolution of that stride sees.
+
+    TensorFlow's oneDNN corrupts memory in such a convolution's gradient where
+    there are few channels (seen with 2.18 and 2.21: 1 × 1, stride 2, 8 or
+    fewer channels of 16 × 16 pixels).
+    """
+    return x if stride == 1 else keras.layers.MaxPooling2D(1, stride)(x)
 
 
 def _batch_norm(**settings):
