@@ -15,12 +15,24 @@ from kerasmgpu.errors import InputError
 TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 """Environment variable by which the launcher sets the time-out."""
 
+START_VARIABLE = "KERASMGPU_START_TIMEOUT_SECONDS"
+"""Environment variable for how long workers wait for one another at first."""
+
 PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 """Environment variable for the port of the first worker's watch."""
 
 _SECONDS_BEHIND_THE_LOST = 2.0
 
 _watches = []
+
+
+def start_timeout_seconds(environ=os.environ):
+    """Seconds that a worker waits for the others at the start: 300 by default.
+
+    Raises:
+        InputError: If the environment has no number above 0.
+    """
+    return _seconds(environ.get(START_VARIABLE, 300.0), START_VARIABLE)
 
 
 def timeout_seconds(given=None, environ=os.environ):
@@ -35,6 +47,10 @@ def timeout_seconds(given=None, environ=os.environ):
         InputError: If it is no number above 0.
     """
     value = environ.get(TIMEOUT_VARIABLE, 30.0) if given is None else given
+    return _seconds(value, f"timeout_seconds or {TIMEOUT_VARIABLE}")
+
+
+def _seconds(value, name):
     try:
         seconds = float(value)
     except ValueError:
@@ -42,7 +58,7 @@ def timeout_seconds(given=None, environ=os.environ):
     if not 0 < seconds < float("inf"):
         raise InputError(
             "The time-out of a job must be a number of seconds above 0. "
-            f"Received: {value!r} (timeout_seconds or {TIMEOUT_VARIABLE})"
+            f"Received: {value!r} ({name})"
         )
     return seconds
 

@@ -5,7 +5,7 @@ import json
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu import _keras, cluster, membership
+from kerasmgpu import _keras, cluster, membership, rendezvous
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.exact_steps import ExactSteps
@@ -98,7 +98,10 @@ class MultiWorkerMirroredStrategy(
             killed is noticed at once. Default: the launcher's, or 30.
 
     Raises:
-        InputError: If TensorFlow has started, or the devices can't be had.
+        InputError: If TensorFlow has started, the devices can't be had, or
+            the workers don't meet within `KERASMGPU_START_TIMEOUT_SECONDS`,
+            an environment variable (300 s by default): one has not come, two
+            have the same index, a port is in use or can't be reached.
 
     Example:
 
@@ -132,6 +135,7 @@ class MultiWorkerMirroredStrategy(
             worker = _worker(cluster_resolver)
         if worker is not None:
             _require_not_started()
+            rendezvous.meet(worker, membership.start_timeout_seconds())
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
         else:

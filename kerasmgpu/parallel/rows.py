@@ -74,6 +74,7 @@ def shares_of(rows, num_replicas):
 
 
 def between(value, start, end):
+    """Rows `start` to `end` of a tensor, dense or sparse."""
     if isinstance(value, tf.SparseTensor):
         return split.sparse_rows(value, start, end)
     return value[start:end]

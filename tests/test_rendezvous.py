@@ -1,0 +1,242 @@
+"""Workers meet, or learn in one line and in time why they don't."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from kerasmgpu import rendezvous
+from kerasmgpu.cluster import Worker
+from kerasmgpu.errors import InputError
+from kerasmgpu.launch import ports
+
+
+def addresses(count, host="127.0.0.1"):
+    return tuple(f"{host}:{port}" for port in ports.free(count))
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+def server_on(port):
+    server = socket.create_server(("", port))
+    server.settimeout(10)
+    return server
+
+
+def connect(address):
+    """A connection to that port, once somebody listens there."""
+    deadline = time.monotonic() + 10
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port_of(address)), 5)
+        assert time.monotonic() < deadline
+
+
+class Meeting(threading.Thread):
+    """A worker in a thread; `answer()` is what its meeting raised, or `None`."""
+
+    def __init__(self, places, index, timeout_seconds=10):
+        super().__init__(daemon=True)
+        self._arguments = Worker(places, index), timeout_seconds
+        self._raised = None
+        self.start()
+
+    def run(self):
+        try:
+            rendezvous.meet(*self._arguments)
+        except InputError as error:
+            self._raised = str(error)
+
+    def answer(self):
+        self.join(20)
+        assert not self.is_alive()
+        return self._raised
+
+
+@contextlib.contextmanager
+def reported(places, index):
+    """A worker that has reported to the first, and waits for its answer."""
+    hello = {"worker": index, "num_workers": len(places)}
+    with connect(places[0]) as link:
+        with server_on(port_of(places[index])) as own:
+            link.sendall(json.dumps(hello).encode() + b"\n")
+            caller, _ = own.accept()
+        with caller:
+            caller.sendall(json.dumps({"worker": index}).encode() + b"\n")
+        yield link
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_all_go_on_when_all_are_there(host):
+    if host == "[::1]" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    places = addresses(3, host)
+    meetings = [Meeting(places, index) for index in (2, 0, 1)]
+    assert [meeting.answer() for meeting in meetings] == [None] * 3
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_late_worker_is_waited_for(late):
+    places = addresses(2)
+    early = Meeting(places, 1 - late)
+    time.sleep(1)
+    assert early.is_alive()
+    assert Meeting(places, late).answer() is None
+    assert early.answer() is None
+
+
+def test_the_port_is_free_at_once():
+    places = addresses(2)
+    for _ in range(2):  # The second time like a job that is started anew.
+        meetings = [Meeting(places, 0), Meeting(places, 1)]
+        assert [meeting.answer() for meeting in meetings] == [None] * 2
+        for place in places:  # With SO_REUSEADDR, as gRPC.
+            socket.create_server(("", port_of(place))).close()
+
+
+def test_who_is_missing_is_told_to_all_in_time():
+    places = addresses(3)
+    # The time of the second has nearly passed when the first one comes.
+    start = time.monotonic()
+    other = Meeting(places, 1, timeout_seconds=1)
+    time.sleep(0.5)
+    first = Meeting(places, 0, timeout_seconds=2)
+    for text in first.answer(), other.answer():
+        assert f"Not there after 2 s: worker 2 ({places[2]}). " in text
+    assert 2.4 < time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nobody.invalid"])
+def test_an_unreachable_first_worker_is_named_in_time(host):
+    places = addresses(2, host)
+    start = time.monotonic()
+    text = Meeting(places, 1, timeout_seconds=1).answer()
+    assert f"Worker 0 ({places[0]}) could not be reached for 1 s: " in text
+    assert time.monotonic() - start < 5
+
+
+def test_another_server_at_the_first_worker_is_told():
+    places = addresses(2)
+    with server_on(port_of(places[0])) as server:
+        meeting = Meeting(places, 1, timeout_seconds=1)
+        with server.accept()[0] as link:
+            link.sendall(b"HTTP/1.0 400 Bad Request\r\n")
+            assert "something else answers there" in meeting.answer()
+
+
+def test_a_first_worker_that_dies_is_waited_for_again():
+    places = addresses(2)
+    with server_on(port_of(places[0])) as server:
+        meeting = Meeting(places, 1)
+        server.accept()[0].close()
+    assert Meeting(places, 0).answer() is None
+    assert meeting.answer() is None
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_port_in_use_is_named(index):
+    places = addresses(2)
+    port = port_of(places[index])
+    with socket.create_server(("127.0.0.1", port)):
+        text = Meeting(places, index).answer()
+    assert f"Worker {index} can't have port {port} ({places[index]})" in text
+    assert "same index" in text
+
+
+def test_the_same_index_twice_on_one_host_is_told():
+    places = addresses(2)
+    meetings = [Meeting(places, 1, timeout_seconds=1) for _ in range(2)]
+    texts = [meeting.answer() for meeting in meetings]
+    assert sum("a worker with the same index" in text for text in texts) == 1
+
+
+def test_the_same_index_on_two_hosts_is_told_to_all():
+    places = addresses(3)
+    first = Meeting(places, 0)
+    with reported(places, 1) as one:
+        # On the other host its port would be free: here it is another one.
+        other = Meeting((places[0], *addresses(1), places[2]), 1)
+        for text in first.answer(), other.answer(), one.recv(1000).decode():
+            assert "Two workers say that they are worker 1 (the second" in text
+
+
+def test_clusters_of_different_size_are_told_to_both():
+    places = addresses(3)
+    first = Meeting(places[:2], 0)
+    for text in Meeting(places, 1).answer(), first.answer():
+        assert "Worker 1 (on 127.0.0.1) knows of 3 workers, and worker" in text
+
+
+def test_an_address_where_the_worker_is_not_is_told_to_both():
+    places = addresses(3)
+    first = Meeting((places[0], places[2]), 0)
+    for text in Meeting(places[:2], 1).answer(), first.answer():
+        assert "Worker 1 runs on 127.0.0.1, and can't be reached" in text
+        assert f"at its address {places[2]}: Connection refused" in text
+
+
+def test_an_address_where_something_else_answers_is_told_to_both():
+    places = addresses(3)
+    with server_on(port_of(places[2])) as server:
+        first = Meeting((places[0], places[2]), 0)
+        other = Meeting(places[:2], 1)
+        with server.accept()[0] as link:
+            link.sendall(b"SSH-2.0\r\n")
+            for text in first.answer(), other.answer():
+                assert f"{places[2]}: something else answers there" in text
+
+
+def test_an_address_where_another_worker_answers_is_told():
+    one, two, three = addresses(3)
+    others = [Meeting((one, two, three), i, timeout_seconds=2) for i in (1, 2)]
+    for place in (two, three):
+        connect(place).close()
+    first = Meeting((one, three, two), 0)
+    texts = [meeting.answer() for meeting in (first, *others)]
+    assert "something else answers there" in texts[0]
+    assert texts[0] in texts[1:]  # The one that reported first.
+
+
+def test_swapped_indices_end_in_time():
+    (place,) = addresses(1)
+    # As if both hosts used one port: each worker is at the other's address.
+    text = Meeting((place, f"localhost:{port_of(place)}"), 1, 1).answer()
+    assert f"Worker 0 ({place}) could not be reached for 1 s" in text
+    assert "something else answers there" in text
+
+
+def test_a_worker_that_dies_after_its_report_is_missing():
+    places = addresses(3)
+    first = Meeting(places, 0, timeout_seconds=2)
+    with reported(places, 1):
+        pass
+    assert (
+        f"Not there after 2 s: worker 1 ({places[1]}), worker 2 ({places[2]})"
+        in first.answer()
+    )
+
+
+def test_a_worker_may_come_again_after_it_died():
+    places = addresses(3)
+    first = Meeting(places, 0)
+    with reported(places, 1):
+        pass
+    others = [Meeting(places, 1), Meeting(places, 2)]
+    assert [m.answer() for m in (first, *others)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "text", [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"worker": null}\n', b""]
+)
+def test_a_stranger_at_the_port_does_not_count(text):
+    places = addresses(2)
+    first = Meeting(places, 0)
+    with connect(places[0]) as stranger:
+        stranger.sendall(text)
+        assert Meeting(places, 1).answer() is None
+        assert first.answer() is None
