@@ -3,6 +3,7 @@
 import contextlib
 
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu import _keras, file_sharding
 from kerasmgpu.errors import InputError
@@ -20,6 +21,11 @@ class ExactSteps:
     """
 
     own_time = None
+
+    reduced_bytes_per_step = None
+    """Bytes that each replica's last traced training step has to sum with the
+    others': gradients, losses and moments, as far as their shapes are known
+    beforehand (rows of a sparse gradient and gathered rows are not)."""
 
     @property
     def num_workers(self):
@@ -182,6 +188,8 @@ class ExactSteps:
             _keras.set_thread_state(settings)
             with running(replica):
                 outputs = fn(share)
+            if replica.index % num_local == 0 and _trains(fn):
+                self._note_bytes(replica.reduced_bytes)
             if _returns_logs(fn):
                 outputs = metrics.average(model, outputs, replica)
             else:
@@ -189,6 +197,16 @@ class ExactSteps:
             return outputs, state.averages(states, replica)
 
         return tf.autograph.experimental.do_not_convert(step)
+
+    def _note_bytes(self, num_bytes):
+        """Keeps and says how many bytes a step has to sum."""
+        if num_bytes != self.reduced_bytes_per_step:
+            self.reduced_bytes_per_step = num_bytes
+            logging.info(
+                "kerasmgpu: every step sums %s MB over %d replicas.",
+                f"{num_bytes / 1e6:,.3g}",
+                self.num_replicas_in_sync,
+            )
 
     def _local_rows(self, batch):
         """Rows of each of this worker's shares of a batch that is split."""
@@ -245,6 +263,10 @@ class ExactSteps:
 def _returns_logs(fn):
     """Whether a step's outputs are logs rather than predictions."""
     return getattr(fn, "__name__", "") in ("train_step", "test_step")
+
+
+def _trains(fn):
+    return getattr(fn, "__name__", "") == "train_step"
 
 
 def _require_rows(batch):

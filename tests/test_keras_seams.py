@@ -7,6 +7,7 @@ import inspect
 
 import keras
 import pytest
+import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
@@ -87,3 +88,18 @@ def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(kerasmgpu.InputError, match="KERAS_BACKEND=tensorflow"):
         seams._require_tensorflow_backend()
+
+
+@pytest.mark.skipif(
+    tuple(map(int, keras.version().split(".")[:2])) < (3, 12),
+    reason="Keras has had `_autoconvert_optionals` since 3.12",
+)
+def test_a_step_is_no_graph_inside_the_graph_of_its_execution(replicas):
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    step = model._autoconvert_optionals(tf.function(lambda data: data + 1))
+    whole = tf.function(step).get_concrete_function(tf.constant(1.0))
+    kinds = {node.type for node in whole.graph.get_operations()}
+    assert "AddV2" in kinds and "PartitionedCall" not in kinds
+    assert float(step(tf.constant(1.0))) == 2.0  # `train_on_batch` calls it.

@@ -26,6 +26,11 @@ def sum_over_replicas(values):
     context = tf.distribute.get_replica_context()
     values = [tf.stop_gradient(value) for value in values]
     replica = current()
+    if replica is not None:
+        replica.reduced_bytes += sum(
+            (value.shape.num_elements() or 0) * value.dtype.size
+            for value in values
+        )
     is_timed = replica is not None and replica.own_time is not None
     if is_timed:
         replica.own_time.pause(replica.started, values)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.step import collectives
 from kerasmgpu.step.packing import Packing
 from kerasmgpu.step.replica import updating
 
@@ -39,13 +38,12 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
     weight = tf.cast(replica.rows > 0, tf.float64)
     if id(optimizer) not in replica.weighted_optimizers:
         weight = share_of_rows(replica, "float64")
-    gradients = [_weigh(gradient, weight) for gradient in gradients]
     variables = None if variables is None else list(variables)
     places = [i for i, gradient in enumerate(gradients) if gradient is not None]
     present = [gradients[i] for i in places]
     packing = Packing(present)
-    packs = packing.pack(present)
-    types = [pack.dtype for pack in packs]
+    packs = [_weigh(pack, weight) for pack in packing.pack(present)]
+    replica.reduced_bytes += packing.num_bytes()
 
     def across_replicas(strategy, *per_replica_packs):
         _require_scope(strategy, optimizer)
@@ -58,14 +56,14 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
         # The optimizer's first variable counts its steps: it has a copy on
         # every replica's device, which is all that is asked of it here.
         destinations = optimizer.variables[0].value
-        summed = collectives.by_type(
-            per_replica_packs,
-            types,
-            lambda alike: strategy.extended.batch_reduce_to(
+        summed = [None] * len(packs)
+        for together in packing.reductions():
+            results = strategy.extended.batch_reduce_to(
                 tf.distribute.ReduceOp.SUM,
-                [(pack, destinations) for pack in alike],
-            ),
-        )
+                [(per_replica_packs[i], destinations) for i in together],
+            )
+            for i, result in zip(together, results):
+                summed[i] = result
 
         def update_one_replica(_, *sums):
             complete = list(gradients)
@@ -111,8 +109,6 @@ def _weigh(gradient, weight):
 
     An empty share's weight is 0, and what it computed may be 0/0.
     """
-    if gradient is None:
-        return None
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(
             _weigh(gradient.values, weight),

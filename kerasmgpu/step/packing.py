@@ -11,6 +11,13 @@ import tensorflow as tf
 LARGEST_PACKED_BYTES = 1 << 16
 """Gradients of more bytes than this are not copied into a pack."""
 
+BYTES_PER_REDUCTION = 25 << 20
+"""Once a reduction has this many bytes, the gradients after it get another.
+
+The default of PyTorch's `DistributedDataParallel` (Li et al., "PyTorch
+Distributed", VLDB 2020).
+"""
+
 
 class Packing:
     """Which of a list of gradients go into which pack.
@@ -28,10 +35,43 @@ class Packing:
             key = gradient.dtype.name if _is_small(gradient) else place
             groups.setdefault(key, []).append(place)
         self._groups = list(groups.values())
+        self._types = [gradients[group[0]].dtype for group in self._groups]
+        self._bytes = [
+            sum(_num_bytes(gradients[place]) or 0 for place in group)
+            for group in self._groups
+        ]
         self._shapes = [
             gradient.shape.as_list() if _is_small(gradient) else None
             for gradient in gradients
         ]
+
+    def num_bytes(self):
+        """Bytes of all packs, without what is known only in the step."""
+        return sum(self._bytes)
+
+    def reductions(self):
+        """Which packs are summed together, in the order of their sums.
+
+        The backward pass has the gradients of the last layers first, so these
+        come first: they can travel while it is busy with the other layers.
+        The pack of the small gradients has to wait for the first layer's.
+
+        Returns:
+            List of lists of indices of packs of one type.
+        """
+        is_whole = [len(places) == 1 for places in self._groups]
+        order = sorted(
+            range(len(self._groups)),
+            key=lambda i: (is_whole[i], self._groups[i]),
+            reverse=True,
+        )
+        done, open_ones = [], {}
+        for i in order:
+            calls = open_ones.setdefault(self._types[i], [])
+            calls.append(i)
+            if sum(self._bytes[j] for j in calls) >= BYTES_PER_REDUCTION:
+                done.append(open_ones.pop(self._types[i]))
+        return done + list(open_ones.values())
 
     def pack(self, gradients):
         """Returns the list of what is to be summed."""
@@ -40,8 +80,9 @@ class Packing:
             if len(places) == 1:
                 packs.append(gradients[places[0]])
             else:
-                flat = [tf.reshape(gradients[i], [-1]) for i in places]
-                packs.append(tf.concat(flat, 0))
+                packs.append(
+                    tf.concat([_flat(gradients[i]) for i in places], 0)
+                )
         return packs
 
     def unpack(self, sums):
@@ -54,14 +95,26 @@ class Packing:
             shapes = [self._shapes[i] for i in places]
             parts = tf.split(total, [math.prod(shape) for shape in shapes])
             for i, part, shape in zip(places, parts, shapes):
-                gradients[i] = tf.reshape(part, shape)
+                # The parts are flat already.
+                is_flat = len(shape) == 1
+                gradients[i] = part if is_flat else tf.reshape(part, shape)
         return gradients
+
+
+def _flat(gradient):
+    is_flat = gradient.shape.rank == 1
+    return gradient if is_flat else tf.reshape(gradient, [-1])
 
 
 def _is_small(gradient):
     if isinstance(gradient, tf.IndexedSlices):
         return False
-    size = gradient.shape.num_elements()
-    return size is not None and (
-        size * gradient.dtype.size <= LARGEST_PACKED_BYTES
-    )
+    size = _num_bytes(gradient)
+    return size is not None and size <= LARGEST_PACKED_BYTES
+
+
+def _num_bytes(gradient):
+    """Bytes of a tensor or of a sparse gradient's rows; `None` if unknown."""
+    values = getattr(gradient, "values", gradient)
+    size = values.shape.num_elements()
+    return None if size is None else size * values.dtype.size

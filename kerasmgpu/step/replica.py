@@ -70,6 +70,8 @@ class Replica:
         # Where to note when the gradients are there, and since when; see
         # `step/own_time.py`.
         self.own_time = self.started = None
+        # Bytes that this step sums over the replicas, as far as shapes tell.
+        self.reduced_bytes = 0
         # Attributes of layers that must not be shared between the replicas'
         # threads: {(id of layer, attribute): value}.
         self.layer_attributes = {}

@@ -1,5 +1,6 @@
 """What goes into a pack comes out again, in its place and shape."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -39,3 +40,62 @@ def test_unpacking_gives_each_in_its_place():
 
 def test_without_gradients_there_is_nothing_to_pack():
     assert packing.Packing([]).pack([]) == []
+
+
+def test_last_layers_are_summed_first(monkeypatch):
+    monkeypatch.setattr(packing, "BYTES_PER_REDUCTION", 300_000)
+    large = [tf.ones([200, 200]) for _ in range(5)]  # 160,000 bytes each
+    small = [tf.ones([3]), tf.ones([4])]
+    mixed = [large[0], small[0], *large[1:], small[1]]
+    own = packing.Packing(mixed)
+    packs = own.pack(mixed)
+    sizes = [
+        [int(tf.size(packs[i])) for i in places] for places in own.reductions()
+    ]
+    assert sizes == [[40_000, 40_000], [40_000, 40_000], [40_000, 7]]
+    assert own.reductions()[0] == [5, 4]
+    assert own.num_bytes() == 5 * 160_000 + 7 * 4
+
+
+def test_types_are_summed_apart():
+    own = packing.Packing(gradients())
+    types = [pack.dtype for pack in own.pack(gradients())]
+    for places in own.reductions():
+        assert len({types[i] for i in places}) == 1
+    assert sorted(sum(own.reductions(), [])) == list(range(len(types)))
+
+
+def test_a_late_layer_is_summed_before_an_early_one_has_its_gradient(replicas):
+    strategy = replicas(2)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((200,)), *(keras.layers.Dense(200) for _ in range(3))]
+        )
+        model.compile("sgd", "mse")
+    rows = np.ones((4, 200), "float32")
+    step = tf.function(lambda: strategy.run(model.train_step, ((rows, rows),)))
+    sums = [
+        node
+        for node in step.get_concrete_function().graph.get_operations()
+        if node.type == "AddN" and node.outputs[0].shape == (200, 200)
+    ]
+    # Forward, three products lead to the loss. Backward, a layer's gradient
+    # is one more on each replica, after those that lead from the loss to it.
+    backward = [
+        sum("gradient_tape" in node.name for node in products_before(total))
+        for total in sums
+    ]
+    assert backward == [2, 4, 6]
+    kernels = sum(layer.count_params() for layer in model.layers)
+    assert 0 <= strategy.reduced_bytes_per_step - 4 * kernels < 100
+
+
+def products_before(operation):
+    """The matrix products that an operation of a graph has to wait for."""
+    found, waiting = set(), [operation]
+    while waiting:
+        for value in waiting.pop().inputs:
+            if value.op not in found:
+                found.add(value.op)
+                waiting.append(value.op)
+    return [node for node in found if node.type == "MatMul"]
