@@ -1,6 +1,7 @@
 """Callbacks for `keras.Model.fit`."""
 
 from kerasmgpu.callbacks.checkpoint import Checkpoint
+from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
-__all__ = ["Checkpoint", "ThroughputLogger"]
+__all__ = ["Checkpoint", "ChooseXla", "ThroughputLogger"]
