@@ -13,6 +13,7 @@ _HOMES = {
     "MultiWorkerMirroredStrategy": "kerasmgpu.strategies",
     "strategy": "kerasmgpu.strategies",
     "make_parallel": "kerasmgpu.parallel",
+    "compare_input": "kerasmgpu.input_speed",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.scaling",
     "per_replica_batch_sizes": "kerasmgpu.scaling",

@@ -1,7 +1,8 @@
-"""Machines and addresses as users write them. Pure."""
+"""Machines and addresses as users write them, and servers on them. Pure."""
 
 import dataclasses
 import re
+import socket
 
 from kerasmgpu.errors import InputError
 
@@ -83,3 +84,22 @@ def split_address(address):
 def join_address(name, port):
     """The reverse of `split_address`: IPv6 addresses get brackets."""
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def listen(port, backlog=None):
+    """A server socket on a port of all addresses, IPv4 and IPv6.
+
+    Args:
+        port: Integer, 0 for any free one.
+        backlog: Integer, connections that may wait. Default: the system's.
+
+    Raises:
+        OSError: If the port can't be had.
+    """
+    both = socket.has_dualstack_ipv6()
+    return socket.create_server(
+        ("", port),
+        family=socket.AF_INET6 if both else socket.AF_INET,
+        backlog=backlog,
+        dualstack_ipv6=both,
+    )

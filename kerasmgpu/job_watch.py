@@ -17,6 +17,8 @@ import secrets
 import socket
 import threading
 
+from kerasmgpu.addresses import listen
+
 BEATS_PER_TIMEOUT = 6
 """How often a worker says that it is alive in each `timeout_seconds`."""
 
@@ -120,7 +122,7 @@ class FirstWorker(_Watch):
         self._expected = set(range(1, num_workers))
         self._links, self._done = {}, set()
         self._token = secrets.token_hex(8)
-        self._server = socket.create_server(("", port))
+        self._server = listen(port)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def invitation(self):

@@ -14,7 +14,7 @@ import selectors
 import socket
 import time
 
-from kerasmgpu.addresses import split_address
+from kerasmgpu.addresses import listen, split_address
 from kerasmgpu.errors import InputError
 
 _PAUSE_SECONDS = 0.2
@@ -61,14 +61,8 @@ def _own_port(worker):
     """A server on this worker's port: IPv4 and IPv6, as TensorFlow's is."""
     address = worker.addresses[worker.index]
     _, port = split_address(address)
-    both = socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(
-            ("", port),
-            family=socket.AF_INET6 if both else socket.AF_INET,
-            backlog=max(len(worker.addresses), 16),
-            dualstack_ipv6=both,
-        )
+        return listen(port, backlog=max(len(worker.addresses), 16))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             why = (

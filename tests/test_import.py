@@ -68,14 +68,15 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"errors"},
-    {"arguments", "addresses", "job_watch"},
-    {"scaling", "scaling_model", "command_line", "child_process", "slurm"},
+    {"arguments", "addresses"},
+    {"scaling", "scaling_model", "command_line", "child_process"},
+    {"slurm", "rendezvous", "job_watch"},
     {"cluster"},
     {"devices", "step", "schedules", "data", "scaling_tables", "workers"},
     {"_keras"},
     {"common_seeds", "file_sharding", "checkpoints", "placement", "parallel"},
     {"exact_steps", "membership", "callbacks"},
-    {"strategies"},
+    {"strategies", "input_speed"},
     {"verify", "scaling_report", "launch", "benchmark"},
     {"plan"},
     {"recipes"},

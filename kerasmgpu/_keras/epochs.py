@@ -15,6 +15,7 @@ from keras.src.backend.tensorflow.trainer import (
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.trainers.trainer import Trainer
 
+from kerasmgpu._keras import epoch_iterators
 from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.errors import InputError
@@ -55,9 +56,11 @@ def _fit(original, self, *args, **kwargs):
 @seam(TFEpochIterator, "__init__")
 def _init_iterator(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
+    fit = _running.fits[-1] if _running.fits else None
     # The first one that `fit` makes is that of the training data.
-    if _running.fits and _running.fits[-1].iterator is None:
-        _running.fits[-1].iterator = self
+    if fit is not None and fit.iterator is None:
+        fit.iterator = self
+    epoch_iterators.attach(self)
 
 
 @seam(CallbackList, "on_train_begin")

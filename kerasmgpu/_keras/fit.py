@@ -147,6 +147,8 @@ class Fit:
             # The end comes as a surprise: no iterator for more is made.
             iter(iterator._get_iterator())
             iterator._num_batches = num_batches
+        elif getattr(iterator, "epoch_source", None) is not None:
+            iterator.epoch_source.pass_epoch()
         else:
             for _ in iterator._enumerate_iterator():
                 pass

@@ -65,9 +65,31 @@ def making_iterators_suffices(dataset):
     return hasattr(dataset, "_inputs") and _making_suffices(dataset, once=True)
 
 
+def making_iterators_matters(dataset):
+    """Whether an iterator's data differ for another one's having been made.
+
+    Seeds are drawn when an iterator is made, wanted or not.
+
+    Args:
+        dataset: `tf.data.Dataset`.
+
+    Returns:
+        Boolean; `True` where that isn't known.
+    """
+    return (
+        not making_iterators_suffices(dataset)
+        or _kind(dataset) == "ShuffleDataset"
+        or any(map(making_iterators_matters, dataset._inputs()))
+    )
+
+
+def _kind(dataset):
+    return type(dataset).__name__.removeprefix("_")
+
+
 def _making_suffices(dataset, once):
     # `once`: each iterator of the pipeline makes one of this data set, at once.
-    kind = type(dataset).__name__.removeprefix("_")
+    kind = _kind(dataset)
     known = _ONCE_PER_ITERATOR | _SEVERAL_ITERATORS | _SOURCES
     if kind not in known or (kind == "ShuffleDataset" and not once):
         return False

@@ -54,17 +54,21 @@ class Stopwatch:
     def new_epoch(self):
         """Forgets the executions, not the batch sizes that were met."""
         self._executions = []
+        # Asked for after every execution: adding up anew would take longer
+        # with each step of the epoch.
+        self._steps = 0
         self._backlog = 0.0
         self.finished = False
 
     @property
     def steps(self):
         """Integer, steps that the epoch's executions were to make."""
-        return sum(execution.steps for execution in self._executions)
+        return self._steps
 
     def add(self, start, end, steps, traced):
         """Notes one execution; arguments as in `Execution`."""
         self._executions.append(Execution(start, end, steps, traced))
+        self._steps += steps
 
     def finish(self, backlog):
         """Ends the epoch.

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 
+from kerasmgpu.addresses import listen as listen_on
 from kerasmgpu.errors import InputError
 from kerasmgpu.launch.job import Job
 from kerasmgpu.launch.messages import Channel
@@ -25,11 +26,7 @@ def listen(port):
         InputError: If the port is in use.
     """
     try:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True
-            )
-        return socket.create_server(("", port))
+        return listen_on(port)
     except OSError as error:
         raise InputError(
             f"Can't listen on port {port} ({error.strerror}): another "

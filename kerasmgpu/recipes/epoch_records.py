@@ -13,6 +13,9 @@ import tensorflow as tf
 from kerasmgpu import workers
 from kerasmgpu.errors import InputError
 
+_WEIGHTS = "state.weights.h5"
+_SEEDS = "seeds.json"
+
 
 class EpochRecords(keras.callbacks.Callback):
     """Records each epoch's logs and saves what is needed to go on after it.
@@ -71,14 +74,29 @@ class EpochRecords(keras.callbacks.Callback):
         self.history.append(record)
         if self.run_folder.path is not None:
             self.run_folder.save_checkpoint(
-                epoch + 1, self.history, self.model.save_weights
+                epoch + 1, self.history, self._save_state
             )
         if self.report is not None:
             self.report(record)
 
+    def _save_state(self, folder):
+        self.model.save_weights(folder / _WEIGHTS)
+        seeds = [seed.numpy().tolist() for seed in _seeds(self.model)]
+        (folder / _SEEDS).write_text(json.dumps(seeds), encoding="utf-8")
+
     def _stop_clock(self):
         if self._seconds is None:
             self._seconds = time.perf_counter() - self._started
+
+
+def _seeds(model):
+    """States of the random layers: `save_weights` leaves them out."""
+    weights = {id(variable) for variable in model.weights}
+    return [
+        variable
+        for variable in model.non_trainable_variables
+        if id(variable) not in weights
+    ]
 
 
 def _number(value):
@@ -90,8 +108,8 @@ def _number(value):
 def restore(model, run_folder):
     """Puts a compiled model into the state of the last checkpoint.
 
-    Weights, the optimizer's slots and its count of steps (and with it the
-    learning rate) are restored; without a checkpoint nothing changes. Call it
+    Weights, the optimizer's slots, its count of steps (and with it the learning
+    rate) and what random layers draw next are restored; without a checkpoint nothing changes. Call it
     in the strategy's scope: it makes the slots. With several workers, all get
     what the first worker's folder has.
 
@@ -99,17 +117,20 @@ def restore(model, run_folder):
         The list of the records of all epochs that are done.
     """
     strategy = tf.distribute.get_strategy()
-    weights, history = run_folder.last_checkpoint()
-    history = json.loads(
-        workers.broadcast(strategy, json.dumps(history).encode())
+    folder, history = run_folder.last_checkpoint()
+    seeds = folder and json.loads((folder / _SEEDS).read_text("utf-8"))
+    history, seeds = json.loads(
+        workers.broadcast(strategy, json.dumps([history, seeds]).encode())
     )
     if not history:
         return history
     # Slots exist once the optimizer is built; only then can they be set.
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    with _on_every_worker(strategy, weights) as path:
+    with _on_every_worker(strategy, folder and folder / _WEIGHTS) as path:
         model.load_weights(path)
+    for variable, seed in zip(_seeds(model), seeds):
+        variable.assign(seed)
     if run_folder.path is not None:
         run_folder.write_history(history)
     return history

@@ -2,7 +2,7 @@
 
     flags.txt           the flags as run, a flag file
     history.jsonl       one line per epoch
-    checkpoint-000012/  weights, optimizer and history after epoch 12
+    checkpoint-000012/  weights, optimizer, seeds, history after epoch 12
     model.keras         the trained model
     learning_curve.png  where matplotlib is installed
     result.json         the figures of the final table
@@ -87,19 +87,19 @@ class RunFolder:
         # A file replaces its predecessor; a folder has a name of its own.
         os.replace(temporary, self.path / name)
 
-    def save_checkpoint(self, epoch, history, save_weights):
+    def save_checkpoint(self, epoch, history, save_state):
         """Keeps the state after `epoch` and drops the checkpoint before it.
 
         Args:
             epoch: Number of finished epochs.
             history: List of the records of all finished epochs.
-            save_weights: Function of a path ending in `.weights.h5`.
+            save_state: Function of a folder, in which it writes the state.
         """
         name = f"checkpoint-{epoch:06d}"
         earlier = self._checkpoints()
         with self.complete(name) as temporary:
             temporary.mkdir()
-            save_weights(temporary / "state.weights.h5")
+            save_state(temporary)
             (temporary / "history.json").write_text(
                 json.dumps(history), encoding="utf-8"
             )
@@ -111,16 +111,16 @@ class RunFolder:
         self.write_history(history)
 
     def last_checkpoint(self):
-        """Path of the last whole checkpoint's weights and its history.
+        """Folder and history of the last whole checkpoint.
 
         Returns:
-            `(path, history)`, or `(None, [])` where there is none.
+            `(folder, history)`, or `(None, [])` where there is none.
         """
         if self.path is None or not self._checkpoints():
             return None, []
         folder = self._checkpoints()[-1]
         history = json.loads((folder / "history.json").read_text("utf-8"))
-        return folder / "state.weights.h5", history
+        return folder, history
 
     def _checkpoints(self):
         return sorted(self.path.glob("checkpoint-*"))

@@ -36,13 +36,15 @@ class Witness(keras.callbacks.Callback):
         self.spread = max(self.spread, replica_spread(self.model))
 
 
-def run(case, strategy=None):
+def run(case, strategy=None, evaluates=True, predicts=True):
     """Fits, evaluates and predicts a case's program.
 
     Args:
         case: `cases.Case`.
         strategy: Strategy in whose scope the model is made, or `None` for one
             device.
+        evaluates: Whether the trained model is evaluated too.
+        predicts: Whether it predicts too.
     """
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(7)
@@ -55,7 +57,9 @@ def run(case, strategy=None):
     before = [np.copy(w) for w in model.get_weights()]
     fit = {"verbose": 0, **program.fit}
     history = model.fit(callbacks=[witness], **fit).history
-    if program.evaluate is not None:
+    if not evaluates:
+        evaluate = None
+    elif program.evaluate is not None:
         evaluate = program.evaluate
     elif hasattr(fit["x"], "__next__"):
         evaluate = None
@@ -67,7 +71,7 @@ def run(case, strategy=None):
         history,
         witness.logs,
         evaluate and model.evaluate(verbose=0, return_dict=True, **evaluate),
-        model.predict(program.predict, verbose=0),
+        model.predict(program.predict, verbose=0) if predicts else None,
         not _same(kept, _copies(program.fit)),
         witness.spread,
     )

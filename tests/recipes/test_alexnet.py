@@ -69,16 +69,15 @@ def test_a_folder_of_images_is_learned(tree, tmp_path):
     assert np.argmax(model(pixels.astype("uint8")), 1).tolist() == [0, 1]
 
 
-def test_a_resumed_run_ends_where_the_whole_one_does(tree, tmp_path):
+def test_a_cut_run_goes_on_to_the_same_end(tree, tmp_path, cut_after):
+    # 3 steps a pass and 2 an epoch: it goes on in the middle of a pass.
     keywords = dict(steps=4, steps_per_epoch=2, optimizer="lars")
     whole = run(tree, **keywords)
-    folder = str(tmp_path / "run")
-    stopped = run(tree, output_dir=folder, **keywords)
-    assert stopped.loss == whole.loss
-    # As if it had been killed when the first of two epochs was saved.
-    (tmp_path / "run" / "result.json").unlink()
-    resumed = run(tree, output_dir=folder, resume=True, **keywords)
+    keywords["output_dir"] = str(tmp_path / "run")
+    cut_after(1, run, tree, **keywords)
+    resumed = run(tree, resume=True, **keywords)
     assert resumed.loss == whole.loss
+    assert resumed.figures["accuracy"] == whole.figures["accuracy"]
 
 
 def test_synthetic_images_have_no_accuracy(tree):
@@ -186,25 +185,11 @@ def test_lamb_decays_kernels_only():
         np.testing.assert_allclose(variable, factor * value, rtol=1e-4)
 
 
-def flags_of(path):
-    """The keywords that a flag file stands for."""
-    from absl import flags
-
-    flag_values = flags.FlagValues()
-    alexnet.define_flags(flag_values)
-    flag_values(["command", f"--flagfile={path}"])
-    return {
-        name: flag_values[name].value
-        for name in flag_values
-        if flag_values[name].present
-    }
-
-
 @pytest.mark.parametrize(
     "name", ["alexnet_imagenet.flags", "fashion_mnist_wide_resnet.flags"]
 )
-def test_presets_train(tree, name):
-    keywords = flags_of(PRESETS / name)
+def test_presets_train(tree, name, flags_of):
+    keywords = flags_of(alexnet, PRESETS / name)
     keywords.update(
         data_path=None,
         dataset="generated",
@@ -217,7 +202,7 @@ def test_presets_train(tree, name):
     assert np.isfinite(run(tree, **keywords).loss)
 
 
-def test_every_preset_is_of_flags_that_go_together():
+def test_every_preset_is_of_flags_that_go_together(flags_of):
     names = sorted(path.name for path in PRESETS.glob("*.flags"))
     assert names == [
         "alexnet_imagenet.flags",
@@ -229,11 +214,11 @@ def test_every_preset_is_of_flags_that_go_together():
     from kerasmgpu.recipes import image_flags
 
     for name in names:
-        image_flags.check(settings(**flags_of(PRESETS / name)))
+        image_flags.check(settings(**flags_of(alexnet, PRESETS / name)))
 
 
-def test_the_resnet_preset_is_that_of_goyal():
-    keywords = flags_of(PRESETS / "resnet50_imagenet.flags")
+def test_the_resnet_preset_is_that_of_goyal(flags_of):
+    keywords = flags_of(alexnet, PRESETS / "resnet50_imagenet.flags")
     plan = alexnet.make_plan(settings(**keywords), 32, 1_281_167)
     assert plan.global_batch_size == 8192
     assert plan.learning_rate == pytest.approx(3.2)

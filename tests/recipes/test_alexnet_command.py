@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.alexnet"]
 
 
@@ -14,19 +12,12 @@ def run(*arguments):
     )
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--data_path=no/such/folder"], "no/such/folder, which does not"),
-        (["--network=lenet"], "value should be one of"),
-    ],
-)
-def test_bad_input_is_one_line_without_traceback(arguments, message):
-    done = run("--num_replicas=1", *arguments)
+def test_a_mistyped_flag_is_one_line_without_traceback():
+    done = run("--network=lenet")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    ours = [line for line in done.stderr.splitlines() if message in line]
-    assert len(ours) == 1
+    lines = done.stderr.splitlines()
+    assert len([x for x in lines if "value should be one of" in x]) == 1
 
 
 def test_two_virtual_devices_train_to_the_closing_table():

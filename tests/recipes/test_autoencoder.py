@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu.data import generated_ratings
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes import autoencoder, run_folder
+from kerasmgpu.recipes import autoencoder
 
 PRESETS = pathlib.Path(__file__).parents[2] / "recipes" / "autoencoder"
 
@@ -75,58 +75,31 @@ def test_the_same_seed_gives_the_same_figures(ratings_path):
     assert first.figures["rmse"] != other.figures["rmse"]
 
 
-def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, monkeypatch):
+def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, cut_after):
     # 3 steps a pass and 2 an epoch: it goes on in the middle of a pass.
     keywords = dict(steps=8, steps_per_epoch=2, warmup_steps=3)
-    whole = run(ratings_path, output_dir=str(tmp_path / "whole"), **keywords)
-    save = run_folder.RunFolder.save_checkpoint
-
-    def save_two(self, epoch, *arguments):
-        if epoch == 3:
-            raise KeyboardInterrupt
-        save(self, epoch, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "save_checkpoint", save_two)
-        with pytest.raises(KeyboardInterrupt):
-            run(ratings_path, output_dir=str(tmp_path / "cut"), **keywords)
-    resumed = run(
-        ratings_path, output_dir=str(tmp_path / "cut"), resume=True, **keywords
-    )
+    whole = run(ratings_path, **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    cut_after(2, run, ratings_path, **keywords)
+    resumed = run(ratings_path, resume=True, **keywords)
     assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
-    finished = run(
-        ratings_path, output_dir=str(tmp_path / "cut"), resume=True, **keywords
-    )
+    finished = run(ratings_path, resume=True, **keywords)
     assert finished == resumed
 
 
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in PRESETS.glob("*.flags"))
 )
-def test_presets_train(ratings_path, name):
-    keywords = flags_of(PRESETS / name)
+def test_presets_train(ratings_path, name, flags_of):
+    keywords = flags_of(autoencoder, PRESETS / name)
     keywords.update(steps=6, steps_per_epoch=3)
     result = run(ratings_path, **keywords)
     assert result.global_batch_size == 250
     assert np.isfinite([result.loss, result.figures["rmse"]]).all()
 
 
-def flags_of(path):
-    """The keywords that a flag file stands for."""
-    from absl import flags
-
-    flag_values = flags.FlagValues()
-    autoencoder.define_flags(flag_values)
-    flag_values(["command", f"--flagfile={path}"])
-    return {
-        name: flag_values[name].value
-        for name in flag_values
-        if flag_values[name].present
-    }
-
-
-def test_the_published_preset_is_the_published_experiment():
-    keywords = flags_of(PRESETS / "published.flags")
+def test_the_published_preset_is_the_published_experiment(flags_of):
+    keywords = flags_of(autoencoder, PRESETS / "published.flags")
     assert keywords["hidden_units"] == ["10", "5", "10"]
     assert keywords["learning_rate"] == 0.03
     assert keywords["global_batch_size"] == 250
@@ -140,6 +113,11 @@ def test_the_published_preset_is_the_published_experiment():
         (dict(dataset="ml-1m"), "either --data_path or --dataset"),
         (dict(held_out=1.0), "held_out=1.0"),
         (dict(weight_penalty=-1.0), "--weight_penalty .* Received: -1.0"),
+        (dict(output_dir="/proc/run"), "--output_dir can't be written"),
+        (
+            dict(global_batch_size=1, num_replicas=2),
+            "--global_batch_size=1 for 2 replicas",
+        ),
     ],
 )
 def test_bad_settings_are_refused(ratings_path, keywords, message):

@@ -1,4 +1,4 @@
-"""The command as a person runs it, each in a process of its own."""
+"""The command as a person runs it, in a process of its own."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kerasmgpu.data import generated_ratings
+from kerasmgpu.recipes import autoencoder
 
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
 # Weights that differ in the last bits only, after a whole run.
@@ -18,17 +19,25 @@ SAME_MODEL = 1e-4
 
 
 @pytest.fixture(scope="module")
-def data_flags(tmp_path_factory):
+def data(tmp_path_factory):
+    """Keywords of `run` for a small file of ratings."""
     folder = tmp_path_factory.mktemp("data")
     ratings = generated_ratings.generate(80, 60, 1500)
     generated_ratings.write_csv(ratings, folder / "ratings.csv")
-    return [
-        f"--data_path={folder / 'ratings.csv'}",
-        f"--data_dir={folder / 'cache'}",
-        "--hidden_units=8",
+    return {
+        "data_path": str(folder / "ratings.csv"),
+        "data_dir": str(folder / "cache"),
+        "hidden_units": ["8"],
         # 60 rows: the last batch has 10, which 4 replicas share unevenly.
-        "--global_batch_size=25",
-    ]
+        "global_batch_size": 25,
+    }
+
+
+@pytest.fixture(scope="module")
+def data_flags(data):
+    """The same as flags of the command."""
+    flags = {**data, "hidden_units": "8"}
+    return [f"--{name}={value}" for name, value in flags.items()]
 
 
 def run(*arguments):
@@ -41,27 +50,24 @@ def result_of(folder):
     return json.loads((pathlib.Path(folder) / "result.json").read_text())
 
 
-def test_one_and_four_replicas_train_the_same_model(data_flags, tmp_path):
-    results = []
-    for count in (1, 4):
-        folder = tmp_path / str(count)
-        done = run(
-            *data_flags,
-            "--epochs=3",
-            f"--num_replicas={count}",
-            f"--virtual_devices={count}",
-            f"--output_dir={folder}",
-        )
-        assert done.returncode == 0, done.stderr
-        assert "held-out RMSE" in done.stdout
-        results.append(result_of(folder))
-    one, four = results
-    assert len(four["devices"]) == 4
-    assert four["figures"] == pytest.approx(one["figures"], abs=SAME_MODEL)
-    assert four["loss"] == pytest.approx(one["loss"], abs=SAME_MODEL)
+def test_four_replicas_train_the_model_of_one(data, data_flags, tmp_path):
+    done = run(
+        *data_flags,
+        "--epochs=3",
+        "--num_replicas=4",
+        "--virtual_devices=4",
+        f"--output_dir={tmp_path}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "held-out RMSE" in done.stdout
+    four = result_of(tmp_path)
+    one = autoencoder.run(**data, epochs=3, num_replicas=1)
+    assert (len(four["devices"]), len(one.devices)) == (4, 1)
+    assert four["figures"] == pytest.approx(one.figures, abs=SAME_MODEL)
+    assert four["loss"] == pytest.approx(one.loss, abs=SAME_MODEL)
 
 
-def test_a_killed_run_goes_on_to_the_same_end(data_flags, tmp_path):
+def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     # Long enough that it can't end before it is killed.
     arguments = [*data_flags, "--num_replicas=1", "--epochs=20"]
     cut = tmp_path / "cut"
@@ -81,18 +87,19 @@ def test_a_killed_run_goes_on_to_the_same_end(data_flags, tmp_path):
     assert not (cut / "result.json").exists()
     resumed = run(*arguments, f"--output_dir={cut}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    whole = run(*arguments, f"--output_dir={tmp_path / 'whole'}")
-    assert whole.returncode == 0, whole.stderr
-    for name in ("figures", "loss"):
-        assert result_of(cut)[name] == result_of(tmp_path / "whole")[name]
+    whole = autoencoder.run(**data, num_replicas=1, epochs=20)
+    assert result_of(cut)["figures"] == whole.figures
+    assert result_of(cut)["loss"] == whole.loss
 
 
-def test_the_flags_as_run_can_be_run_again(data_flags, tmp_path):
+def test_the_flags_as_run_can_be_run_again(data, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    run(*data_flags, "--epochs=1", "--seed=5", f"--output_dir={first}")
+    result = autoencoder.run(
+        **data, num_replicas=1, epochs=1, seed=5, output_dir=str(first)
+    )
     done = run(f"--flagfile={first / 'flags.txt'}", f"--output_dir={second}")
     assert done.returncode == 0, done.stderr
-    assert result_of(first)["figures"] == result_of(second)["figures"]
+    assert result_of(second)["figures"] == result.figures
 
 
 @pytest.mark.parametrize(
@@ -102,16 +109,7 @@ def test_the_flags_as_run_can_be_run_again(data_flags, tmp_path):
         (["--rows=film"], "value should be one of"),
         (["--epoch=3"], "Unknown command line flag"),
         (["epochs=3"], "Received: epochs=3"),
-        (["--output_dir=/proc/run"], "--output_dir can't be written"),
         (["--data_path=no/such/file.csv"], "no/such/file.csv"),
-        (
-            [
-                "--global_batch_size=1",
-                "--num_replicas=2",
-                "--virtual_devices=2",
-            ],
-            "--global_batch_size=1 for 2 replicas",
-        ),
     ],
 )
 def test_bad_input_is_one_line_without_traceback(arguments, message):

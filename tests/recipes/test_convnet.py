@@ -91,24 +91,12 @@ def test_the_example_is_learned():
     assert result.figures["val_accuracy"] > 0.9
 
 
-def test_a_cut_run_goes_on_to_the_same_end(tmp_path, monkeypatch):
-    from kerasmgpu.recipes import run_folder
-
+def test_a_cut_run_goes_on_to_the_same_end(tmp_path, cut_after):
     # 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
     length = ("training.epochs=3", "training.steps_per_epoch=3")
     whole = run(*length)
-    save = run_folder.RunFolder.save_checkpoint
-
-    def save_one(self, epoch, *arguments):
-        if epoch == 2:
-            raise KeyboardInterrupt
-        save(self, epoch, *arguments)
-
     cut = dict(output_dir=str(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "save_checkpoint", save_one)
-        with pytest.raises(KeyboardInterrupt):
-            run(*length, **cut)
+    cut_after(1, run, *length, **cut)
     with pytest.raises(
         InputError, match="Received: model.n_gpus=2; .* had model.n_gpus=0"
     ):

@@ -15,7 +15,6 @@ from kerasmgpu.recipes import (
     deepconn_comparison,
     review_baselines,
     review_towers,
-    run_folder,
 )
 
 PRESETS = pathlib.Path(__file__).parents[2] / "recipes" / "deepconn"
@@ -135,51 +134,28 @@ def test_the_default_data_are_learned(capsys):
     assert "generated, not real" in capsys.readouterr().out
 
 
-def test_a_cut_run_goes_on_to_the_same_end(reviews_path, tmp_path, monkeypatch):
+def test_a_cut_run_goes_on_to_the_same_end(reviews_path, tmp_path, cut_after):
     keywords = dict(placement="dual", epochs=2)
     whole = run(reviews_path, **keywords)
-    cut = str(tmp_path / "cut")
-    save = run_folder.RunFolder.save_checkpoint
-
-    def save_one(self, epoch, *arguments):
-        if epoch == 2:
-            raise KeyboardInterrupt
-        save(self, epoch, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "save_checkpoint", save_one)
-        with pytest.raises(KeyboardInterrupt):
-            run(reviews_path, output_dir=cut, **keywords)
-    resumed = run(reviews_path, output_dir=cut, resume=True, **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    cut_after(1, run, reviews_path, **keywords)
+    resumed = run(reviews_path, resume=True, **keywords)
     assert resumed.result.loss == whole.result.loss
     assert resumed.result.figures == whole.result.figures
-
-
-def flags_of(path):
-    """The keywords that a flag file stands for."""
-    from absl import flags
-
-    flag_values = flags.FlagValues()
-    deepconn.define_flags(flag_values)
-    flag_values(["command", f"--flagfile={path}"])
-    return {
-        name: flag_values[name].value
-        for name in flag_values
-        if flag_values[name].present
-    }
 
 
 @pytest.mark.parametrize(
     "name", sorted(path.name for path in PRESETS.glob("*.flags"))
 )
-def test_presets_train(reviews_path, name):
-    keywords = {**flags_of(PRESETS / name), "placement": "single", "steps": 2}
+def test_presets_train(reviews_path, name, flags_of):
+    keywords = flags_of(deepconn, PRESETS / name)
+    keywords.update(placement="single", steps=2)
     row = run(reviews_path, **{**keywords, "epochs": 1, "profile_steps": 0})
     assert np.isfinite(row.result.loss)
 
 
-def test_the_published_preset_is_the_published_experiment():
-    keywords = flags_of(PRESETS / "published.flags")
+def test_the_published_preset_is_the_published_experiment(flags_of):
+    keywords = flags_of(deepconn, PRESETS / "published.flags")
     assert keywords["words"] == 800
     assert keywords["learning_rate"] == 1e-4
     assert keywords["global_batch_size"] == 32
@@ -226,6 +202,16 @@ def test_the_first_epoch_is_left_out_of_the_mean():
     seconds = [{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 3.0}]
     assert deepconn_comparison.seconds_per_epoch(seconds) == 2.5
     assert deepconn_comparison.seconds_per_epoch(seconds[:1]) == 9.0
+
+
+def test_data_without_a_review_name_the_line(tmp_path):
+    path = tmp_path / "reviews.json"
+    path.write_text('{"reviewerID": "u"}\n')
+    with pytest.raises(InputError) as raised:
+        deepconn.run(data_path=str(path), output_dir=str(tmp_path / "run"))
+    assert f"{path}, which has no review (line 1: asin is not a string)" in str(
+        raised.value
+    )
 
 
 @pytest.mark.parametrize(

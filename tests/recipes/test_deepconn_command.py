@@ -14,17 +14,6 @@ def run(*arguments):
     )
 
 
-def test_bad_data_are_one_line_without_traceback(tmp_path):
-    path = tmp_path / "reviews.json"
-    path.write_text('{"reviewerID": "u"}\n')
-    output = tmp_path / "run"
-    done = run(f"--data_path={path}", f"--output_dir={output}")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    (line,) = [x for x in done.stderr.splitlines() if x.startswith("error:")]
-    assert f"{path}, which has no review (line 1: asin is not a string)" in line
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -39,8 +28,8 @@ def test_bad_data_are_one_line_without_traceback(tmp_path):
 def test_bad_flags_are_one_line_without_traceback(arguments, message):
     done = run(*arguments)
     assert done.returncode == 1
-    assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert len([x for x in done.stderr.splitlines() if message in x]) == 1
 
 
 def test_help_lists_own_and_shared_flags():

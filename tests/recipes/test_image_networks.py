@@ -37,13 +37,15 @@ def test_resnet50_has_the_published_parameters():
 
 def test_resnet50_halves_in_the_3x3_convolutions():
     model = image_networks.resnet50(IMAGENET, 10, width=0.25)
-    halving = [
-        layer.kernel_size
-        for layer in model.layers
-        if isinstance(layer, keras.layers.Conv2D) and layer.strides == (2, 2)
-    ]
-    # The first layer; then a block's and its shortcut's, three times.
-    assert sorted(halving) == [(1, 1)] * 3 + [(3, 3)] * 3 + [(7, 7)]
+    halving = [x for x in model.layers if getattr(x, "strides", 1) == (2, 2)]
+    convolutions = [x for x in halving if isinstance(x, keras.layers.Conv2D)]
+    sizes = sorted(layer.kernel_size for layer in convolutions)
+    # A block's, three times; the first layer.
+    assert sizes == [(3, 3)] * 3 + [(7, 7)]
+    # The three blocks' shortcuts take every second pixel.
+    poolings = [x for x in halving if isinstance(x, keras.layers.MaxPooling2D)]
+    sizes = sorted(layer.pool_size for layer in poolings)
+    assert sizes == [(1, 1)] * 3 + [(3, 3)]
 
 
 def test_wide_resnet_has_the_published_parameters():

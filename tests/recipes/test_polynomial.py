@@ -59,31 +59,13 @@ def test_a_file_of_any_length(tmp_path):
     assert result.data == f"37 samples of {path}"
 
 
-def test_a_resumed_run_ends_like_a_whole_one(tmp_path, monkeypatch):
+def test_a_resumed_run_ends_like_a_whole_one(tmp_path, cut_after):
     short = dict(steps=40, steps_per_epoch=10, num_replicas=2)
     whole = polynomial.run(**short)
-    records = polynomial_epochs(tmp_path, monkeypatch, short)
-    assert records == 2
+    cut_after(2, polynomial.run, **short, output_dir=str(tmp_path))
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 2
     resumed = polynomial.run(**short, output_dir=str(tmp_path), resume=True)
     assert weights(resumed) == weights(whole)
-
-
-def polynomial_epochs(folder, monkeypatch, keywords):
-    """Runs until the third checkpoint, and counts those that are kept."""
-    from kerasmgpu.recipes import run_folder
-
-    save = run_folder.RunFolder.save_checkpoint
-
-    def save_two(self, epoch, *arguments):
-        if epoch == 3:
-            raise KeyboardInterrupt
-        save(self, epoch, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "save_checkpoint", save_two)
-        with pytest.raises(KeyboardInterrupt):
-            polynomial.run(**keywords, output_dir=str(folder))
-    return len((folder / "history.jsonl").read_text().splitlines())
 
 
 @pytest.mark.parametrize(
@@ -113,20 +95,17 @@ def test_the_preset_is_the_published_experiment():
         assert f"--{line}\n" in text
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--data_path=no/such/file.csv"], "no/such/file.csv"),
-        (["--num_replicas=3", "--virtual_devices=2"], "num_replicas=3"),
-    ],
-)
-def test_bad_input_is_one_line_without_traceback(arguments, message):
+def test_a_file_that_is_not_there():
+    with pytest.raises((InputError, OSError), match="no/such/file.csv"):
+        polynomial.run(data_path="no/such/file.csv")
+
+
+def test_the_command_tells_bad_input_in_one_line():
     command = [sys.executable, "-m", "kerasmgpu.recipes.polynomial"]
-    done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True
-    )
+    command += ["--num_replicas=3", "--virtual_devices=2"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()
     (line,) = [line for line in lines if line.startswith("error: ")]
-    assert message in line
+    assert "num_replicas=3" in line

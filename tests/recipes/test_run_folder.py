@@ -17,8 +17,8 @@ def open_folder(path, resume=False, **changes):
     return folder
 
 
-def save_nothing(path):
-    path.write_text("weights")
+def save_nothing(checkpoint):
+    (checkpoint / "weights").write_text("weights")
 
 
 def test_the_flags_as_run_are_kept_without_where_and_how(tmp_path):
@@ -76,8 +76,8 @@ def test_the_last_whole_checkpoint_counts(tmp_path):
     assert folder.last_checkpoint() == (None, [])
     folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
     folder.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], save_nothing)
-    path, history = folder.last_checkpoint()
-    assert path.read_text() == "weights"
+    checkpoint, history = folder.last_checkpoint()
+    assert (checkpoint / "weights").read_text() == "weights"
     assert [record["epoch"] for record in history] == [1, 2]
     names = sorted(entry.name for entry in tmp_path.iterdir())
     assert names == ["checkpoint-000002", "flags.txt", "history.jsonl"]
@@ -89,16 +89,16 @@ def test_a_checkpoint_that_was_cut_short_does_not_count(tmp_path):
     folder = open_folder(tmp_path)
     folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
 
-    def killed(path):
-        path.write_text("wei")
+    def killed(checkpoint):
+        (checkpoint / "weights").write_text("wei")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         folder.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], killed)
     again = open_folder(tmp_path, resume=True)
-    assert again.last_checkpoint()[0].parent.name == "checkpoint-000001"
+    assert again.last_checkpoint()[0].name == "checkpoint-000001"
     again.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], save_nothing)
-    assert again.last_checkpoint()[0].parent.name == "checkpoint-000002"
+    assert again.last_checkpoint()[0].name == "checkpoint-000002"
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -84,13 +84,6 @@ def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize(
     "program, flags, message",
     [
-        (
-            "returns_nothing",
-            [],
-            "must return a compiled keras.Model, or (model",
-        ),
-        ("not_compiled", [], "that is not: call `model.compile(…)`"),
-        ("no_such", [], "programs has no function 'no_such'"),
         ("raises", [], "build() raised KeyError: 'size' (programs.py, line "),
         (
             "sound",
@@ -99,8 +92,9 @@ def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
         ),
         (
             "hangs",
-            ["--timeout_seconds=15"],
-            "build() did not end within 15 s (--timeout_seconds)",
+            ["--timeout_seconds=3"],
+            # It may not even have come to build() on a busy machine.
+            " did not end within 3 s (--timeout_seconds)",
         ),
     ],
 )
@@ -179,9 +173,10 @@ def test_function_of_a_program_that_runs(tmp_path):
     """`kerasmgpu.verify(build, arrays)` in a script, and its guard."""
     source = textwrap.dedent(
         """
-        import keras, kerasmgpu.verify, numpy
+        import kerasmgpu.verify, numpy
 
         def build():
+            import keras
             model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse")
             return model

@@ -5,10 +5,12 @@ TensorFlow for each.
 """
 
 import json
+import re
 
 import keras
 import pytest
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.verify import report, runs
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.training import train
@@ -54,15 +56,34 @@ def verify(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "program", ["sound", "masked_tokens", "subclassed", "unseeded_start"]
+    "program, counts",
+    [
+        ("sound", [2, 4]),
+        ("masked_tokens", [2]),
+        ("subclassed", [4]),
+        ("unseeded_start", [2]),
+    ],
 )
-def test_sound_programs_are_in_parity(verify, program):
-    result = verify(program, replica_counts=(2, 4))
+def test_sound_programs_are_in_parity(verify, program, counts):
+    result = verify(program, replica_counts=counts)
     assert result["in_parity"], result
-    assert [run["replicas"] for run in result["runs"]] == [2, 4]
+    assert [run["replicas"] for run in result["runs"]] == counts
     assert all(run["causes"] == [] for run in result["runs"])
     # The default batch leaves shares unequal on 2 and on 4 replicas.
     assert result["batch_rows"][-1] % 2 == 1
+
+
+@pytest.mark.parametrize(
+    "program, message",
+    [
+        ("returns_nothing", "must return a compiled keras.Model, or (model"),
+        ("not_compiled", "that is not: call `model.compile(…)`"),
+        ("no_such", "programs has no function 'no_such'"),
+    ],
+)
+def test_functions_that_return_no_compiled_model(verify, program, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        verify(program)
 
 
 def only_cause(result, replicas=2):
