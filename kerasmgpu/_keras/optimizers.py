@@ -5,6 +5,7 @@ the like are TensorFlow versions that would enter `tf.distribute` again.
 """
 
 import keras
+import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -57,6 +58,15 @@ def _tf_apply(original, self, grads, trainable_variables=None):
     return original(self, grads, trainable_variables)
 
 
+@seam(TFOptimizer, "_backend_update_step")
+def _update_step(original, self, *args):
+    if not is_updating():
+        return original(self, *args)
+    # These wait for the gradients; the rest of `apply` must be told to wait.
+    with tf.control_dependencies(None):
+        return BaseOptimizer._backend_update_step(self, *args)
+
+
 def _seam_of_update(name):
     @seam(TFOptimizer, name)
     def update(original, self, *args):
@@ -66,7 +76,6 @@ def _seam_of_update(name):
 
 
 for _name in (
-    "_backend_update_step",
     "_apply_weight_decay",
     "_overwrite_model_variables_with_average_value",
     "_backend_increment_gradient_accumulators",

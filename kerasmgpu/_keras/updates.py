@@ -50,7 +50,7 @@ def _update_adam(original, self, gradient, variable, learning_rate):
     tf.raw_ops.ResourceApplyGradientDescent(
         var=velocity,
         alpha=numbers["weight_2"],
-        delta=value - tf.square(gradient),
+        delta=tf.raw_ops.Sub(x=value, y=tf.raw_ops.Square(x=gradient)),
     )
     tf.raw_ops.ResourceApplyAdam(
         var=_handle(variable),

@@ -75,18 +75,19 @@ class Packing:
 
     def pack(self, gradients):
         """Returns the list of what is to be summed."""
+        as_vector = _Reshape()
         packs = []
         for places in self._groups:
             if len(places) == 1:
                 packs.append(gradients[places[0]])
-            else:
-                packs.append(
-                    tf.concat([_flat(gradients[i]) for i in places], 0)
-                )
+                continue
+            vectors = [as_vector(gradients[i], [-1]) for i in places]
+            packs.append(tf.concat(vectors, 0))
         return packs
 
     def unpack(self, sums):
         """Returns the sums in the order of the gradients."""
+        back = _Reshape()
         gradients = [None] * len(self._shapes)
         for places, total in zip(self._groups, sums):
             if len(places) == 1:
@@ -95,15 +96,23 @@ class Packing:
             shapes = [self._shapes[i] for i in places]
             parts = tf.split(total, [math.prod(shape) for shape in shapes])
             for i, part, shape in zip(places, parts, shapes):
-                # The parts are flat already.
-                is_flat = len(shape) == 1
-                gradients[i] = part if is_flat else tf.reshape(part, shape)
+                gradients[i] = back(part, shape)
         return gradients
 
 
-def _flat(gradient):
-    is_flat = gradient.shape.rank == 1
-    return gradient if is_flat else tf.reshape(gradient, [-1])
+class _Reshape:
+    """Reshapes tensors of one graph, with one constant for equal shapes."""
+
+    def __init__(self):
+        self._constants = {}
+
+    def __call__(self, tensor, shape):
+        if tensor.shape.rank == len(shape) == 1:
+            return tensor
+        key = tuple(shape)
+        if key not in self._constants:
+            self._constants[key] = tf.constant(shape, tf.int32)
+        return tf.reshape(tensor, self._constants[key])
 
 
 def _is_small(gradient):
