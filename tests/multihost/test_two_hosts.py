@@ -81,11 +81,9 @@ def test_a_cut_link_ends_both_sides_in_time(tmp_path, started):
     for rank, launcher in enumerate(started):
         output = launcher.communicate(timeout=60)[0]
         assert launcher.returncode != 0
-        # The workers and the launchers watch one another; either is first.
+        # Workers and launchers watch one another; whoever is first says so.
         other = re.escape(hosts.ADDRESSES[1 - rank])
-        by_worker = rf"worker {1 - rank} \({other}:.*nothing heard of it for"
-        by_launcher = rf"machine {other} \(rank {1 - rank}\): not heard of for"
-        said = rf"({by_worker}|{by_launcher}) {TIMEOUT_SECONDS} s"
+        said = rf"{other}\b.* heard of (it )?for {TIMEOUT_SECONDS} s"
         assert re.search(said, output), output[-3000:]
     assert time.monotonic() - cut < 45
 
