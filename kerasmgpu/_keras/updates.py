@@ -1,8 +1,8 @@
 """Optimizer updates with fewer operations, on every replica.
 
 Keras writes an update as some thirty small operations per variable, and a
-strategy repeats them for each replica: two thirds of a deep model's step, and
-of the time to its first. TensorFlow has kernels for Adam and SGD, which do
+strategy repeats them for each replica: two thirds of the operations of a deep
+model's step, and so of the time to the first one. TensorFlow has kernels for Adam and SGD, which do
 most of it in one operation. Whatever surrounds the update (clipping, decay,
 averages, constraints) stays Keras's; so do other optimizers, sparse gradients
 and subclasses with a step of their own.
