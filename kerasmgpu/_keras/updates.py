@@ -2,10 +2,10 @@
 
 Keras writes an update as some thirty small operations per variable, and a
 strategy repeats them for each replica: two thirds of the operations of a deep
-model's step, and so of the time to the first one. TensorFlow has kernels for Adam and SGD, which do
-most of it in one operation. Whatever surrounds the update (clipping, decay,
-averages, constraints) stays Keras's; so do other optimizers, sparse gradients
-and subclasses with a step of their own.
+model's step, and so of the time to the first one. TensorFlow has kernels for
+Adam and SGD, which do most of it in one operation. Whatever surrounds the
+update (clipping, decay, averages, constraints) stays Keras's; so do other
+optimizers, sparse gradients and subclasses with a step of their own.
 """
 
 import keras
