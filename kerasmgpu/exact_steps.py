@@ -202,8 +202,8 @@ class ExactSteps:
         return tf.autograph.experimental.do_not_convert(step)
 
     def _note_bytes(self, num_bytes):
-        """Keeps and says how many bytes a step has to sum."""
-        if num_bytes != self.reduced_bytes_per_step:
+        """Keeps and says how many bytes a step has to sum, if it does."""
+        if num_bytes and num_bytes != self.reduced_bytes_per_step:
             self.reduced_bytes_per_step = num_bytes
             logging.info(
                 "kerasmgpu: every step sums %s MB over %d replicas.",

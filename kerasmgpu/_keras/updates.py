@@ -21,7 +21,7 @@ def _can_take(gradient):
     return (
         is_updating()
         and tf.is_tensor(gradient)
-        and (not isinstance(gradient, tf.IndexedSlices))
+        and not isinstance(gradient, tf.IndexedSlices)
     )
 
 

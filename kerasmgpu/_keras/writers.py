@@ -159,7 +159,7 @@ def _seam_of_save(name):
         try:
             original(self, temporary, *args, **kwargs)
             os.replace(temporary, filepath)
-        except BaseException:
+        except BaseException:  # Ctrl-C too leaves no half file.
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
             raise

@@ -54,6 +54,7 @@ class ChooseXla(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         model = self.model
+        _end_trial(model)  # One that an interrupted `fit` has left.
         if model.run_eagerly or self._decided is model:
             return
         previous, model.jit_compile = model.jit_compile, True
@@ -63,9 +64,7 @@ class ChooseXla(keras.callbacks.Callback):
             holder.train_function = _Trial(self, holder.train_function)
 
     def on_train_end(self, logs=None):
-        holder = _holder(self.model)
-        if isinstance(holder.train_function, _Trial):  # Too few steps.
-            holder.train_function.end()
+        _end_trial(self.model)  # Too few steps.
 
     def decide(self, seconds):
         """Logs and returns the choice.
@@ -146,6 +145,13 @@ class _Trial:
             finally:
                 self._model.train_function = wrapped
         return self._functions[kind]
+
+
+def _end_trial(model):
+    """Goes back from a trial without a choice, if there is one."""
+    function = _holder(model).train_function
+    if isinstance(function, _Trial):
+        function.end()
 
 
 def _holder(model):

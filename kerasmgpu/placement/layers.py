@@ -239,7 +239,7 @@ def _run_in_thread(function):
     def run():
         try:
             function()
-        except BaseException as error:
+        except BaseException as error:  # Raised below, whatever it is.
             failures.append(error)
 
     thread = threading.Thread(target=run)

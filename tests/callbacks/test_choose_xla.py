@@ -100,6 +100,26 @@ def test_too_few_steps_leave_the_model_as_it_was(replicas):
     assert model.traced == traced
 
 
+def test_a_fit_that_was_interrupted_is_followed_by_a_whole_trial(
+    replicas, times
+):
+    times(10.0, 8.0)
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 4:  # Without XLA, the second block, with it.
+                raise KeyboardInterrupt
+
+    model, choose = compiled(replicas(2)), callbacks.ChooseXla(2)
+    data = dict(x=ROWS, y=ROWS[:, :1], batch_size=8, verbose=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(**data, callbacks=[choose, Stop()])
+    assert model.jit_compile is True  # In the middle of the trial.
+    model.fit(**data, callbacks=[choose])
+    assert model.jit_compile is True and choose._decided is model
+    assert not hasattr(model.train_function, "end")
+
+
 def test_the_number_is_checked():
     with pytest.raises(InputError, match="executions"):
         callbacks.ChooseXla(0)
