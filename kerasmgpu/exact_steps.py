@@ -24,8 +24,9 @@ class ExactSteps:
 
     reduced_bytes_per_step = None
     """Bytes that each replica's last traced training step has to sum with the
-    others': gradients, losses and moments, as far as their shapes are known
-    beforehand (rows of a sparse gradient and gathered rows are not)."""
+    others': gradients, losses, moments and metrics that are looked at, as far
+    as their shapes are known beforehand (rows of a sparse gradient and
+    gathered rows are not)."""
 
     @property
     def num_workers(self):
@@ -167,15 +168,16 @@ class ExactSteps:
             if not _keras.is_alike(layer, self._batch_norm)
         ]
         assigned = set()
-        step = self._exact_step(model, fn, local_rows, states, assigned)
-        outputs, averages = super().run(step, (batch,), kwargs, options)
+        logs = metrics.StepLogs(model, assigned, _keras.leaves_out_results())
+        step = self._exact_step(model, fn, local_rows, states, assigned, logs)
+        outputs, sums, averages = super().run(step, (batch,), kwargs, options)
         with self.scope():
             state.assign(self, states, assigned, averages)
             if not _returns_logs(fn):
                 return self._in_order(outputs)
-            return metrics.results(self, model, outputs, assigned)
+            return logs.of_global_batch(self, outputs, sums)
 
-    def _exact_step(self, model, fn, local_rows, states, assigned):
+    def _exact_step(self, model, fn, local_rows, states, assigned, logs):
         """A function of a replica's share that runs `fn` exactly on it."""
         settings = _keras.thread_state()
         num_local = len(self.extended.worker_devices)
@@ -193,11 +195,12 @@ class ExactSteps:
                 outputs = fn(share)
             if replica.index % num_local == 0 and _trains(fn):
                 self._note_bytes(replica.reduced_bytes)
+            sums = []
             if _returns_logs(fn):
-                outputs = metrics.average(model, outputs, replica)
+                outputs, sums = logs.of_replica(outputs, replica)
             else:
                 outputs = metrics.join(outputs, replica)
-            return outputs, state.averages(states, replica)
+            return outputs, sums, state.averages(states, replica)
 
         return tf.autograph.experimental.do_not_convert(step)
 

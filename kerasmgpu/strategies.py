@@ -66,6 +66,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
         super().__init__(devices=devices, cross_device_ops=cross_device_ops)
+        _keras.share_names_of_copies(self.extended)
         self._random_mode = _one_of("random", random, _SCOPES)
         self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
 

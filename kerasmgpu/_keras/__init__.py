@@ -23,6 +23,7 @@ from kerasmgpu._keras.engine import (
     abort_collectives,
     global_seed,
     has_started,
+    share_names_of_copies,
 )
 from kerasmgpu._keras.files import num_files
 from kerasmgpu._keras.layers import is_alike
@@ -30,6 +31,7 @@ from kerasmgpu._keras.seams import install
 from kerasmgpu._keras.state import layer_states
 from kerasmgpu._keras.threads import set_thread_state, thread_state
 from kerasmgpu._keras.trainer import trainer_of
+from kerasmgpu._keras.unread_logs import leaves_out_results
 
 __all__ = [
     "WorkerExtended",
@@ -39,8 +41,10 @@ __all__ = [
     "install",
     "is_alike",
     "layer_states",
+    "leaves_out_results",
     "num_files",
     "set_thread_state",
+    "share_names_of_copies",
     "thread_state",
     "trainer_of",
 ]

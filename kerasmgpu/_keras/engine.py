@@ -1,9 +1,11 @@
-"""TensorFlow's multi-worker engine: which devices a worker brings to a job.
+"""TensorFlow's engine: a worker's devices, and the names of variables' copies.
 
 TensorFlow's own class takes all GPUs of the machine, or one CPU device: a
 worker with several logical CPU devices, or with some of its GPUs, can't be had
 in public. Checked on TensorFlow 2.18 and 2.21.
 """
+
+import re
 
 import tensorflow as tf
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
@@ -38,11 +40,38 @@ class WorkerExtended(CollectiveAllReduceExtended):
             communication_options=communication_options,
         )
         _in_job = _in_job or self._num_workers > 1
+        share_names_of_copies(self)
 
     def _initialize_local_devices(self, cluster_resolver, worker_device):
         names = self._choose_devices()
         devices = tuple(f"{worker_device}/device:{name}" for name in names)
         return devices, names[0].split(":")[0]
+
+
+def share_names_of_copies(extended):
+    """Gives a replica's copies of all variables the same name.
+
+    A name of its own makes TensorFlow prepare an operation for every copy of
+    every variable: half a millisecond each, where one more of the same name
+    takes a tenth of that. Nobody sees them: a mirrored variable has the name
+    of its first copy.
+
+    Args:
+        extended: The `extended` of a mirrored strategy.
+    """
+    create = extended._create_variable
+
+    def create_variable(next_creator, **kwargs):
+        def create_copy(**kwargs):
+            # "dense/kernel/replica_1/", where the slash means "as it is".
+            copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
+            if copy is not None:
+                kwargs["name"] = copy.group()
+            return next_creator(**kwargs)
+
+        return create(create_copy, **kwargs)
+
+    extended._create_variable = create_variable
 
 
 def in_job():

@@ -13,7 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu._keras.seams import seam
-from kerasmgpu.step.replica import is_updating, kept_for_update
+from kerasmgpu.step.replica import (
+    is_updating,
+    kept_for_update,
+    square_of,
+)
 
 
 def _can_take(gradient):
@@ -50,7 +54,7 @@ def _update_adam(original, self, gradient, variable, learning_rate):
     tf.raw_ops.ResourceApplyGradientDescent(
         var=velocity,
         alpha=numbers["weight_2"],
-        delta=tf.raw_ops.Sub(x=value, y=tf.raw_ops.Square(x=gradient)),
+        delta=tf.raw_ops.Sub(x=value, y=square_of(gradient)),
     )
     tf.raw_ops.ResourceApplyAdam(
         var=_handle(variable),

@@ -39,6 +39,9 @@ class EpochRecords(keras.callbacks.Callback):
             not saved.
     """
 
+    # Its hook for batches only looks at the clock.
+    reads_batch_logs = False
+
     def __init__(self, run_folder, history, report=None):
         super().__init__()
         self.run_folder = run_folder

@@ -67,11 +67,17 @@ def reduce_and_apply(apply, optimizer, gradients, variables, replica):
 
         def update_one_replica(_, *sums):
             complete = list(gradients)
-            for place, gradient in zip(places, packing.unpack(sums)):
+            parts = packing.unpack(sums)
+            for place, gradient in zip(places, parts):
                 complete[place] = gradient
+
+            def squares():
+                return zip(parts, packing.squares(sums))
+
             # What needs no gradient (the count of steps) waits for the batch
             # too: a data set that ends must not leave half a step behind.
-            with updating(), tf.control_dependencies([replica.global_rows]):
+            waiting = tf.control_dependencies([replica.global_rows])
+            with updating(squares), waiting:
                 apply(optimizer, complete, variables)
 
         strategy.extended.update(

@@ -6,52 +6,109 @@ Any other metric is given the gathered global batch on every replica, so that
 all hold the same, complete state, and the first replica's is read.
 """
 
+import keras
 import tensorflow as tf
 
 from kerasmgpu.step import collectives
 
 
-def average(model, logs, replica):
-    """A step's logs on a replica, as means over the rows of all replicas.
+class StepLogs:
+    """What a step of a model returns, for the global batch.
 
-    Called on every replica. Logs of a metric that the step updated are left
-    as they are: `results` reads them from the metric's state.
-    """
-    if not isinstance(logs, dict):
-        return _mean_of_leaves(logs, replica)
-    read_later = _names(_updated(model, replica.assigned))
-    others = {k: v for k, v in logs.items() if k not in read_later}
-    return {**logs, **_mean_of_leaves(others, replica)}
-
-
-def results(strategy, model, logs, assigned):
-    """What a step's logs are for the global batch.
+    A log of a metric that the step updated is the result of the metric's
+    state; any other is a mean over rows.
 
     Args:
-        strategy: The strategy that ran the step.
-        model: The `keras.Model` whose step returned `logs`.
-        logs: Nest of per-replica values that `average` returned.
-        assigned: `id`s of the Keras variables that the step assigned.
-
-    Returns:
-        `logs` with the result of each metric that the step updated, read once
-        over all replicas; any other value as `average` made it.
+        model: The `keras.Model` whose step it is.
+        assigned: Set that collects the `id`s of the Keras variables that the
+            step assigns.
+        leaves_out: Whether nobody looks at results of metrics: then they are
+            NaN, and nothing is computed for them.
     """
 
-    def first(value):
-        return strategy.experimental_local_results(value)[0]
+    def __init__(self, model, assigned, leaves_out):
+        self._model = model
+        self._assigned = assigned
+        self._leaves_out = leaves_out
+        self._is_left_out = False
 
-    if not isinstance(logs, dict):
-        return tf.nest.map_structure(first, logs)
-    exact = {}
-    for metric in _updated(model, assigned):
-        exact.update(_named_result(metric))
-    return {
-        name: exact[name]
-        if name in exact
-        else tf.nest.map_structure(first, value)
-        for name, value in logs.items()
-    }
+    def of_replica(self, logs, replica):
+        """Takes the sums over the replicas; called on every one.
+
+        Args:
+            logs: What the step returned on this replica.
+            replica: The current `Replica`.
+
+        Returns:
+            `(logs, sums)`: logs with the means, and the states of the updated
+            metrics, for `of_global_batch`.
+        """
+        if not isinstance(logs, dict):
+            return _mean_of_leaves(logs, replica), []
+        in_metrics = _names(self._updated())
+        others = {k: v for k, v in logs.items() if k not in in_metrics}
+        # Keras reads the metrics itself where a step logs these and no other.
+        all_metrics = _names(self._model.metrics)
+        if self._leaves_out and not others and set(logs) == all_metrics:
+            self._is_left_out = True
+            return {name: tf.constant(float("nan")) for name in logs}, []
+        states = [variable.value.read_value() for variable in self._sums()]
+        leaves = _leaves(others)
+        means, sums = mean_over_rows(leaves, replica, states)
+        return {**logs, **tf.nest.pack_sequence_as(others, means)}, sums
+
+    def of_global_batch(self, strategy, logs, sums):
+        """Puts the results of metrics into what the replicas returned.
+
+        Args:
+            strategy: The strategy that ran the step.
+            logs: Nest of per-replica values.
+            sums: List of per-replica values.
+
+        Returns:
+            `logs` of the global batch.
+        """
+
+        def first(value):
+            return strategy.experimental_local_results(value)[0]
+
+        logs = tf.nest.map_structure(first, logs)
+        if self._is_left_out or not isinstance(logs, dict):
+            return logs
+        states = zip(self._sums(), [first(value) for value in sums])
+        exact = {}
+        with keras.StatelessScope(state_mapping=list(states)):
+            for metric in self._updated():
+                exact.update(_named_result(metric))
+        return {name: exact.get(name, value) for name, value in logs.items()}
+
+    def _updated(self):
+        """The metrics whose state the step assigned."""
+        return [
+            metric
+            for metric in self._model.metrics
+            if any(id(v) in self._assigned for v in metric.variables)
+        ]
+
+    def _sums(self):
+        """Variables of these metrics that are sums of the replicas' copies.
+
+        Any other is read by TensorFlow, as its aggregation says.
+        """
+        return [
+            variable
+            for metric in self._updated()
+            for variable in metric.variables
+            if _is_sum(variable.value)
+        ]
+
+
+def _is_sum(state):
+    return (
+        state.dtype.is_floating
+        and state.synchronization == tf.VariableSynchronization.ON_READ
+        and state.aggregation == tf.VariableAggregation.SUM
+    )
 
 
 def join(outputs, replica):
@@ -63,7 +120,7 @@ def join(outputs, replica):
 
     def leaf(value):
         if getattr(value, "shape", None) is not None and not value.shape.rank:
-            return mean_over_rows([value], replica)[0]
+            return mean_over_rows([value], replica)[0][0]
         if not replica.has_other_workers:
             return value
         return collectives.concatenate(value, replica)
@@ -71,15 +128,17 @@ def join(outputs, replica):
     return tf.nest.map_structure(leaf, outputs)
 
 
-def mean_over_rows(values, replica):
+def mean_over_rows(values, replica, sums=()):
     """Means of the replicas' values, weighted by their rows.
 
     Args:
         values: List of this replica's tensors.
         replica: The current `Replica`.
+        sums: List of tensors to sum over the replicas by the way.
 
     Returns:
-        List of the means; tensors that are not of floats stay as they are.
+        `(means, sums)`: lists of the means, where tensors that are not of
+        floats stay as they are, and of the sums.
     """
     own = [
         # The mean over an empty share is 0/0 and must not count.
@@ -91,8 +150,10 @@ def mean_over_rows(values, replica):
         for value in values
         if value.dtype.is_floating
     ]
-    totals = iter(collectives.sum_over_replicas(own) if own else ())
-    return [
+    together = [*own, *sums]
+    together = collectives.sum_over_replicas(together) if together else []
+    totals = iter(together[: len(own)])
+    means = [
         tf.math.divide_no_nan(
             next(totals), tf.cast(replica.global_rows, value.dtype)
         )
@@ -100,20 +161,16 @@ def mean_over_rows(values, replica):
         else value
         for value in values
     ]
+    return means, together[len(own) :]
+
+
+def _leaves(nest):
+    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(nest)]
 
 
 def _mean_of_leaves(nest, replica):
-    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(nest)]
-    return tf.nest.pack_sequence_as(nest, mean_over_rows(leaves, replica))
-
-
-def _updated(model, assigned):
-    """The metrics of a model whose state the step assigned."""
-    return [
-        metric
-        for metric in model.metrics
-        if any(id(variable) in assigned for variable in metric.variables)
-    ]
+    means, _ = mean_over_rows(_leaves(nest), replica)
+    return tf.nest.pack_sequence_as(nest, means)
 
 
 def _named_result(metric):

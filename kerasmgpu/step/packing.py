@@ -75,44 +75,67 @@ class Packing:
 
     def pack(self, gradients):
         """Returns the list of what is to be summed."""
-        as_vector = _Reshape()
-        packs = []
-        for places in self._groups:
-            if len(places) == 1:
-                packs.append(gradients[places[0]])
-                continue
-            vectors = [as_vector(gradients[i], [-1]) for i in places]
-            packs.append(tf.concat(vectors, 0))
-        return packs
+        return [
+            gradients[places[0]]
+            if len(places) == 1
+            else _concatenate(
+                [
+                    _stack([gradients[i] for i in same])
+                    for same in self._blocks(places)
+                ]
+            )
+            for places in self._groups
+        ]
 
     def unpack(self, sums):
         """Returns the sums in the order of the gradients."""
-        back = _Reshape()
         gradients = [None] * len(self._shapes)
         for places, total in zip(self._groups, sums):
             if len(places) == 1:
                 gradients[places[0]] = total
                 continue
-            shapes = [self._shapes[i] for i in places]
+            blocks = self._blocks(places)
+            shapes = [[len(same), *self._shapes[same[0]]] for same in blocks]
             parts = tf.split(total, [math.prod(shape) for shape in shapes])
-            for i, part, shape in zip(places, parts, shapes):
-                gradients[i] = back(part, shape)
+            for same, part, shape in zip(blocks, parts, shapes):
+                for i, one in zip(same, tf.unstack(tf.reshape(part, shape))):
+                    gradients[i] = one
         return gradients
 
+    def squares(self, sums):
+        """Squares of the sums that travelled together.
 
-class _Reshape:
-    """Reshapes tensors of one graph, with one constant for equal shapes."""
+        Args:
+            sums: As for `unpack`.
 
-    def __init__(self):
-        self._constants = {}
+        Returns:
+            List of squares in the order of the gradients; `None` for those
+            that travelled alone.
+        """
+        return self.unpack(
+            [
+                tf.square(total) if len(places) > 1 else None
+                for places, total in zip(self._groups, sums)
+            ]
+        )
 
-    def __call__(self, tensor, shape):
-        if tensor.shape.rank == len(shape) == 1:
-            return tensor
-        key = tuple(shape)
-        if key not in self._constants:
-            self._constants[key] = tf.constant(shape, tf.int32)
-        return tf.reshape(tensor, self._constants[key])
+    def _blocks(self, places):
+        """Places of gradients of the same shape, which need one operation."""
+        blocks = {}
+        for i in places:
+            blocks.setdefault(tuple(self._shapes[i]), []).append(i)
+        return list(blocks.values())
+
+
+def _stack(gradients):
+    """Gradients of one shape as a vector."""
+    return tf.reshape(
+        tf.stack(gradients) if len(gradients) > 1 else gradients[0], [-1]
+    )
+
+
+def _concatenate(vectors):
+    return tf.concat(vectors, 0) if len(vectors) > 1 else vectors[0]
 
 
 def _is_small(gradient):

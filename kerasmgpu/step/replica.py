@@ -124,13 +124,18 @@ def is_updating():
 
 
 @contextlib.contextmanager
-def updating():
-    """Marks the code that updates one replica's copies of the variables."""
-    _thread.updating, _thread.kept = True, {}
+def updating(squares):
+    """Marks the code that updates one replica's copies of the variables.
+
+    Args:
+        squares: Function that returns pairs of a gradient and its square, or
+            `None` where that is not at hand.
+    """
+    _thread.updating, _thread.kept, _thread.squares = True, {}, squares
     try:
         yield
     finally:
-        _thread.updating, _thread.kept = False, {}
+        _thread.updating, _thread.kept, _thread.squares = False, {}, None
 
 
 def kept_for_update(key, make):
@@ -138,3 +143,15 @@ def kept_for_update(key, make):
     if key not in _thread.kept:
         _thread.kept[key] = make()
     return _thread.kept[key]
+
+
+def square_of(gradient):
+    """The square of a gradient in the running update.
+
+    Squares of what was summed as one pack are computed as one.
+    """
+    squares = kept_for_update(
+        "squares", lambda: {id(one): two for one, two in _thread.squares()}
+    )
+    square = squares.get(id(gradient))
+    return tf.square(gradient) if square is None else square

@@ -29,7 +29,8 @@ def averages(states, replica):
         variable.value.read_value()
         for _, variable in _differing(states, replica.assigned)
     ]
-    return mean_over_rows(values, replica)
+    means, _ = mean_over_rows(values, replica)
+    return means
 
 
 def assign(strategy, states, assigned, averages):

@@ -43,12 +43,19 @@ def test_every_callback_wrote_one_set_of_files(whole):
         "log.csv",
         "checkpoints",
         "weights.npz",
+        "losses.json",
         "history.json",
     }
     lines = (whole / "log.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
     if importlib.util.find_spec("tensorboard"):
         assert len(list((whole / "board" / "train").glob("events*"))) == 1
+
+
+def test_one_worker_may_look_at_the_results_of_steps(whole):
+    *of_steps, of_all = json.loads((whole / "losses.json").read_text())
+    assert len(of_steps) == 7 and np.isfinite(of_steps).all()
+    assert of_steps[-1] == pytest.approx(of_all, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["model-3.keras", "final.keras"])

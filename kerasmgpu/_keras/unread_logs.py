@@ -1,0 +1,128 @@
+"""Results of metrics stay out of a step where nobody looks at them.
+
+At the end of an epoch Keras reads the metrics themselves. What a single step
+returns is for callbacks with a hook for batches, the progress bar among them:
+without one, a step that adds the metrics up over the replicas and computes
+their results does so for nothing. A callback that has such a hook and needs no
+results says so by the attribute `reads_batch_logs = False`. Both kinds of step
+are made when they are first asked for. Checked on Keras 3.10 and 3.15.
+"""
+
+import contextlib
+import threading
+
+import keras
+from keras.src import utils
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.callbacks.callback_list import CallbackList
+
+from kerasmgpu import workers
+from kerasmgpu._keras.seams import seam
+
+
+class _Thread(threading.local):
+    """Whose steps' results nobody reads, and whether they are left out now."""
+
+    unread = (None, None)
+    leaves_out = False
+
+
+_thread = _Thread()
+
+
+def _seam_of_loop(name):
+    @seam(TensorFlowTrainer, name)
+    def loop(original, self, *args, **kwargs):
+        # Callbacks may call `fit` and `evaluate` again.
+        before, _thread.unread = _thread.unread, (None, None)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _thread.unread = before
+
+
+for _name in ("fit", "evaluate"):
+    _seam_of_loop(_name)
+
+
+def _seam_of_begin(name, step_name, hooks):
+    @seam(CallbackList, name)
+    def begin(original, self, logs=None):
+        if self.model is not None:
+            is_read = any(
+                _looks(callback, hooks) for callback in self.callbacks
+            )
+            # A collective of results needs all workers.
+            if not workers.any_of(self.model.distribute_strategy, is_read):
+                _thread.unread = (self.model, step_name)
+        return original(self, logs)
+
+
+_seam_of_begin(
+    "on_train_begin", "train_step", ("on_batch_end", "on_train_batch_end")
+)
+_seam_of_begin("on_test_begin", "test_step", ("on_test_batch_end",))
+
+
+def _looks(callback, hooks):
+    """Whether a callback looks at the results of single steps."""
+    if isinstance(callback, keras.callbacks.ProgbarLogger):
+        if callback._called_in_fit and "on_test_batch_end" in hooks:
+            return False
+        return callback.verbose == 1  # The bar; 2 is a line per epoch.
+    if _only_saves(callback) or not getattr(callback, "reads_batch_logs", True):
+        return False
+    return any(not utils.is_default(getattr(callback, hook)) for hook in hooks)
+
+
+def _only_saves(callback):
+    """Whether this is one of Keras's that count batches in their hook."""
+    for kind in (
+        keras.callbacks.ModelCheckpoint,
+        keras.callbacks.BackupAndRestore,
+    ):
+        if isinstance(callback, kind):
+            by_epoch = getattr(callback, "save_freq", "epoch") == "epoch"
+            hook = type(callback).on_train_batch_end
+            return by_epoch and hook is kind.on_train_batch_end
+    return False
+
+
+def with_and_without_results(make, model, step):
+    """A step function that leaves out the results that nobody reads.
+
+    Args:
+        make: Function that returns a new step function, as Keras makes it.
+        model: The model that it is of.
+        step: Its bound `train_step` or `test_step`.
+
+    Returns:
+        Function of an iterator. One with the results that is there already
+        is taken in any case: tracing another costs more than it saves.
+    """
+    functions = {}
+
+    def call(iterator):
+        owner, step_name = _thread.unread
+        is_unread = owner is model and step_name == step.__name__
+        leaves_out = is_unread and False not in functions
+        if leaves_out not in functions:
+            functions[leaves_out] = make()
+        with _leaving_out(leaves_out):
+            return functions[leaves_out](iterator)
+
+    return call
+
+
+@contextlib.contextmanager
+def _leaving_out(leaves_out):
+    before, _thread.leaves_out = _thread.leaves_out, leaves_out
+    try:
+        yield
+    finally:
+        _thread.leaves_out = before
+
+
+def leaves_out_results():
+    """Whether the step that is traced or run now needs no results."""
+    return _thread.leaves_out

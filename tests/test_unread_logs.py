@@ -1,0 +1,194 @@
+"""Steps compute the results of metrics only where somebody looks at them."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasmgpu
+from kerasmgpu import workers
+
+
+class Returned(keras.callbacks.Callback):
+    """Keeps what steps return; it stands in the way, and has no hook."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs = []
+
+    def on_train_begin(self, logs=None):
+        self.function = self.model.train_function
+        self.model.train_function = self
+
+    def __call__(self, iterator):
+        logs = self.function(iterator)
+        self.logs.append({k: np.mean(v) for k, v in logs.items()})
+        return logs
+
+    def on_train_end(self, logs=None):
+        self.model.train_function = self.function
+
+
+class Reader(keras.callbacks.Callback):
+    """Keeps what a hook for batches is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.logs, self.test_logs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append(dict(logs))
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.test_logs.append(dict(logs))
+
+
+class Clock(Reader):
+    reads_batch_logs = False
+
+
+class OwnStep(keras.Model):
+    """Logs something that is no metric."""
+
+    def train_step(self, data):
+        return {**super().train_step(data), "seven": np.float32(7)}
+
+
+X = np.random.default_rng(0).normal(size=(21, 4)).astype("float32")
+Y = (X[:, :1] > 0).astype("float32")
+
+
+def build(strategy=None, kind=keras.Model):
+    keras.utils.set_random_seed(1)
+
+    def compiled():
+        inputs = keras.Input((4,))
+        model = kind(
+            inputs, keras.layers.Dense(1, activation="sigmoid")(inputs)
+        )
+        model.compile(
+            "sgd",
+            "binary_crossentropy",
+            metrics=[
+                "mae",
+                keras.metrics.AUC(name="auc"),
+                keras.metrics.F1Score(threshold=0.5, name="f1"),
+            ],
+        )
+        return model
+
+    if strategy is None:
+        return compiled()
+    with strategy.scope():
+        return compiled()
+
+
+def fit(model, *callbacks, verbose=0, **arguments):
+    returned = Returned()
+    history = model.fit(
+        X,
+        Y,
+        batch_size=8,
+        epochs=2,
+        shuffle=False,
+        verbose=verbose,
+        callbacks=[*callbacks, returned],
+        **arguments,
+    ).history
+    return history, returned.logs
+
+
+def are_left_out(logs):
+    missing = {bool(np.isnan(v)) for step in logs for v in step.values()}
+    (all_missing,) = missing  # Never some of them.
+    return all_missing
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_replicas", [2, 3])
+def test_nobody_looks(replicas, num_replicas):
+    found, logs = fit(build(replicas(num_replicas)), validation_data=(X, Y))
+    expected, _ = fit(build(), validation_data=(X, Y))
+    assert len(logs) == 6 and are_left_out(logs)
+    assert_equal(found, expected)
+
+
+def test_a_hook_for_batches_is_shown_results(replicas):
+    found, expected = Reader(), Reader()
+    arguments = {"validation_data": (X, Y)}
+    fit(build(replicas(2)), found, **arguments)
+    fit(build(), expected, **arguments)
+    for name in ("logs", "test_logs"):
+        steps = getattr(found, name), getattr(expected, name)
+        assert len(steps[1]) == 6
+        for pair in zip(*steps, strict=True):
+            assert_equal(*pair)
+
+
+@pytest.mark.parametrize(
+    "callback, looks",
+    [
+        (lambda _: Clock(), False),
+        (lambda p: keras.callbacks.ModelCheckpoint(p / "a.keras"), False),
+        (lambda p: keras.callbacks.BackupAndRestore(p), False),
+        (lambda p: keras.callbacks.ModelCheckpoint(p / "a.keras", "loss",
+                                                   save_freq=9), True),
+        (lambda _: keras.callbacks.TerminateOnNaN(), True),
+        (lambda _: keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: None), True),
+        (lambda _: kerasmgpu.callbacks.ThroughputLogger(), False),
+    ],
+)  # fmt: skip
+def test_who_looks(replicas, tmp_path, callback, looks):
+    _, logs = fit(build(replicas(2)), callback(tmp_path))
+    assert are_left_out(logs) != looks
+
+
+@pytest.mark.parametrize("verbose, looks", [(1, True), (2, False)])
+def test_the_progress_bar_looks(replicas, verbose, looks):
+    _, logs = fit(build(replicas(2)), verbose=verbose)
+    assert are_left_out(logs) != looks
+
+
+def test_a_step_with_results_is_not_traced_again_without(replicas):
+    model = build(replicas(2))
+    fit(model, Reader())
+    _, logs = fit(model)
+    assert not are_left_out(logs)
+
+
+def test_results_come_back_when_somebody_looks(replicas):
+    model, one_device = build(replicas(2)), build()
+    fit(model), fit(one_device)
+    found, expected = Reader(), Reader()
+    fit(model, found), fit(one_device, expected)
+    assert_equal(found.logs[-1], expected.logs[-1])
+
+
+def test_logs_that_are_no_metrics_keep_all_others(replicas):
+    _, logs = fit(build(replicas(2), OwnStep))
+    assert {step["seven"] for step in logs} == {7.0}
+    assert not are_left_out(logs)
+
+
+def test_outside_of_fit_all_look(replicas):
+    model, one_device = build(replicas(2)), build()
+    fit(model), fit(one_device)
+    assert_equal(
+        model.train_on_batch(X, Y, return_dict=True),
+        one_device.train_on_batch(X, Y, return_dict=True),
+    )
+    assert_equal(
+        model.evaluate(X, Y, verbose=0, return_dict=True),
+        one_device.evaluate(X, Y, verbose=0, return_dict=True),
+    )
+
+
+def test_one_worker_that_looks_is_enough(replicas, monkeypatch):
+    monkeypatch.setattr(workers, "any_of", lambda strategy, flag: True)
+    _, logs = fit(build(replicas(2)))
+    assert not are_left_out(logs)
