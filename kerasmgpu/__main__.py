@@ -28,7 +28,7 @@ COMMANDS = {
         "run a program in several workers, here and on other machines"
     ),
     "kerasmgpu.benchmark": (
-        "time plain Keras, stock, kerasmgpu and Keras on JAX on the same models"
+        "time plain Keras, stock, kerasmgpu, JAX and PyTorch on the same models"
     ),
     "kerasmgpu.plan": ("predict what more GPUs bring, and what limits them"),
     "kerasmgpu.scaling_report": (

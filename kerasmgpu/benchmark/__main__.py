@@ -1,4 +1,4 @@
-"""The command: how fast is it, beside plain Keras, stock and Keras on JAX?
+"""The command: how fast is it, beside plain Keras, stock, JAX and PyTorch?
 
     python -m kerasmgpu.benchmark --workloads=deep_narrow,autoencoder \
         --replica_counts=1,2,4 --output_dir=benchmark
@@ -22,7 +22,7 @@ import sys
 from absl import flags
 
 from kerasmgpu.benchmark import runs
-from kerasmgpu.benchmark.contenders import CONTENDERS
+from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS
 from kerasmgpu.benchmark.workloads import WORKLOADS
 from kerasmgpu.command_line import start
 from kerasmgpu.errors import InputError
@@ -38,7 +38,7 @@ def define_flags(flag_values):
     )
     flags.DEFINE_list(
         "contenders",
-        list(CONTENDERS),
+        list(BY_DEFAULT),
         "; ".join(f"{name}: {c.description}" for name, c in CONTENDERS.items()),
         flag_values=flag_values,
     )

@@ -3,19 +3,22 @@
 `FOLDER/job.json` says what to do; `FOLDER/result.json` is what came of it.
 """
 
+import importlib
 import json
 import os
 
 from kerasmgpu.benchmark import processes
+from kerasmgpu.benchmark.contenders import CONTENDERS
 
 
 def main(folder):
     """Trains as the job in `folder` says, and leaves the result there."""
     job = json.loads((folder / "job.json").read_text("utf-8"))
-    # Keras and TensorFlow are imported here, and start by the environment.
-    from kerasmgpu.benchmark.training import train
-
-    result = train(job)
+    # What it trains with is imported here, and starts by the environment.
+    trainer = importlib.import_module(
+        f"kerasmgpu.benchmark.{CONTENDERS[job['contender']].trainer}"
+    )
+    result = trainer.train(job)
     unfinished = folder / "result.json.new"
     unfinished.write_text(json.dumps(result), encoding="utf-8")
     os.replace(unfinished, folder / "result.json")

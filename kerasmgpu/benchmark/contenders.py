@@ -6,21 +6,27 @@ import importlib.util
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A way to train a Keras model.
+    """A way to train a model.
 
     Attributes:
         description: String, for `--help` and the table.
+        trainer: String, the module of this folder whose `train` does it.
         backend: String, Keras's backend. Defaults to `"tensorflow"`.
         one_device: Boolean, whether it can't have replicas.
         jit_compile: What `compile` gets. Defaults to `"auto"`, as in Keras.
+        logged: Boolean, whether a `ThroughputLogger` looks on.
+        by_default: Boolean, whether it takes part where none are named.
         needs: Tuple of modules that must be importable.
         install: String, the command that gets them.
     """
 
     description: str
+    trainer: str = "training"
     backend: str = "tensorflow"
     one_device: bool = False
     jit_compile: object = "auto"
+    logged: bool = False
+    by_default: bool = True
     needs: tuple = ()
     install: str = ""
 
@@ -39,14 +45,29 @@ CONTENDERS = {
     "kerasmgpu_xla": Contender(
         "kerasmgpu.MirroredStrategy, jit_compile=True", jit_compile=True
     ),
+    "kerasmgpu_logged": Contender(
+        "kerasmgpu.MirroredStrategy, callbacks.ThroughputLogger (only where it "
+        "is named)",
+        logged=True,
+        by_default=False,
+    ),
     "jax": Contender(
         "Keras on JAX, keras.distribution.DataParallel",
         backend="jax",
         needs=("jax", "jaxlib"),
         install="pip install jax",
     ),
+    "pytorch": Contender(
+        "PyTorch without Keras, DistributedDataParallel",
+        trainer="torch_training",
+        needs=("torch",),
+        install="pip install torch",
+    ),
 }
 """Name to `Contender`, in the order of their turns."""
+
+BY_DEFAULT = tuple(name for name, c in CONTENDERS.items() if c.by_default)
+"""Names of those that take part where none are named."""
 
 
 def left_out(names):

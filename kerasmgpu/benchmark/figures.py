@@ -14,8 +14,9 @@ FIGURES = (
 )
 """What each run measures."""
 
-BASELINES = ("one_device", "one_device_xla", "stock")
-"""Contenders whose examples per second the others' are divided by."""
+BASELINES = ("one_device", "one_device_xla", "stock", "kerasmgpu")
+"""Contenders whose examples per second the others' are divided by; the last
+one's only those of its own variants, such as `kerasmgpu_xla`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,24 @@ class Epoch:
 
     wall_seconds: float
     cpu_seconds: float
+
+
+def over_processes(epochs_of_each):
+    """The epochs of several processes that train one model together.
+
+    Args:
+        epochs_of_each: Sequence with each process's list of `Epoch`.
+
+    Returns:
+        List of `Epoch`: as long as the slowest took, and the CPU time of all.
+    """
+    return [
+        Epoch(
+            max(epoch.wall_seconds for epoch in same),
+            sum(epoch.cpu_seconds for epoch in same),
+        )
+        for same in zip(*epochs_of_each)
+    ]
 
 
 def of_epochs(epochs, steps, global_batch_size):
@@ -106,7 +125,9 @@ def _ratios(good, groups, workload, contender, replicas):
     """Spread of the ratios of examples per second within the same round."""
     ratios = {}
     for baseline in BASELINES:
-        count = replicas if baseline == "stock" else 1
+        if baseline == "kerasmgpu" and not contender.startswith("kerasmgpu_"):
+            continue
+        count = 1 if baseline.startswith("one_device") else replicas
         others = {
             run["round"]: run["result"]["examples_per_second"]
             for run in groups.get((workload, baseline, count), ())

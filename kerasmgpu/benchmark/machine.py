@@ -19,7 +19,7 @@ gpus = tf.config.list_physical_devices("GPU")
 print(json.dumps([details(gpu).get("device_name", gpu.name) for gpu in gpus]))
 """
 
-_PACKAGES = ("tensorflow", "keras", "jax", "jaxlib", "numpy")
+_PACKAGES = ("tensorflow", "keras", "jax", "jaxlib", "torch", "numpy")
 
 
 def describe(gpus):
@@ -34,7 +34,7 @@ def describe(gpus):
     """
     return {
         "cpu": _cpu_model(),
-        "cores": _usable_cores(),
+        "cores": usable_cores(),
         "memory_gb": round(_memory_bytes() / 1e9, 1),
         "gpus": gpus,
         "os": _operating_system(),
@@ -91,7 +91,8 @@ def _operating_system():
     return f"{name}, {platform.machine()}"
 
 
-def _usable_cores():
+def usable_cores():
+    """How many cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

@@ -8,14 +8,14 @@ import time
 
 from kerasmgpu.arguments import checked_integer, checked_number
 from kerasmgpu.benchmark import figures, machine, processes, tables
-from kerasmgpu.benchmark.contenders import CONTENDERS, left_out
+from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS, left_out
 from kerasmgpu.benchmark.workloads import WORKLOADS
 from kerasmgpu.errors import InputError
 
 
 def run(
     workloads=tuple(WORKLOADS),
-    contenders=tuple(CONTENDERS),
+    contenders=BY_DEFAULT,
     replica_counts=(1, 2, 4, 8),
     rounds=3,
     steps=30,
@@ -29,7 +29,7 @@ def run(
     Args:
         workloads: Sequence of names of `WORKLOADS`.
         contenders: Sequence of names of `CONTENDERS`. Those that are not
-            installed are left out, and a line says so.
+            installed are left out, and a line says so. Default: `BY_DEFAULT`.
         replica_counts: Sequence of integers of at least 1.
         rounds: Integer, how often everybody has a turn.
         steps: Integer, steps of each of a run's epochs: one that warms up and

@@ -79,10 +79,12 @@ def _table(workload, report):
     table.add_column("replicas", justify="right")
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="right")
-    for baseline in BASELINES:
+    baselines = _baselines(rows)
+    for baseline in baselines:
         table.add_column(f"×\n{baseline}", justify="right")
     for row in rows:
-        table.add_row(row["contender"], str(row["replicas"]), *_cells(row))
+        cells = _cells(row, baselines)
+        table.add_row(row["contender"], str(row["replicas"]), *cells)
     return table
 
 
@@ -95,25 +97,39 @@ def markdown(report):
     Returns:
         String. Of several rounds, quartiles follow the median in brackets.
     """
-    names = [title.replace("\n", " ") for title, _, _ in _COLUMNS]
-    names += [f"× {baseline}" for baseline in BASELINES]
     lines = [_machine(report) + "."]
     for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
-        lines += [
-            "",
-            f"| {_title(workload, report)} | replicas | {' | '.join(names)} |",
-            "|---|" + "---:|" * (len(names) + 1),
-        ]
-        for row in report["rows"]:
-            if row["workload"] == workload:
-                cells = [row["contender"], str(row["replicas"]), *_cells(row)]
-                lines.append(f"| {' | '.join(cells)} |".replace("\n", " "))
+        lines += ["", *_markdown_table(workload, report)]
     for row in report["rows"]:
         if "failed" in row:
             lines += ["", _failure(row)]
     for line in report["disagreements"]:
         lines += ["", f"CAUTION: {line}"]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_table(workload, report):
+    rows = [row for row in report["rows"] if row["workload"] == workload]
+    baselines = _baselines(rows)
+    names = [
+        "replicas",
+        *(title.replace("\n", " ") for title, _, _ in _COLUMNS),
+    ]
+    names += [f"× {baseline}" for baseline in baselines]
+    lines = [
+        f"| {_title(workload, report)} | {' | '.join(names)} |",
+        "|---|" + "---:|" * len(names),
+    ]
+    for row in rows:
+        cells = [row["contender"], str(row["replicas"])]
+        cells += _cells(row, baselines)
+        lines.append(f"| {' | '.join(cells)} |".replace("\n", " "))
+    return lines
+
+
+def _baselines(rows):
+    """Those of `BASELINES` that some row is compared with."""
+    return [b for b in BASELINES if any(b in row["ratios"] for row in rows)]
 
 
 def _title(workload, report):
@@ -131,10 +147,10 @@ def _failure(row):
     )
 
 
-def _cells(row):
+def _cells(row, baselines):
     return [
         *(_cell(row, name, form) for _, name, form in _COLUMNS),
-        *(_spread(row["ratios"].get(name), "{:.2f}") for name in BASELINES),
+        *(_spread(row["ratios"].get(name), "{:.2f}") for name in baselines),
     ]
 
 

@@ -1,4 +1,4 @@
-"""One run: a workload trained by one contender, and timed.
+"""One run: a workload trained by one contender with Keras, and timed.
 
 Imported in the child, where the environment has chosen Keras's backend by then.
 What a contender does not need is not imported for it: not TensorFlow for JAX,
@@ -7,8 +7,6 @@ and not kerasmgpu's step for the others.
 
 import contextlib
 import itertools
-import resource
-import sys
 import time
 
 import keras
@@ -16,14 +14,16 @@ import numpy as np
 
 from kerasmgpu.benchmark import figures
 from kerasmgpu.benchmark.contenders import CONTENDERS
+from kerasmgpu.benchmark.meter import (
+    MEASURED_EPOCHS,
+    EpochMeter,
+    peak_memory_mb,
+)
 from kerasmgpu.benchmark.workloads import (
     NUM_BATCHES,
     WORKLOADS,
     start_weights,
 )
-
-MEASURED_EPOCHS = 3
-"""Epochs of warm steps that a run's medians are taken of."""
 
 
 class EpochTimer(keras.callbacks.Callback):
@@ -34,18 +34,13 @@ class EpochTimer(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs=None):
-        self.epochs = []
+        self.epochs, self._meter = [], EpochMeter()
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._meter.begin()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.epochs.append(
-            figures.Epoch(
-                time.perf_counter() - self._wall,
-                time.process_time() - self._cpu,
-            )
-        )
+        self.epochs.append(self._meter.end())
 
 
 def train(job):
@@ -67,9 +62,14 @@ def train(job):
         model, optimizer, loss = workload.build()
         model.set_weights(start_weights([w.shape for w in model.weights]))
         model.compile(optimizer, loss, jit_compile=contender.jit_compile)
+    loggers = _loggers(contender)
     begin = time.perf_counter()
     first = model.fit(
-        _batches(x, y, rows), steps_per_epoch=1, epochs=1, verbose=0
+        _batches(x, y, rows),
+        steps_per_epoch=1,
+        epochs=1,
+        callbacks=loggers,
+        verbose=0,
     )
     seconds_to_first_step = time.perf_counter() - begin
     timer = EpochTimer()
@@ -78,14 +78,14 @@ def train(job):
         steps_per_epoch=job["steps"],
         # The first one warms up.
         epochs=1 + MEASURED_EPOCHS,
-        callbacks=[timer],
+        callbacks=[*loggers, timer],
         verbose=0,
     )
     weights = model.trainable_weights
     return {
         **figures.of_epochs(timer.epochs[1:], job["steps"], rows),
         "seconds_to_first_step": seconds_to_first_step,
-        "peak_memory_mb": _peak_memory_bytes() / 1e6,
+        "peak_memory_mb": peak_memory_mb(),
         "first_loss": first.history["loss"][-1],
         "last_loss": history.history["loss"][-1],
         "global_batch_size": rows,
@@ -127,6 +127,14 @@ def _devices(job):
     return names, tf.distribute.MirroredStrategy(names).scope()
 
 
+def _loggers(contender):
+    if not contender.logged:
+        return []
+    from kerasmgpu import callbacks
+
+    return [callbacks.ThroughputLogger()]
+
+
 def _batches(x, y, rows):
     """The batches, for ever, in the way that the backend is fed best."""
     if keras.backend.backend() != "tensorflow":
@@ -141,8 +149,3 @@ def _batches(x, y, rows):
     # Cached as batches: the input is not what is measured.
     dataset = dataset.batch(rows, drop_remainder=True).cache()
     return dataset.repeat().prefetch(tf.data.AUTOTUNE)
-
-
-def _peak_memory_bytes():
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

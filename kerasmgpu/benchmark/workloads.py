@@ -46,22 +46,22 @@ def _deep_narrow_arrays(random, rows):
     return x, np.tanh(x)
 
 
-_NUM_ITEMS = 3706  # Rated movies of MovieLens-1M.
+NUM_ITEMS = 3706  # Rated movies of MovieLens-1M.
 
 
 def _autoencoder():
     import keras
 
-    model = keras.Sequential([keras.Input((_NUM_ITEMS,))])
-    for units in (500, 250, 500, _NUM_ITEMS):
+    model = keras.Sequential([keras.Input((NUM_ITEMS,))])
+    for units in (500, 250, 500, NUM_ITEMS):
         model.add(keras.layers.Dense(units, activation="sigmoid"))
     return model, keras.optimizers.RMSprop(1e-3), "mse"
 
 
 def _autoencoder_arrays(random, rows):
-    ratings = random.integers(1, 6, size=(rows, _NUM_ITEMS)) / 5
+    ratings = random.integers(1, 6, size=(rows, NUM_ITEMS)) / 5
     # MovieLens-1M has 1,000,209 ratings of 6,040 users by 3,706 movies.
-    known = random.random(size=(rows, _NUM_ITEMS)) < 0.0447
+    known = random.random(size=(rows, NUM_ITEMS)) < 0.0447
     x = (ratings * known).astype("float32")
     return x, x
 
@@ -87,15 +87,15 @@ def _convnet_arrays(random, rows):
     return x, random.integers(10, size=(rows, 1)).astype("int32")
 
 
-_VOCABULARY = 100_000
-_WORDS = 40
+VOCABULARY = 100_000
+WORDS = 40
 
 
 def _embeddings():
     import keras
 
-    words = keras.Input((_WORDS,), dtype="int32")
-    vectors = keras.layers.Embedding(_VOCABULARY, 32)(words)
+    words = keras.Input((WORDS,), dtype="int32")
+    vectors = keras.layers.Embedding(VOCABULARY, 32)(words)
     mean = keras.layers.GlobalAveragePooling1D()(vectors)
     hidden = keras.layers.Dense(64, activation="relu")(mean)
     model = keras.Model(words, keras.layers.Dense(1)(hidden))
@@ -105,8 +105,8 @@ def _embeddings():
 
 
 def _embeddings_arrays(random, rows):
-    x = random.integers(_VOCABULARY, size=(rows, _WORDS)).astype("int32")
-    return x, (x.mean(axis=1, keepdims=True) / _VOCABULARY).astype("float32")
+    x = random.integers(VOCABULARY, size=(rows, WORDS)).astype("int32")
+    return x, (x.mean(axis=1, keepdims=True) / VOCABULARY).astype("float32")
 
 
 WORKLOADS = {

@@ -14,6 +14,7 @@ import kerasmgpu
 from kerasmgpu.benchmark import processes
 from kerasmgpu.benchmark.figures import FIGURES
 from kerasmgpu.errors import InputError
+from tests.benchmark.process_watch import is_gone, wait_for
 
 LIBRARY = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
 SLEEPER = """
@@ -139,7 +140,7 @@ def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path, sleeper):
     with pytest.raises(InputError, match="did not end within 2 s"):
         processes.run_module("deaf", str(number), tmp_path / "log", 2)
     assert time.monotonic() - begin < 15
-    _wait_for(lambda: _is_gone(int(number.read_text())), seconds=5)
+    wait_for(lambda: is_gone(int(number.read_text())), seconds=5)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
@@ -153,26 +154,7 @@ def test_a_process_ends_with_its_parent(tmp_path, sleeper, stop):
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL
     )
-    _wait_for(number.exists)
+    wait_for(number.exists)
     parent.send_signal(stop)
     parent.wait(30)
-    _wait_for(lambda: _is_gone(int(number.read_text())))
-
-
-def _is_gone(process_id):
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return True
-    # Killed but not yet collected by whoever adopted it.
-    stat = pathlib.Path(f"/proc/{process_id}/stat")
-    return (
-        stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    )
-
-
-def _wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: is_gone(int(number.read_text())))

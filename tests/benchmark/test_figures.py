@@ -7,6 +7,7 @@ from kerasmgpu.benchmark.figures import (
     Epoch,
     disagreements,
     of_epochs,
+    over_processes,
     spread,
     summarise,
 )
@@ -49,6 +50,13 @@ def test_medians_of_epochs():
     }
 
 
+def test_processes_that_train_together_take_as_long_as_the_slowest():
+    first = [Epoch(2.0, 5.0), Epoch(3.0, 6.0)]
+    second = [Epoch(2.5, 1.0), Epoch(2.0, 0.5)]
+    together = [Epoch(2.5, 6.0), Epoch(3.0, 6.5)]
+    assert over_processes([first, second]) == together
+
+
 def test_spread_is_median_and_quartiles():
     values = spread([5.0, 1.0, 2.0, 3.0, 4.0])
     assert values == {"median": 3.0, "lower": 2.0, "upper": 4.0}
@@ -86,6 +94,25 @@ def test_stock_is_compared_at_the_same_count_and_one_device_at_one():
     ratios = row_of(rows, "kerasmgpu", 4)["ratios"]
     assert ratios["stock"]["median"] == 80 / 50
     assert ratios["one_device"]["median"] == 80 / 200
+
+
+def test_variants_of_kerasmgpu_are_compared_with_it_at_the_same_count():
+    rows = summarise(
+        [
+            run("kerasmgpu", 1, 100.0),
+            run("kerasmgpu_logged", 1, 99.0),
+            run("kerasmgpu", 1, 80.0, replicas=2),
+            run("kerasmgpu_logged", 1, 76.0, replicas=2),
+            run("pytorch", 1, 90.0, replicas=2),
+        ]
+    )
+    for count, ratio in ((1, 0.99), (2, 0.95)):
+        (found,) = row_of(rows, "kerasmgpu_logged", count)["ratios"].items()
+        assert found[0] == "kerasmgpu"
+        assert found[1]["median"] == pytest.approx(ratio)
+    # The others have their columns already.
+    assert row_of(rows, "pytorch", 2)["ratios"] == {}
+    assert row_of(rows, "kerasmgpu")["ratios"] == {}
 
 
 def test_a_failed_round_is_told_and_left_out():

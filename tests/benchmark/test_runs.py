@@ -99,8 +99,10 @@ def test_files(tmp_path, made_up_child):
     picture = (folder / "benchmark.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     table = (folder / "benchmark.md").read_text()
+    # Nobody is compared with who did not take part.
+    assert "first step s | peak MB | × one_device | × stock |\n" in table
     # Examples per second, and 60 by 100 and 60 by 40.
-    ours = "| kerasmgpu | 1 | 60 | 1.0 | 1.0 | 1.0 | 1 | 0.60 | – | 1.50 |"
+    ours = "| kerasmgpu | 1 | 60 | 1.0 | 1.0 | 1.0 | 1 | 0.60 | 1.50 |"
     assert ours in table
     assert "| stock | 4 | failed |" in table and "shapes differ" in table
     assert report["versions"]["tensorflow"][0] == "2"
@@ -122,6 +124,19 @@ def test_what_is_not_installed_is_left_out_and_told(
     line = "no_such_module can't be imported (pip install x)"
     assert report["left_out"] == {"jax": line}
     assert f"left out: jax: {line}" in capsys.readouterr().out
+
+
+def test_without_names_the_default_ones_take_part(
+    tmp_path, made_up_child, monkeypatch, capsys
+):
+    monkeypatch.setattr(contenders.Contender, "is_installed", lambda _: True)
+    runs.run(
+        ["convnet"], replica_counts=(1,), rounds=1, output_dir=tmp_path / "out"
+    )
+    turns = tuple(job["contender"] for job in made_up_child)
+    assert turns == contenders.BY_DEFAULT
+    # Its own variant is compared with kerasmgpu, so there is a column.
+    assert "× kerasmgpu" in (tmp_path / "out" / "benchmark.md").read_text()
 
 
 def job(contender, virtual_devices=True):

@@ -1,0 +1,27 @@
+"""Who takes part, and who where none are named."""
+
+import importlib.util
+
+import pytest
+
+from kerasmgpu.benchmark import contenders
+from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS
+
+
+def test_all_but_the_one_that_only_we_need_take_part():
+    assert set(CONTENDERS) - set(BY_DEFAULT) == {"kerasmgpu_logged"}
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_trainer_is_there(name):
+    module = f"kerasmgpu.benchmark.{CONTENDERS[name].trainer}"
+    assert importlib.util.find_spec(module) is not None
+
+
+def test_pytorch_is_left_out_where_torch_is_not_installed(monkeypatch):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else 1
+    )
+    assert contenders.left_out(["stock", "pytorch"]) == {
+        "pytorch": "torch can't be imported (pip install torch)"
+    }
