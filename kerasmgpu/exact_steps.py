@@ -86,10 +86,10 @@ class ExactSteps:
             in_order: Whether outputs must come in the order of the rows, as
                 those of `predict`: files are not divided then.
         """
-        devices = self.extended.worker_devices
-        on_cpu = all("CPU" in device for device in devices)
-        if self.num_replicas_in_sync == 1 and not on_cpu:
-            return super().experimental_distribute_dataset(dataset)
+        if self.num_replicas_in_sync == 1 and not self._is_on_cpu:
+            distributed = super().experimental_distribute_dataset(dataset)
+            distributed.batch_specification = dataset.element_spec
+            return distributed
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
             distributed = super().experimental_distribute_dataset(
                 split.mark(dataset)
@@ -97,11 +97,15 @@ class ExactSteps:
             # The worker whose files have most rows decides.
             distributed.has_own_length = True
             return distributed
-        if on_cpu:
+        if self._is_on_cpu:
             return dataset
         distributed = self._distribute_shares(dataset, None, split.mark)
         distributed.batch_specification = dataset.element_spec
         return distributed
+
+    @property
+    def _is_on_cpu(self):
+        return all("CPU" in device for device in self.extended.worker_devices)
 
     def _distribute_shares(
         self, dataset, options, prepare=lambda shares: shares

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from kerasmgpu._keras import pipelines
+from kerasmgpu._keras import background, pipelines
 from kerasmgpu._keras.seams import seam
 from kerasmgpu._keras.trainer import is_ours
 
@@ -36,6 +36,8 @@ class EpochSource:
         self._owner = weakref.ref(epoch_iterator)
         self._dataset = dataset
         self._draws_seeds = pipelines.making_iterators_matters(dataset)
+        # Python code of the user's must not run once the epoch is over.
+        self._runs_python = pipelines.runs_python(dataset)
         self._in_front = False
 
     def enumerate(self, steps):
@@ -47,8 +49,15 @@ class EpochSource:
         """The iterator that is asked for now, to read or to throw away."""
         if self._in_front:
             self._in_front = False
-            return iter(self._owner()._distributed_dataset)
+            return self.iterator_to_read()
         return iter(self._dataset if self._draws_seeds else ())
+
+    def iterator_to_read(self):
+        """A new iterator, which nobody has to wait for in the end."""
+        iterator = iter(self._owner()._distributed_dataset)
+        if not self._runs_python:
+            background.free(iterator)
+        return iterator
 
     def pass_epoch(self):
         """Draws the seeds that Keras's two iterators of an epoch draw."""
@@ -82,9 +91,10 @@ def _enumerate_iterator(original, self):
 @seam(TFEpochIterator, "_get_iterator")
 def _get_iterator(original, self):
     source = getattr(self, "epoch_source", None)
-    # With `steps_per_epoch` Keras itself has one iterator for all epochs.
-    if source is None or self.steps_per_epoch:
+    if source is None:
         return original(self)
+    if self.steps_per_epoch:  # Keras itself has one iterator for all epochs.
+        return source.iterator_to_read()
     return source.iterator()
 
 

@@ -83,6 +83,22 @@ def making_iterators_matters(dataset):
     )
 
 
+def runs_python(dataset):
+    """Whether Python code makes or changes the elements of a data set.
+
+    Args:
+        dataset: `tf.data.Dataset`.
+
+    Returns:
+        Boolean; `True` where that isn't known.
+    """
+    return (
+        not hasattr(dataset, "_inputs")
+        or any("PyFunc" in operation for operation in _operations(dataset))
+        or any(map(runs_python, dataset._inputs()))
+    )
+
+
 def _kind(dataset):
     return type(dataset).__name__.removeprefix("_")
 

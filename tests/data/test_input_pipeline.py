@@ -18,14 +18,7 @@ ROWS, COLUMNS, BATCH = 48, 6, 8
 @pytest.fixture
 def like_gpus(monkeypatch):
     """Strategies that fetch to their devices, as those of GPUs do."""
-
-    def dataset_for_steps(self, dataset, in_order=False):
-        distributed = self._distribute_shares(dataset, None, split.mark)
-        distributed.batch_specification = dataset.element_spec
-        return distributed
-
-    kind = kerasmgpu.MirroredStrategy
-    monkeypatch.setattr(kind, "dataset_for_steps", dataset_for_steps)
+    monkeypatch.setattr(kerasmgpu.MirroredStrategy, "_is_on_cpu", False)
     return kerasmgpu.strategy(2)
 
 
@@ -34,14 +27,19 @@ def made(monkeypatch):
     """A list that gets an entry for every iterator of a distributed data set."""
     from tensorflow.python.distribute import input_lib
 
-    kind, entries = input_lib.DistributedDatasetsFromFunction, []
-    original = kind.__iter__
+    entries = []
 
-    def counted(self):
-        entries.append(self)
-        return original(self)
+    def count(kind):
+        original = kind.__iter__
 
-    monkeypatch.setattr(kind, "__iter__", counted)
+        def counted(self):
+            entries.append(self)
+            return original(self)
+
+        monkeypatch.setattr(kind, "__iter__", counted)
+
+    count(input_lib.DistributedDatasetsFromFunction)
+    count(input_lib.DistributedDataset)
     return entries
 
 
@@ -124,6 +122,16 @@ def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
     # Two shares make a batch; their replicas run in either order.
     batches = [sorted(a + b) for a, b in zip(rows.seen[::2], rows.seen[1::2])]
     assert batches == [sorted(batch) for batch in wanted]
+
+
+@pytest.mark.parametrize("fit", [fit_arrays, fit_shuffled, fit_seeded_map])
+def test_so_it_does_with_one_replica_on_a_gpu(fit, like_gpus, made):
+    wanted = rows_of_one_device(fit, epochs=3)
+    with kerasmgpu.strategy(1).scope():
+        model, rows = model_of_rows()
+    fit(model, 3)
+    assert len(made) == 3
+    assert rows.seen == wanted
 
 
 def test_evaluating_makes_one_iterator(like_gpus, made):

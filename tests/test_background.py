@@ -1,0 +1,111 @@
+"""Nobody waits for an iterator that is no longer read."""
+
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu._keras import background, pipelines
+
+SECONDS = 0.5
+
+
+def slow_to_free():
+    """An iterator that is free when its pipeline has slept enough."""
+
+    def sleep(value):
+        time.sleep(SECONDS)
+        return value
+
+    dataset = tf.data.Dataset.range(9).map(
+        lambda value: tf.numpy_function(sleep, [value], tf.int64)
+    )
+    iterator = iter(dataset.prefetch(1))
+    next(iterator)  # Now the pipeline sleeps over the next element.
+    time.sleep(SECONDS / 10)
+    return iterator
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name == background.NAME]
+
+
+def seconds_to_let_go(holder):
+    start = time.perf_counter()
+    holder.clear()
+    return time.perf_counter() - start
+
+
+def test_freeing_waits_without_it():
+    assert seconds_to_let_go([slow_to_free()]) > SECONDS / 2
+
+
+def test_freeing_waits_in_a_thread_of_its_own():
+    holder = [slow_to_free()]
+    background.free(holder[0])
+    assert not threads()
+    start = time.perf_counter()
+    assert seconds_to_let_go(holder) < SECONDS / 2
+    (thread,) = threads()
+    thread.join(20 * SECONDS)
+    assert not thread.is_alive()
+    assert time.perf_counter() - start > SECONDS / 2
+
+
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (lambda data: data.shuffle(9).map(lambda v: v + 1).cache(), False),
+        (
+            lambda data: data.map(
+                lambda v: tf.numpy_function(np.square, [v], tf.int64)
+            ).batch(2),
+            True,
+        ),
+        (
+            lambda data: data.interleave(
+                lambda v: tf.data.Dataset.range(v).map(
+                    lambda w: tf.py_function(int, [w], tf.int64)
+                )
+            ),
+            True,
+        ),
+        (
+            lambda data: tf.data.Dataset.from_generator(
+                lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int64)
+            ),
+            True,
+        ),
+        (lambda data: object(), True),
+    ],
+)
+def test_who_runs_python(make, expected):
+    assert pipelines.runs_python(make(tf.data.Dataset.range(9))) is expected
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("steps_per_epoch, num_iterators", [(None, 3), (2, 1)])
+def test_those_of_fit_are(
+    replicas, monkeypatch, num_replicas, steps_per_epoch, num_iterators
+):
+    freed = []
+    monkeypatch.setattr(background, "free", freed.append)
+    with replicas(num_replicas).scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones((12, 2), "float32")
+    dataset = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
+    if steps_per_epoch:
+        dataset = dataset.repeat()
+    model.fit(dataset, epochs=3, steps_per_epoch=steps_per_epoch, verbose=0)
+    assert len(freed) == num_iterators
+    with_python = dataset.map(
+        lambda x, y: (x, tf.ensure_shape(
+            tf.numpy_function(np.square, [y], tf.float32), y.shape
+        ))
+    )  # fmt: skip
+    model.fit(with_python, steps_per_epoch=2, verbose=0)
+    assert len(freed) == num_iterators
