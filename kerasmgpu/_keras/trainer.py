@@ -11,7 +11,7 @@ from keras.src.backend.tensorflow.trainer import (
 from keras.src.random.seed_generator import global_seed_generator
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from kerasmgpu._keras import build, scope, unread_logs
+from kerasmgpu._keras import build, direct_calls, scope, unread_logs
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.step import compilation
 from kerasmgpu.step.replica import current
@@ -100,15 +100,18 @@ if hasattr(TensorFlowTrainer, "_autoconvert_optionals"):  # Since Keras 3.12.
 @seam(TensorFlowTrainer, "_make_function")
 def _make_function(original, self, step_function):
     strategy = self._distribute_strategy
-    if not is_ours(strategy) or strategy.num_replicas_in_sync == 1:
-        return _without_jit(original, self, step_function)
+    if not is_ours(strategy):
+        return original(self, step_function)
 
     def make():
         function = _without_jit(original, self, step_function)
+        direct_calls.make_direct(function)
         if strategy.num_workers == 1:
             return function
         return _step_by_step(function, self)
 
+    if strategy.num_replicas_in_sync == 1:
+        return make()
     return unread_logs.with_and_without_results(make, self, step_function)
 
 

@@ -47,10 +47,10 @@ class StepLogs:
             return _mean_of_leaves(logs, replica), []
         in_metrics = _names(self._updated())
         others = {k: v for k, v in logs.items() if k not in in_metrics}
-        # Keras reads the metrics itself where a step logs these and no other.
-        all_metrics = _names(self._model.metrics)
-        if self._leaves_out and not others and set(logs) == all_metrics:
-            self._is_left_out = True
+        if self._leaves_out and not others:
+            # Keras reads the metrics itself where a step logs these alone.
+            self._is_left_out = set(logs) == _names(self._model.metrics)
+        if self._is_left_out:
             return {name: tf.constant(float("nan")) for name in logs}, []
         states = [variable.value.read_value() for variable in self._sums()]
         leaves = _leaves(others)
