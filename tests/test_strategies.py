@@ -44,6 +44,20 @@ def test_one_replica_is_plain_keras():
     )
 
 
+def test_copies_of_variables_share_a_name(replicas):
+    strategy = replicas(3)
+    with strategy.scope():
+        variables = [tf.Variable(1.0, name=name) for name in "ab"]
+    for variable, name in zip(variables, "ab"):
+        copies = strategy.experimental_local_results(variable)
+        assert variable.name == f"{name}:0"
+        assert [copy.name for copy in copies] == [
+            f"{name}:0",
+            "replica_1:0",
+            "replica_2:0",
+        ]
+
+
 def test_shares_keep_the_order_and_differ_by_at_most_one_row(replicas):
     dataset = tf.data.Dataset.range(10).batch(7)
     distributed = replicas(4).experimental_distribute_dataset(dataset)

@@ -38,6 +38,17 @@ def test_unpacking_gives_each_in_its_place():
         )
 
 
+def test_squares_are_those_of_what_is_packed():
+    own = packing.Packing(gradients())
+    squares = own.squares(own.pack(gradients()))
+    for square, gradient in zip(squares, gradients(), strict=True):
+        is_packed = tf.is_tensor(gradient) and tf.size(gradient) < 300 * 300
+        if not is_packed or isinstance(gradient, tf.IndexedSlices):
+            assert square is None
+        else:
+            np.testing.assert_array_equal(square, gradient**2)
+
+
 def test_without_gradients_there_is_nothing_to_pack():
     assert packing.Packing([]).pack([]) == []
 
