@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import workers
@@ -186,6 +187,21 @@ def test_outside_of_fit_all_look(replicas):
         model.evaluate(X, Y, verbose=0, return_dict=True),
         one_device.evaluate(X, Y, verbose=0, return_dict=True),
     )
+
+
+def test_callbacks_of_a_loop_by_hand_change_nothing(replicas):
+    model = build(replicas(2))
+    fit(model)
+    callbacks = keras.callbacks.CallbackList([], model=model)
+    callbacks.on_train_begin()
+    dataset = tf.data.Dataset.from_tensors((X, Y))
+    logs = model.train_function(iter(dataset))
+    assert np.isfinite(logs["loss"])
+
+
+def test_models_of_others_ask_nobody(monkeypatch):
+    monkeypatch.delattr(workers, "any_of")
+    build().fit(X, Y, verbose=0)
 
 
 def test_one_worker_that_looks_is_enough(replicas, monkeypatch):

@@ -19,8 +19,8 @@ from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from kerasmgpu._keras import background, pipelines
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
-from kerasmgpu._keras.trainer import is_ours
 
 
 class EpochSource:

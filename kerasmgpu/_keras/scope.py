@@ -12,6 +12,11 @@ _checked = weakref.WeakKeyDictionary()
 """Models to what they were last found in order with."""
 
 
+def is_ours(strategy):
+    """Whether a strategy trains exactly, i.e. is one of kerasmgpu's."""
+    return hasattr(strategy, "batch_specification")
+
+
 def check(model):
     """Raises unless a model is wholly inside or wholly outside our scopes.
 

@@ -12,6 +12,7 @@ from keras.src.random.seed_generator import global_seed_generator
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from kerasmgpu._keras import build, direct_calls, scope, unread_logs
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.step import compilation
 from kerasmgpu.step.replica import current
@@ -194,11 +195,6 @@ def _call_model(original, self, *args, **kwargs):
         return compilation.call(original, self, args, kwargs, replica)
     finally:
         replica.compiled_model = self
-
-
-def is_ours(strategy):
-    """Whether a strategy trains exactly, i.e. is one of kerasmgpu's."""
-    return hasattr(strategy, "batch_specification")
 
 
 def trainer_of(function):

@@ -17,12 +17,18 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu import workers
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
 
 
 class _Thread(threading.local):
-    """Whose steps' results nobody reads, and whether they are left out now."""
+    """What this thread's innermost `fit` or `evaluate` is about.
 
+    `unread` is the model and the name of its step whose results nobody reads,
+    `leaves_out` whether the step that runs now leaves them out.
+    """
+
+    in_loop = False
     unread = (None, None)
     leaves_out = False
 
@@ -34,11 +40,12 @@ def _seam_of_loop(name):
     @seam(TensorFlowTrainer, name)
     def loop(original, self, *args, **kwargs):
         # Callbacks may call `fit` and `evaluate` again.
-        before, _thread.unread = _thread.unread, (None, None)
+        before = _thread.in_loop, _thread.unread
+        _thread.in_loop, _thread.unread = True, (None, None)
         try:
             return original(self, *args, **kwargs)
         finally:
-            _thread.unread = before
+            _thread.in_loop, _thread.unread = before
 
 
 for _name in ("fit", "evaluate"):
@@ -48,12 +55,13 @@ for _name in ("fit", "evaluate"):
 def _seam_of_begin(name, step_name, hooks):
     @seam(CallbackList, name)
     def begin(original, self, logs=None):
-        if self.model is not None:
+        strategy = getattr(self.model, "distribute_strategy", None)
+        if _thread.in_loop and is_ours(strategy):
             is_read = any(
                 _looks(callback, hooks) for callback in self.callbacks
             )
             # A collective of results needs all workers.
-            if not workers.any_of(self.model.distribute_strategy, is_read):
+            if not workers.any_of(strategy, is_read):
                 _thread.unread = (self.model, step_name)
         return original(self, logs)
 

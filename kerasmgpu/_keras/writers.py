@@ -19,8 +19,8 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu import workers
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
-from kerasmgpu._keras.trainer import is_ours
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
