@@ -5,7 +5,8 @@ waits for it. That thread sleeps for 10 ms, 20 ms, 40 ms … up to a minute, and
 is woken before it can see that it should end; on a busy machine it often sleeps
 on (`CancellationManager::StartCancel` sets its flag last). An epoch of 11 s then
 ends 9 s late. Nothing else waits for an iterator that is no longer read, so it
-is left to wait alone. Seen on TensorFlow 2.18 and 2.21.
+is left to wait alone; only the end of the program waits for the last of them,
+as the end of `fit` would have. Seen on TensorFlow 2.18 and 2.21.
 """
 
 import sys

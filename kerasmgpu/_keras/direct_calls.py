@@ -1,8 +1,8 @@
 """The step of an iterator is called without looking for its trace again.
 
 In every call `tf.function` looks for the trace that fits the arguments, by
-hashes over all captured tensors, which are the copies of all variables: 2 to
-3 ms in a step of 16 ms on 8 replicas. As long as the iterator is the same
+hashes over all captured tensors, which are the copies of all variables: some
+3 ms of a step of 16 ms on 8 replicas. As long as the iterator is the same
 object, it is the same trace. Checked on Keras 3.10 and 3.15 with TensorFlow
 2.18 and 2.21.
 """
@@ -45,14 +45,10 @@ def make_direct(function):
     """Lets a step function of Keras call its trace directly.
 
     Args:
-        function: What `TensorFlowTrainer._make_function` returned.
-
-    Returns:
-        `function`.
+        function: What `TensorFlowTrainer._make_function` returned; changed.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     for name, cell in cells:
         is_traced = hasattr(cell.cell_contents, "get_concrete_function")
         if name == _STEPS and is_traced:
             cell.cell_contents = DirectCall(cell.cell_contents)
-    return function
