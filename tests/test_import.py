@@ -1,6 +1,7 @@
 """What `import kerasmgpu` costs, and who may import whom."""
 
 import ast
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -36,6 +37,13 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "__main__",
         "scaling_report",
         "benchmark.__main__",
+        pytest.param(
+            "benchmark.torch_training",
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("torch") is None,
+                reason="the pytorch contender needs torch",
+            ),
+        ),
         "cluster",
         "plan.__main__",
         "scaling_model",
@@ -51,9 +59,14 @@ def test_importing_starts_no_tensorflow_and_is_quick():
 def test_light_modules_stay_light(module):
     output = run(
         f"import sys, kerasmgpu.{module};"
-        "print({'tensorflow', 'keras'} & set(sys.modules))"
+        "print({'tensorflow', 'keras', 'jax'} & set(sys.modules))"
     )
     assert output.strip() == "set()"
+
+
+def test_scaling_is_arithmetic_of_the_standard_library():
+    output = run("import sys, kerasmgpu.scaling; print('numpy' in sys.modules)")
+    assert output.strip() == "False"
 
 
 def test_every_public_name_is_there():

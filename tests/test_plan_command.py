@@ -130,14 +130,3 @@ def test_bad_input_is_one_line(flags, message):
     assert done.returncode == 1, done.stdout
     assert done.stderr.startswith("error: ") and message in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_imports_no_tensorflow():
-    code = (
-        "import sys, kerasmgpu.plan.__main__;"
-        "print({'tensorflow', 'keras'} & set(sys.modules))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == "set()"

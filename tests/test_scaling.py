@@ -1,7 +1,5 @@
 """Batch, learning-rate and efficiency arithmetic."""
 
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -121,14 +119,3 @@ def test_a_number_that_is_none_is_named(name, call, bad):
 def test_an_unknown_rule_lists_the_rules(bad):
     with pytest.raises(InputError, match="one of linear, sqrt, none"):
         scaling.scale_learning_rate(0.1, 2, rule=bad)
-
-
-def test_imports_nothing_heavy():
-    code = (
-        "import sys, kerasmgpu.scaling; "
-        "print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == "set()"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
@@ -279,16 +278,3 @@ def _wait_for(condition, seconds=30):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def test_the_parent_imports_no_tensorflow():
-    code = textwrap.dedent(
-        """
-        import sys, kerasmgpu.scaling_report
-        print({"tensorflow", "keras"} & set(sys.modules))
-        """
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == "set()"

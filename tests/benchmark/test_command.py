@@ -90,17 +90,6 @@ def test_bad_input_is_one_line(tmp_path, flags, message):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_parent_imports_no_tensorflow():
-    code = (
-        "import sys, kerasmgpu.benchmark.__main__;"
-        "print({'tensorflow', 'keras', 'jax'} & set(sys.modules))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == "set()"
-
-
 def test_reason_of_a_failure_and_the_log(tmp_path, sleeper):
     log = tmp_path / "log.txt"
     with pytest.raises(InputError, match="^no more today$"):

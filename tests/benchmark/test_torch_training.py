@@ -144,14 +144,3 @@ def test_fewer_gpus_than_replicas_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match="sees 1 of the 2 GPUs asked for"):
         torch_training.train({**JOB, "virtual_devices": False})
-
-
-def test_pytorch_is_measured_without_tensorflow_and_keras():
-    code = (
-        "import sys, kerasmgpu.benchmark.torch_training;"
-        "print({'tensorflow', 'keras', 'jax'} & set(sys.modules))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == "set()"
