@@ -57,8 +57,13 @@ def run(
     }
     if global_batch_size is not None:
         checked_integer(global_batch_size, "global_batch_size", minimum=1)
-    folder = _empty_folder(output_dir)
     missing = left_out(contenders)
+    if len(missing) == len(contenders):
+        raise InputError(
+            "None of the contenders can take part: "
+            + "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        )
+    folder = _empty_folder(output_dir)
     for name, reason in missing.items():
         print(f"left out: {name}: {reason}", flush=True)
     gpus = [] if virtual_devices else machine.gpu_names()

@@ -196,3 +196,10 @@ def test_bad_settings(tmp_path, made_up_child, changes, message):
     with pytest.raises(InputError, match=message):
         benchmark(tmp_path, **changes)
     assert not (tmp_path / "out").exists()
+
+
+def test_without_any_contender_nothing_is_begun(monkeypatch, tmp_path):
+    monkeypatch.setattr(contenders.Contender, "is_installed", lambda _: False)
+    with pytest.raises(InputError, match="pytorch: torch can't be imported"):
+        runs.run(contenders=["pytorch"], output_dir=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
