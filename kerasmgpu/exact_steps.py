@@ -1,14 +1,15 @@
 """What our strategies add to TensorFlow's: exact steps of Keras models."""
 
 import contextlib
+import functools
+import weakref
 
 import tensorflow as tf
-from absl import logging
 
-from kerasmgpu import _keras, file_sharding
-from kerasmgpu.errors import InputError
-from kerasmgpu.step import collectives, metrics, split, state
-from kerasmgpu.step.replica import Replica, running
+from kerasmgpu import _keras, file_sharding, shares
+from kerasmgpu.partitioner.execution import Execution
+from kerasmgpu.partitioner.function import Partitioned, joined
+from kerasmgpu.partitioner.replicas import Replicas
 
 
 class ExactSteps:
@@ -16,8 +17,7 @@ class ExactSteps:
 
     Every worker of a job reads the same global batches and every replica takes
     its own share of them, in the order of the rows. The class that this is
-    mixed into sets `_random_mode` and `_batch_norm`, and `own_time` where
-    there are other workers to compare with.
+    mixed into sets `own_time` where there are other workers to compare with.
     """
 
     own_time = None
@@ -33,6 +33,70 @@ class ExactSteps:
         """Processes of the job."""
         return self.num_replicas_in_sync // len(self.extended.worker_devices)
 
+    # Steps -------------------------------------------------------------------
+
+    @functools.cached_property
+    def replicas(self):
+        """This process's replicas, as the partitioner sees them."""
+        devices = self.extended.worker_devices
+        host = tf.DeviceSpec.from_string(devices[0])
+        host = host.replace(device_type="CPU", device_index=0).to_string()
+        return Replicas(devices, host)
+
+    @functools.cached_property
+    def _partitioned_steps(self):
+        return weakref.WeakKeyDictionary()
+
+    def partitioned(self, function):
+        """A function of global batches that the replicas run together.
+
+        Args:
+            function: Function as it runs on one device.
+
+        Returns:
+            A `partitioner.function.Partitioned`.
+        """
+        return Partitioned(function, self.replicas, self.extended.one_device)
+
+    def execution(self, program, written, steps):
+        """A function of an iterator that runs several steps of a program."""
+        return Execution(
+            program, written, steps, self.experimental_local_results
+        )
+
+    def run_on_one_device(self, function, *arguments):
+        """Runs a function as on one device, eagerly; copies are refreshed.
+
+        Args:
+            function: Function as it runs on one device.
+            *arguments: Its arguments, whole.
+        """
+        return self.extended.run_on_one_device(function, arguments)
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        """Runs `fn` on each replica; a Keras model's step exactly.
+
+        Args:
+            fn: Function to run. The steps of a `keras.Model` are run on the
+                global batch; any other as TensorFlow does.
+            args: Positional arguments, per-replica values among them.
+            kwargs: Keyword arguments.
+            options: `tf.distribute.RunOptions`.
+
+        Returns:
+            For a step of a model, tensors of the global batch; else
+            per-replica values as TensorFlow returns them.
+        """
+        model = _keras.trainer_of(fn)
+        if model is None or kwargs or len(args) != 1:
+            return super().run(fn, args, kwargs, options)
+        steps = self._partitioned_steps.setdefault(model, {})
+        if fn.__name__ not in steps:
+            steps[fn.__name__] = self.partitioned(fn)
+        return steps[fn.__name__](self.prepared(args[0]))
+
+    # Feeding -----------------------------------------------------------------
+
     def experimental_distribute_dataset(self, dataset, options=None):
         """Splits each batch of `dataset` over the replicas.
 
@@ -46,36 +110,14 @@ class ExactSteps:
         Returns:
             A `tf.distribute.DistributedDataset`.
         """
-        distributed = self._distribute_shares(dataset, options)
-        distributed.batch_specification = dataset.element_spec
-        distributed.for_steps = lambda: self.dataset_for_steps(dataset)
-        return distributed
-
-    def distribute_datasets_from_function(self, dataset_fn, options=None):
-        """As TensorFlow's: each worker's own data set of its shares.
-
-        Args:
-            dataset_fn: Function of a `tf.distribute.InputContext` that returns
-                a `tf.data.Dataset` with one element per replica and step.
-            options: `tf.distribute.InputOptions`.
-
-        Returns:
-            A `tf.distribute.DistributedDataset`.
-        """
-        distribute = super().distribute_datasets_from_function
-        distributed = distribute(dataset_fn, options)
-        distributed.for_steps = lambda: distribute(
-            lambda context: split.mark(dataset_fn(context)), options
-        )
-        return distributed
+        return self._distribute_shares(dataset, options)
 
     def dataset_for_steps(self, dataset, in_order=False):
         """What feeds a Keras model's steps from a data set of global batches.
 
         On GPUs, shares are copied to each replica's device ahead of the step.
         CPU devices share their memory with the data set: batches stay whole
-        and the step cuts them, without a thread per replica that waits. With
-        one replica that saves a fifth of a compiled step.
+        and the step cuts them, without a thread per replica that waits.
 
         Workers all read the whole data set and take their rows of each batch,
         unless it reads at least as many files as there are workers: then each
@@ -86,205 +128,75 @@ class ExactSteps:
             in_order: Whether outputs must come in the order of the rows, as
                 those of `predict`: files are not divided then.
         """
-        if self.num_replicas_in_sync == 1 and not self._is_on_cpu:
-            distributed = super().experimental_distribute_dataset(dataset)
-            distributed.batch_specification = dataset.element_spec
-            return distributed
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
-            distributed = super().experimental_distribute_dataset(
-                split.mark(dataset)
-            )
+            distributed = super().experimental_distribute_dataset(dataset)
             # The worker whose files have most rows decides.
             distributed.has_own_length = True
             return distributed
-        if self._is_on_cpu:
+        if self.replicas.shares_memory:
             return dataset
-        distributed = self._distribute_shares(dataset, None, split.mark)
-        distributed.batch_specification = dataset.element_spec
+        distributed = self._distribute_shares(dataset, None)
+        distributed.is_made_for_steps = True
         return distributed
 
-    @property
-    def _is_on_cpu(self):
-        return all("CPU" in device for device in self.extended.worker_devices)
-
-    def _distribute_shares(
-        self, dataset, options, prepare=lambda shares: shares
-    ):
+    def _distribute_shares(self, dataset, options):
         """A distributed data set of this worker's shares of every batch."""
         num_local = len(self.extended.worker_devices)
 
-        def shares(context):
+        def local_shares(context):
             first = context.input_pipeline_id * num_local
-            return prepare(
-                split.split_dataset(
-                    dataset, self.num_replicas_in_sync, first, num_local
-                )
+            return shares.split_dataset(
+                dataset, self.num_replicas_in_sync, first, num_local
             )
 
         with _complete_elements(self.extended):
-            return super().distribute_datasets_from_function(shares, options)
-
-    def batch_specification(self, distributed_dataset):
-        """The `element_spec` of the global batches of a data set.
-
-        For one that came from `distribute_datasets_from_function`, that of a
-        replica's batch, which has the same shapes but for the number of rows.
-        """
-        specification = getattr(
-            distributed_dataset, "batch_specification", None
-        )
-        if specification is not None:
-            return specification
-        if isinstance(distributed_dataset, tf.data.Dataset):
-            return distributed_dataset.element_spec
-        return tf.nest.map_structure(
-            lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
-            split.unmarked(distributed_dataset.element_spec)[0],
-        )
-
-    def run(self, fn, args=(), kwargs=None, options=None):
-        """Runs `fn` on each replica; a Keras model's step exactly.
-
-        Args:
-            fn: Function to run. The steps of a `keras.Model` are run on
-                shares of the global batch; any other as TensorFlow does.
-            args: Positional arguments, per-replica values among them.
-            kwargs: Keyword arguments.
-            options: `tf.distribute.RunOptions`.
-
-        Returns:
-            For a step of a model, tensors of the global batch; else
-            per-replica values as TensorFlow returns them.
-        """
-        model = _keras.trainer_of(fn)
-        if model is None or self.num_replicas_in_sync == 1 or len(args) != 1:
-            return super().run(fn, args, kwargs, options)
-        batch, is_split = split.unmarked(args[0])
-        local_rows = None
-        if is_split:
-            local_rows = self._local_rows(batch)
-        else:
-            batch = split.whole_batch(batch)
-            _require_rows(batch)
-        states = [
-            (layer, variables)
-            for layer, variables in _keras.layer_states(model)
-            if not _keras.is_alike(layer, self._batch_norm)
-        ]
-        assigned = set()
-        logs = metrics.StepLogs(model, assigned, _keras.leaves_out_results())
-        step = self._exact_step(model, fn, local_rows, states, assigned, logs)
-        outputs, sums, averages = super().run(step, (batch,), kwargs, options)
-        with self.scope():
-            state.assign(self, states, assigned, averages)
-            if not _returns_logs(fn):
-                return self._in_order(outputs)
-            return logs.of_global_batch(self, outputs, sums)
-
-    def _exact_step(self, model, fn, local_rows, states, assigned, logs):
-        """A function of a replica's share that runs `fn` exactly on it."""
-        settings = _keras.thread_state()
-        num_local = len(self.extended.worker_devices)
-
-        def step(share):
-            replica = self._replica(share, local_rows, model, assigned)
-            if local_rows is None:
-                share = split.share(share, replica.index, replica.num_replicas)
-                replica.static_rows = split.static_rows(share)
-            if self.own_time is not None and replica.index % num_local == 0:
-                replica.own_time = self.own_time
-                replica.started = self.own_time.start(replica.rows)
-            _keras.set_thread_state(settings)
-            with running(replica):
-                outputs = fn(share)
-            if replica.index % num_local == 0 and _trains(fn):
-                self._note_bytes(replica.reduced_bytes)
-            sums = []
-            if _returns_logs(fn):
-                outputs, sums = logs.of_replica(outputs, replica)
-            else:
-                outputs = metrics.join(outputs, replica)
-            return outputs, sums, state.averages(states, replica)
-
-        return tf.autograph.experimental.do_not_convert(step)
-
-    def _note_bytes(self, num_bytes):
-        """Keeps and says how many bytes a step has to sum, if it does."""
-        if num_bytes and num_bytes != self.reduced_bytes_per_step:
-            self.reduced_bytes_per_step = num_bytes
-            logging.info(
-                "kerasmgpu: every step sums %s MB over %d replicas.",
-                f"{num_bytes / 1e6:,.3g}",
-                self.num_replicas_in_sync,
+            return super().distribute_datasets_from_function(
+                local_shares, options
             )
 
-    def _local_rows(self, batch):
-        """Rows of each of this worker's shares of a batch that is split."""
-        for leaf in tf.nest.flatten(batch):
-            shares = self.experimental_local_results(leaf)
-            if split.has_rows(shares[0]):
-                return tf.stack([split.num_rows(share) for share in shares])
-        _require_rows(())
+    def batch_specification(self, iterator):
+        """The `element_spec` of the batches of a data set or its iterator.
 
-    def _replica(self, batch, local_rows, model, assigned):
-        """The replica in whose thread this is called."""
-        context = tf.distribute.get_replica_context()
-        index = int(tf.get_static_value(context.replica_id_in_sync_group))
-        num_replicas = self.num_replicas_in_sync
-        num_local = len(self.extended.worker_devices)
-        if local_rows is None:
-            global_rows = split.batch_rows(batch)
-            start, end = split.share_bounds(global_rows, index, num_replicas)
-            rows = end - start
-        else:
-            rows = local_rows[index % num_local]
-            counts = local_rows
-            if num_replicas > num_local:
-                counts = collectives.counts(rows, index, num_replicas)
-            start = tf.reduce_sum(counts[:index])
-            global_rows = tf.reduce_sum(counts)
-        return Replica(
-            index,
-            num_replicas,
-            rows=rows,
-            first_row=start,
-            global_rows=global_rows,
-            static_rows=split.static_rows(batch),
-            on_cpu="CPU" in self.extended.worker_devices[index % num_local],
-            has_other_workers=num_replicas > num_local,
-            random_mode=self._random_mode,
-            batch_norm=self._batch_norm,
-            compiled_model=model if model.jit_compile else None,
-            assigned=assigned,
+        For one that gives shares, that of a share.
+        """
+        return tf.nest.map_structure(
+            lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
+            iterator.element_spec,
         )
 
-    def _in_order(self, outputs):
-        """Outputs of all replicas, concatenated in the order of the rows."""
-
-        def join(value):
-            shares = self.experimental_local_results(value)
-            if self.num_workers > 1 or shares[0].shape.rank == 0:
-                return shares[0]  # The step has joined them already.
-            return collectives.concatenate_local(shares)
-
-        return tf.nest.map_structure(join, outputs)
-
-
-def _returns_logs(fn):
-    """Whether a step's outputs are logs rather than predictions."""
-    return getattr(fn, "__name__", "") in ("train_step", "test_step")
-
-
-def _trains(fn):
-    return getattr(fn, "__name__", "") == "train_step"
-
-
-def _require_rows(batch):
-    if split.batch_rows(batch) is None:
-        raise InputError(
-            "A step needs a batch with at least one array of rows to split "
-            "over the replicas. Received: scalars only"
+    def in_shares(self, iterator):
+        """For each leaf whether an iterator gives it in shares; else `None`."""
+        iterator = getattr(iterator, "iterator", iterator)
+        if not isinstance(iterator, tf.distribute.DistributedIterator):
+            return None
+        leaves = tf.nest.flatten(self.batch_specification(iterator))
+        return tuple(
+            is_share
+            for leaf in leaves
+            for is_share in _tensors_in_shares(leaf)
         )
+
+    def prepared(self, batch):
+        """A batch that an iterator gave, as a partitioned function takes it."""
+
+        def leaf(value):
+            if not isinstance(value, tf.distribute.DistributedValues):
+                return value
+            return joined(self.experimental_local_results(value))
+
+        return tf.nest.map_structure(leaf, batch)
+
+
+def _tensors_in_shares(specification):
+    """Whether the tensors of a leaf are given in shares."""
+    if isinstance(specification, tf.OptionalSpec):
+        return ()
+    if isinstance(specification, tf.TensorSpec):
+        return (bool(specification.shape.rank),)
+    # What is composite is put together before the step.
+    return (False,) * len(
+        tf.nest.flatten(specification, expand_composites=True)
+    )
 
 
 @contextlib.contextmanager

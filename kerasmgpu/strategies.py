@@ -9,7 +9,7 @@ from kerasmgpu import _keras, cluster, membership, rendezvous
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.exact_steps import ExactSteps
-from kerasmgpu.step.own_time import OwnTime
+from kerasmgpu.own_time import OwnTime
 
 ALL_REDUCES = (
     "auto",
@@ -65,8 +65,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
-        super().__init__(devices=devices, cross_device_ops=cross_device_ops)
-        _keras.share_names_of_copies(self.extended)
+        # TensorFlow's own constructor would take its own `extended`.
+        super(tf.distribute.MirroredStrategy, self).__init__(
+            _keras.LocalExtended(self, devices, cross_device_ops)
+        )
         self._random_mode = _one_of("random", random, _SCOPES)
         self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
 

@@ -1,63 +1,47 @@
-"""Variables are created from the specification of the data, never from data.
+"""Variables that can be made before a step is traced are made before.
 
-Stock Keras takes a batch out of the user's data set to learn its shapes: a
-generator loses that batch, a shuffled data set its order, and averaging the
-replicas' shares of it crashes when they differ in size or are no numbers.
+A trace that makes variables is made twice, as by `tf.function`: code may do
+other things the first time. What Keras makes for a model whose layers are built
+already (the optimizer's variables and the metrics') needs no trace.
 """
 
 import keras
 import tensorflow as tf
 from keras.src.backend import compute_output_spec
-
-
-def symbolic_batch(specification):
-    """Keras tensors that stand for one batch of any size.
-
-    Args:
-        specification: Nest of `tf.TypeSpec` (a data set's `element_spec`), of
-            tensors or of arrays.
-
-    Returns:
-        The same nest with a `keras.KerasTensor` for every leaf that has rows,
-        and `None` for those that hold no data.
-    """
-    return tf.nest.map_structure(_symbolic_leaf, specification)
-
-
-def _symbolic_leaf(leaf):
-    if leaf is None or isinstance(leaf, tf.OptionalSpec):
-        return None
-    dtype = keras.backend.standardize_dtype(leaf.dtype)
-    shape = list(leaf.shape)
-    if shape:
-        shape[0] = None
-    if isinstance(leaf, (tf.SparseTensorSpec, tf.SparseTensor)):
-        return keras.KerasTensor(shape, dtype, sparse=True)
-    return keras.KerasTensor(shape, dtype)
-
-
-def needs_build(model):
-    """Whether the model, its losses, metrics or optimizer lack variables."""
-    parts = [model._compile_metrics, model._compile_loss, model.optimizer]
-    layers = model._flatten_layers()
-    return not all(layer.built for layer in layers) or any(
-        part is not None and not part.built for part in parts
-    )
+from keras.src.models.functional import Functional
 
 
 def build(model, specification):
-    """Creates every variable that a step of `model` uses.
+    """Makes the optimizer's and the metrics' variables of a built model.
 
     Args:
         model: Compiled `keras.Model`.
-        specification: See `symbolic_batch`; of a batch `(x, y,
+        specification: Nest of `tf.TypeSpec`s, of a batch `(x, y,
             sample_weight)` as `fit` takes it.
     """
-    if not needs_build(model):
+    if not all(layer.built for layer in model._flatten_layers()):
         return
-    batch = symbolic_batch(specification)
+    optimizer = model.optimizer
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    if _is_functional(model) and not _has_metrics(model):
+        _build_metrics(model, specification)
+
+
+def _is_functional(model):
+    """Whether Keras knows what a model returns without calling it."""
+    return isinstance(model, (Functional, keras.Sequential))
+
+
+def _has_metrics(model):
+    parts = (model._compile_metrics, model._compile_loss)
+    return all(part is None or part.built for part in parts)
+
+
+def _build_metrics(model, specification):
+    batch = tf.nest.map_structure(_symbolic, specification)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    y_pred = compute_output_spec(model, x, training=False)
+    y_pred = model.compute_output_spec(x)
     metrics, loss = model._compile_metrics, model._compile_loss
     if metrics is not None and not metrics.built:
         compute_output_spec(
@@ -72,6 +56,15 @@ def build(model, specification):
             sample_weight=sample_weight,
             training=False,
         )
-    if model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    model._post_build()
+
+
+def _symbolic(leaf):
+    """A Keras tensor that stands for a leaf of any batch."""
+    if not isinstance(leaf, tf.TypeSpec):
+        return leaf
+    dtype = keras.backend.standardize_dtype(leaf.dtype)
+    shape = list(leaf.shape)
+    if shape:
+        shape[0] = None
+    is_sparse = isinstance(leaf, tf.SparseTensorSpec)
+    return keras.KerasTensor(shape, dtype, sparse=is_sparse)

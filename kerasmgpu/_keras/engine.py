@@ -11,12 +11,29 @@ import tensorflow as tf
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
+from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.eager import context
+
+from kerasmgpu.partitioner.one_device import OneDevice
 
 _in_job = False
 
 
-class WorkerExtended(CollectiveAllReduceExtended):
+class LocalExtended(OneDevice, MirroredExtended):
+    """TensorFlow's engine of one process, which can pass for one device.
+
+    Args:
+        strategy: The strategy that this is the `extended` of.
+        devices: Names of the devices.
+        cross_device_ops: `tf.distribute.CrossDeviceOps` or `None`.
+    """
+
+    def __init__(self, strategy, devices, cross_device_ops):
+        super().__init__(strategy, devices, cross_device_ops)
+        share_names_of_copies(self)
+
+
+class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
     """TensorFlow's engine on devices of our choice.
 
     Args:

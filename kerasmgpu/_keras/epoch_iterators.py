@@ -108,6 +108,6 @@ def attach(epoch_iterator):
     # Workers with files of their own, and data sets that the user
     # distributed, are fed in other ways.
     if isinstance(dataset, tf.data.Dataset) and (
-        distributed is dataset or hasattr(distributed, "batch_specification")
+        distributed is dataset or hasattr(distributed, "is_made_for_steps")
     ):
         epoch_iterator.epoch_source = EpochSource(epoch_iterator, dataset)

@@ -5,7 +5,7 @@ import weakref
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu._keras import build, engine
+from kerasmgpu._keras import engine
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
@@ -14,7 +14,7 @@ _checked = weakref.WeakKeyDictionary()
 
 def is_ours(strategy):
     """Whether a strategy trains exactly, i.e. is one of kerasmgpu's."""
-    return hasattr(strategy, "batch_specification")
+    return hasattr(strategy, "run_on_one_device")
 
 
 def check(model):
@@ -32,11 +32,11 @@ def check(model):
         id(model.optimizer),
         id(model._compile_metrics),
         id(tf.distribute.get_strategy()),
-        build.needs_build(model),
+        _is_built(model),
     )
     if _checked.get(model) == made_with:
         return
-    if hasattr(strategy, "batch_specification"):
+    if is_ours(strategy):
         if strategy.num_replicas_in_sync > 1:
             _require_scope(model, strategy)
     else:
@@ -50,6 +50,11 @@ def check(model):
                 model.name,
             )
     _checked[model] = made_with
+
+
+def _is_built(model):
+    parts = (*model._flatten_layers(), model._compile_metrics, model.optimizer)
+    return all(part is None or part.built for part in parts)
 
 
 def _require_scope(model, strategy):
@@ -72,7 +77,7 @@ def _require_no_scope(model):
     for what, name, variables in _parts(model):
         if what != "layer":
             found.update(map(_strategy_of, variables))
-    if any(hasattr(strategy, "batch_specification") for strategy in found):
+    if any(map(is_ours, found)):
         raise InputError(
             f"The model {model.name!r} was made outside `strategy.scope()`, so "
             "its weights exist once instead of once per replica. Move the line "

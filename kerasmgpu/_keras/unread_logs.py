@@ -8,7 +8,6 @@ results says so by the attribute `reads_batch_logs = False`. Both kinds of step
 are made when they are first asked for. Checked on Keras 3.10 and 3.15.
 """
 
-import contextlib
 import threading
 
 import keras
@@ -24,13 +23,11 @@ from kerasmgpu._keras.seams import seam
 class _Thread(threading.local):
     """What this thread's innermost `fit` or `evaluate` is about.
 
-    `unread` is the model and the name of its step whose results nobody reads,
-    `leaves_out` whether the step that runs now leaves them out.
+    `unread` is the model and the name of its step whose results nobody reads.
     """
 
     in_loop = False
     unread = (None, None)
-    leaves_out = False
 
 
 _thread = _Thread()
@@ -96,41 +93,12 @@ def _only_saves(callback):
     return False
 
 
-def with_and_without_results(make, model, step):
-    """A step function that leaves out the results that nobody reads.
+def is_unread(model, step):
+    """Whether nobody looks at the results of single steps.
 
     Args:
-        make: Function that returns a new step function, as Keras makes it.
-        model: The model that it is of.
+        model: The model whose step runs now.
         step: Its bound `train_step` or `test_step`.
-
-    Returns:
-        Function of an iterator. One with the results that is there already
-        is taken in any case: tracing another costs more than it saves.
     """
-    functions = {}
-
-    def call(iterator):
-        owner, step_name = _thread.unread
-        is_unread = owner is model and step_name == step.__name__
-        leaves_out = is_unread and False not in functions
-        if leaves_out not in functions:
-            functions[leaves_out] = make()
-        with _leaving_out(leaves_out):
-            return functions[leaves_out](iterator)
-
-    return call
-
-
-@contextlib.contextmanager
-def _leaving_out(leaves_out):
-    before, _thread.leaves_out = _thread.leaves_out, leaves_out
-    try:
-        yield
-    finally:
-        _thread.leaves_out = before
-
-
-def leaves_out_results():
-    """Whether the step that is traced or run now needs no results."""
-    return _thread.leaves_out
+    owner, step_name = _thread.unread
+    return owner is model and step_name == step.__name__

@@ -18,7 +18,7 @@ import tensorflow as tf
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.parallel import copies, rows
-from kerasmgpu.step import split
+from kerasmgpu import shares as split
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The rows of a parallel function: shares of the inputs, outputs in order.
 
-Shares are those of `kerasmgpu.step.split`, but no copy has to run on no rows.
+Shares are those of `kerasmgpu.shares`, but no copy has to run on no rows.
 """
 
 import collections.abc
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.scaling import per_replica_batch_sizes
-from kerasmgpu.step import split
+from kerasmgpu import shares as split
 
 DIFFERENT_ROWS = "Batched inputs of a parallel function need the same rows"
 """How the message about inputs that don't fit each other begins."""

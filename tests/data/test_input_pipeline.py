@@ -10,7 +10,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
 from kerasmgpu.input_speed import InputSpeed, compare_input
-from kerasmgpu.step import split
+from kerasmgpu import shares as split
 
 ROWS, COLUMNS, BATCH = 48, 6, 8
 

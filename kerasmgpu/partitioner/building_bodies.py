@@ -1,0 +1,258 @@
+"""Writes loops and branches.
+
+Where all is whole, a loop runs once. Where replicas need nothing of each other
+inside, each has a loop of its own, of the same function. Else there is one loop
+over what all replicas have, with sums and gathers inside.
+"""
+
+import itertools
+
+import tensorflow as tf
+from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.kinds import (
+    REPLICATED,
+    ListOf,
+    LocalSizes,
+    Partial,
+    Sharded,
+)
+from kerasmgpu.partitioner.rules import state
+from kerasmgpu.partitioner.writing import (
+    function_attribute,
+    functions_attribute,
+)
+
+_numbers = itertools.count()
+
+
+def build(parent, node, plan):
+    """Writes a loop or a branch in the function of `parent`."""
+    local = any(map(_is_local, (*plan.wants, *plan.gives))) or any(
+        _has_local(body, plans) for body, plans in zip(node.bodies, plan.details)
+    )
+    together = any(
+        _needs_others(body, plans)
+        for body, plans in zip(node.bodies, plan.details)
+    )
+    if parent.replicas.num > 1 and (together or _has_updates(node)):
+        _build_once(parent, node, plan, parent.replicas, None)
+    elif local and parent.replicas.num > 1:
+        _build_on_each(parent, node, plan)
+    else:
+        _build_once(parent, node, plan, parent.replicas.alone(), 0)
+
+
+def _build_on_each(parent, node, plan):
+    written = _Bodies(parent, node, plan, parent.replicas.alone())
+    outputs = [[] for _ in node.outputs]
+    for place in range(parent.replicas.num):
+        made = written.call(parent, place, place)
+        for references, (reference,) in zip(outputs, made):
+            references.append(reference)
+    for tensor, kind, references in zip(node.outputs, plan.gives, outputs):
+        if not _is_local(kind):
+            references = parent.same(references[0])
+        parent.give(tensor, kind, references)
+
+
+def _build_once(parent, node, plan, replicas, place):
+    written = _Bodies(parent, node, plan, replicas)
+    made = written.call(parent, place, 0)
+    for tensor, kind, references in zip(node.outputs, plan.gives, made):
+        if len(references) == 1:
+            references = parent.same(references[0])
+        parent.give(tensor, kind, references)
+
+
+class _Bodies:
+    """The functions of a loop or branch, and calls of them."""
+
+    def __init__(self, parent, node, plan, replicas):
+        self._node, self._plan = node, plan
+        self._is_loop = "While" in node.type
+        self._given = [
+            parent.want(tensor, kind)
+            for tensor, kind in zip(node.inputs, plan.wants)
+        ]
+        carried = slice(None) if self._is_loop else slice(1, None)
+        self._widths = [
+            _width(kind, references, replicas)
+            for kind, references in zip(plan.wants, self._given)
+        ][carried]
+        builds = [
+            self._body(parent, replicas, body, plans, plan.wants[carried])
+            for body, plans in zip(node.bodies, plan.details)
+        ]
+        self._out_widths = self._widths
+        if not self._is_loop:
+            self._out_widths = [
+                replicas.num if _is_local(kind) else 1 for kind in plan.gives
+            ]
+        outputs = [
+            self._outputs(build, index) for index, build in enumerate(builds)
+        ]
+        # Now all has been asked for that the bodies don't know themselves.
+        self._requests = list(
+            dict.fromkeys(key for build in builds for key in build.imports)
+        )
+        self._types = [dtype for _, dtype in outputs[-1]]
+        self._names = [
+            self._function(parent, build, index, given)
+            for index, (build, given) in enumerate(zip(builds, outputs))
+        ]
+
+    def _body(self, parent, replicas, body, plans, kinds):
+        build = Build(body, plans, replicas, parent.library, parent)
+        for tensor, kind, width in zip(body.inputs, kinds, self._widths):
+            references = [
+                build.writer.add_input("carried", tensor.dtype)
+                for _ in range(width)
+            ]
+            if width == 1:
+                references = build.same(references[0])
+            build.give(tensor, kind, references)
+        build.run()
+        return build
+
+    def _outputs(self, build, index):
+        """References to what a body returns, and their types."""
+        if self._is_loop and index == 0:
+            (tensor,) = build.graph.outputs
+            return [(build.want(tensor, REPLICATED)[0], tensor.dtype)]
+        outputs = []
+        for tensor, kind, width in zip(
+            build.graph.outputs, self._plan.gives, self._out_widths
+        ):
+            references = build.want(tensor, kind)
+            outputs += [(references[n], tensor.dtype) for n in range(width)]
+        return outputs
+
+    def _function(self, parent, build, index, outputs):
+        carried = [
+            pair
+            for pair in build.writer.inputs
+            if pair[0] not in build.imports.values()
+        ]
+        extra = [(build.imported(key), tf.int32) for key in self._requests]
+        build.writer.inputs = carried + extra
+        if self._is_loop and index == 1:
+            outputs = outputs + extra
+        name = f"kerasmgpu_{self._node.type}_{next(_numbers)}"
+        parent.library.append(
+            build.writer.function(name, outputs, build.effects())
+        )
+        return name
+
+    def call(self, parent, place, first):
+        """Writes a call.
+
+        Args:
+            parent: The `Build` of the function that it is in.
+            place: Where it runs; `None` for one that all replicas run together.
+            first: The replica whose references are passed, where there is one.
+
+        Returns:
+            For each output of the node, a list of references.
+        """
+        node = self._node
+        inputs, types = [], []
+        for number, (tensor, references) in enumerate(
+            zip(node.inputs, self._given)
+        ):
+            is_condition = not self._is_loop and number == 0
+            width = 1 if is_condition else self._widths[
+                number if self._is_loop else number - 1
+            ]
+            places = [first] if width == 1 else range(width)
+            inputs += [references[n] for n in places]
+            if not is_condition:
+                types += [tensor.dtype] * width
+        for request in self._requests:
+            if request[0] != "symbol":
+                what, rows, number = request
+                request = (what, rows, number + first)
+            inputs.append(parent.exported(request))
+            types.append(tf.int32)
+        controls = parent.controls(node, 0 if place is None else place)
+        attributes = {"_lower_using_switch_merge": True}
+        if self._is_loop:
+            attributes |= {
+                "T": types,
+                "cond": function_attribute(self._names[0]),
+                "body": function_attribute(self._names[1]),
+                "parallel_iterations": node.attr("parallel_iterations") or 10,
+            }
+        else:
+            attributes |= {"Tin": types, "Tout": self._types}
+            if "Case" in node.type:
+                attributes["branches"] = functions_attribute(self._names)
+            else:
+                attributes["Tcond"] = node.inputs[0].dtype
+                attributes["then_branch"] = function_attribute(self._names[0])
+                attributes["else_branch"] = function_attribute(self._names[1])
+        device = "" if place is None else parent.device(place)
+        made = iter(
+            parent.writer.op(
+                node.type.removeprefix("Stateless"), inputs, attributes, device, node.name, controls
+            )
+        )
+        parent.note_done(node)
+        return [
+            [next(made) for _ in range(width)] for width in self._out_widths
+        ]
+
+
+def _width(kind, references, replicas):
+    """References that a loop carries for a tensor: one, or one per replica."""
+    if replicas.num == 1:
+        return 1
+    if _is_local(kind) or len(set(references)) > 1:
+        return replicas.num
+    return 1
+
+
+def _is_local(kind):
+    if isinstance(kind, ListOf):
+        return isinstance(kind.kind, Sharded)
+    return isinstance(kind, (Sharded, Partial, LocalSizes))
+
+
+def _has_local(body, plans):
+    return any(
+        any(map(_is_local, (*plan.wants, *plan.gives)))
+        for plan in plans.nodes.values()
+    )
+
+
+def _needs_others(body, plans):
+    """Whether a body needs what other replicas have."""
+    for node, plan in plans.nodes.items():
+        for tensor, want in zip(node.inputs, plan.wants):
+            kind = plans.kinds[tensor]
+            if want == kind or isinstance(want, LocalSizes):
+                continue
+            if isinstance(kind, ListOf):
+                continue
+            if kind != REPLICATED and tensor not in plans.free:
+                return True
+            if isinstance(want, Partial):
+                return True
+        if node.is_stateful and not node.bodies:
+            if node.type not in state.COPIES:
+                return True
+        if node.bodies and any(
+            _needs_others(inner, planned)
+            for inner, planned in zip(node.bodies, plan.details)
+        ):
+            return True
+    return False
+
+
+def _has_updates(node):
+    """Whether a body changes variables, of which there are several copies."""
+    return any(
+        inner.type in state.UPDATES or _has_updates(inner)
+        for body in node.bodies
+        for inner in body.nodes
+    )
+

@@ -1,0 +1,114 @@
+"""Kernels that must not see a share without rows.
+
+TensorFlow's convolutions and pools on CPUs end the process, or return wrong
+shapes, for no rows. Where a share may be empty they run in a branch; the other
+branch runs them on one row of zeros and drops it.
+"""
+
+import itertools
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.kinds import LocalSizes, Sharded
+from kerasmgpu.partitioner.rules.windows import FRAGILE
+from kerasmgpu.partitioner.writing import Writer, function_attribute
+
+_numbers = itertools.count()
+
+
+def is_fragile(build, node, plan):
+    """Whether a node needs care on the replicas of a build."""
+    if node.type not in FRAGILE or not build.replicas.has_cpus:
+        return False
+    return any(
+        isinstance(kind, Sharded)
+        and not build.replicas.always_has_rows(kind.rows)
+        for kind in (*plan.wants, *plan.gives)
+    )
+
+
+def write(build, node, plan, place, inputs):
+    """Writes a node for one replica, so that it never sees an empty share."""
+    (sharded, *_) = [k for k in plan.wants if isinstance(k, Sharded)]
+    branches = build.keep(
+        ("branches", node), lambda: _branches(build, node, plan)
+    )
+    count = build.rows(sharded.rows, "count", place)
+    has_rows = build.op(
+        "Greater", [count, build.constant(0, tf.int32, -1)], {"T": tf.int32}, -1
+    )[0]
+    attributes = {
+        "Tcond": tf.bool,
+        "Tin": [tensor.dtype for tensor in node.inputs],
+        "Tout": [tensor.dtype for tensor in node.outputs],
+        "then_branch": function_attribute(branches[0]),
+        "else_branch": function_attribute(branches[1]),
+        "_lower_using_switch_merge": True,
+    }
+    name = f"replica_{place}/{node.name}"
+    controls = build.controls(node, place)
+    return build.op(
+        "If", [has_rows, *inputs], attributes, place, name, controls
+    )
+
+
+def _branches(build, node, plan):
+    """Names of the functions for a share with rows, and for one without."""
+    names = []
+    for body in (_with_rows, _without_rows):
+        writer = Writer()
+        inputs = [
+            writer.add_input("given", tensor.dtype) for tensor in node.inputs
+        ]
+        outputs = body(writer, node, plan, inputs)
+        types = [tensor.dtype for tensor in node.outputs]
+        names.append(f"kerasmgpu_{node.type}_{next(_numbers)}")
+        build.library.append(
+            writer.function(names[-1], list(zip(outputs, types)), [])
+        )
+    return names
+
+
+def _with_rows(writer, node, plan, inputs):
+    return writer.copy(node, inputs, "", "")
+
+
+def _without_rows(writer, node, plan, inputs):
+    given = [
+        _with_one_row(writer, tensor, kind, reference)
+        for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
+    ]
+    outputs = writer.copy(node, given, "", "")
+    return [
+        _first_rows(writer, tensor, kind.axis, reference)
+        if isinstance(kind, Sharded)
+        else reference
+        for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
+    ]
+
+
+def _with_one_row(writer, tensor, kind, reference):
+    """An input without rows, with one of zeros."""
+    if isinstance(kind, Sharded):
+        paddings = [[0, int(n == kind.axis)] for n in range(len(tensor.shape))]
+        paddings = writer.constant(paddings, tf.int32, "")
+        attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
+        return writer.op("Pad", [reference, paddings], attributes, "")[0]
+    if isinstance(kind, LocalSizes):
+        axis, count = kind.sharded.axis, tensor.shape[0]
+        one = writer.constant(
+            [int(n == axis) for n in range(count)], tensor.dtype, ""
+        )
+        return writer.op("AddV2", [reference, one], {"T": tensor.dtype}, "")[0]
+    return reference
+
+
+def _first_rows(writer, tensor, axis, reference):
+    """No rows of an output."""
+    rank = len(tensor.shape)
+    begin = writer.constant([0] * rank, tf.int32, "")
+    size = writer.constant(
+        [0 if n == axis else -1 for n in range(rank)], tf.int32, ""
+    )
+    attributes = {"T": tensor.dtype, "Index": tf.int32}
+    return writer.op("Slice", [reference, begin, size], attributes, "")[0]

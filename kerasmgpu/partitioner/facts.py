@@ -1,0 +1,164 @@
+"""What is known of shapes and of small integers before the graph runs.
+
+TensorFlow knows sizes that are numbers. Here sizes that depend on the batch are
+followed as well, by symbol: an axis that TensorFlow doesn't know gets the size
+that the rules of its operation say, or a symbol of its own.
+"""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.rules import control_flow, integers, table
+
+
+def infer(graph, joins):
+    """Sets `shape`, `value` and `element` of all tensors of a graph.
+
+    Those of the inputs are given.
+
+    Args:
+        graph: `Graph`.
+        joins: List to which pairs of symbols are added that must be equal when
+            the graph runs: rows of two inputs that were put side by side.
+    """
+    axes_of = {}
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            tensor.shape, tensor.value = tensor.static, None
+        if node.type in table.VALUES and len(node.outputs) == 1:
+            node.outputs[0].value = table.VALUES[node.type](node)
+        if node.type == "BroadcastGradientArgs":
+            _infer_gradient_arguments(node)
+        if node.type in control_flow.FACTS:
+            control_flow.FACTS[node.type](node, lambda body: infer(body, joins))
+        if node.type in table.AXES:
+            axes = _join_rows(node, joins)
+            axes_of[node] = axes
+        if all(_is_known(tensor) for tensor in node.outputs):
+            continue
+        _infer_shapes(node, axes_of.get(node))
+    return graph
+
+
+def _infer_gradient_arguments(node):
+    values = integers.broadcast_gradient(node)
+    if values is not None:
+        for tensor, value in zip(node.outputs, values):
+            tensor.value, tensor.shape = value, (len(value),)
+
+
+def _join_rows(node, joins):
+    """Axes that have one label have one size; rows of inputs become equal."""
+    axes = table.AXES[node.type](node)
+    if axes is None:
+        return None
+    found, joined = {}, False
+    for labels, tensor in zip(axes.inputs, node.inputs):
+        for label, size in zip(labels or (), tensor.shape or ()):
+            if label is None or not isinstance(size, sizes.Size):
+                continue
+            other = found.setdefault(label, size)
+            if other != size and _join(other, size, joins):
+                joined = True
+    return table.AXES[node.type](node) if joined else axes
+
+
+def _join(one, two, joins):
+    """Makes the rows in two sizes one, if they are the same but for that."""
+    rows = [
+        [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]
+        for size in (one, two)
+    ]
+    if len(rows[0]) != 1 or len(rows[1]) != 1:
+        return False
+    (first,), (second,) = rows
+    one = sizes.divide(one, sizes.of(first))
+    if one is None or one != sizes.divide(two, sizes.of(second)):
+        return False
+    joins.append((first, second))
+    first.join(second)
+    return True
+
+
+def _is_known(tensor):
+    return tensor.shape is not None and None not in tensor.shape
+
+
+def _infer_shapes(node, axes):
+    shapes = None
+    if node.type in table.SHAPES:
+        shapes = table.SHAPES[node.type](node)
+    elif axes is not None:
+        shapes = _shapes_by_axes(node, axes)
+    for number, tensor in enumerate(node.outputs):
+        inferred = None if shapes is None else shapes[number]
+        if tensor.shape is None:
+            tensor.shape = inferred
+        if tensor.shape is None:
+            continue
+        tensor.shape = tuple(
+            _first_known(
+                size,
+                inferred[axis]
+                if inferred is not None and len(inferred) == len(tensor.shape)
+                else None,
+            )
+            for axis, size in enumerate(tensor.shape)
+        )
+        complete(tensor)
+
+
+def complete(tensor):
+    """Gives each axis of unknown size a symbol of its own."""
+    if tensor.shape is not None and None in tensor.shape:
+        tensor.shape = tuple(
+            sizes.of(sizes.Symbol(f"{tensor}[{axis}]", (tensor, axis)))
+            if size is None
+            else size
+            for axis, size in enumerate(tensor.shape)
+        )
+
+
+def _shapes_by_axes(node, axes):
+    known = {}
+    for labels, tensor in zip(axes.inputs, node.inputs):
+        for label, size in zip(labels or (), tensor.shape or ()):
+            if label is None:
+                continue
+            if label not in known or size == known[label]:
+                known[label] = size
+            elif isinstance(size, int) and (size != 1 or not axes.stretches):
+                known[label] = size
+            elif not isinstance(known[label], int):
+                if axes.stretches:
+                    known[label] = None  # Either may be 1.
+                elif _has_rows(size):
+                    known[label] = size
+    return [
+        tuple(known.get(label) for label in labels) for labels in axes.outputs
+    ]
+
+
+def _has_rows(size):
+    return size is not None and any(s.joined.is_rows for s in size.symbols)
+
+
+def _first_known(one, two):
+    return two if one is None else one
+
+
+def is_known(node):
+    """Whether a node computes sizes that are written when they are needed."""
+    return (
+        len(node.outputs) > 0
+        and node.type != "Const"
+        and not node.controls
+        and not node.bodies
+        and not node.is_stateful
+        and all(_is_known_value(tensor) for tensor in node.outputs)
+    )
+
+
+def _is_known_value(tensor):
+    value = tensor.value
+    if value is None or not tensor.dtype.is_integer:
+        return False
+    return not isinstance(value, tuple) or None not in value

@@ -1,0 +1,157 @@
+"""Functions that replicas run together, from ones that run on one device."""
+
+import contextlib
+
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.partitioner.program import Program
+from kerasmgpu.partitioner.tracing import Trace
+
+
+class Partitioned:
+    """A function that is traced as it runs on one device, and partitioned.
+
+    It is traced anew for other structures and types of arguments, and for other
+    shapes, as `tf.function(reduce_retracing=True)` is.
+
+    Args:
+        function: Function of positional arguments.
+        replicas: `replicas.Replicas`.
+        one_device: Function that returns a context in which the function is
+            traced.
+        name: Its name, for people.
+    """
+
+    def __init__(
+        self, function, replicas, one_device=contextlib.nullcontext, name=None
+    ):
+        self._function = function
+        self._replicas = replicas
+        self._one_device = one_device
+        self._name = name or getattr(function, "__name__", "function")
+        self._programs = {}
+
+    def __call__(self, *arguments):
+        """Calls the function.
+
+        Args:
+            *arguments: Nests of arrays, tensors and `Shares`, which are split
+                by rows, and of anything else, which is passed as it is.
+
+        Returns:
+            What the function returns for the whole batch.
+        """
+        arguments = tf.nest.map_structure(_prepared, arguments)
+        specification = tf.nest.map_structure(_specification, arguments)
+        tensors, in_shares = [], []
+        for leaf in tf.nest.flatten(arguments):
+            if isinstance(leaf, Shares):
+                tensors += leaf.values
+                in_shares.append(True)
+            elif isinstance(_specification(leaf), tf.TypeSpec):
+                parts = tf.nest.flatten(leaf, expand_composites=True)
+                tensors += parts
+                in_shares += [False] * len(parts)
+        program = self.program(specification, tuple(in_shares))
+        return program.trace.packed(program.written()(tensors))
+
+    def program(self, specification, in_shares=None):
+        """The program for arguments of this kind.
+
+        Args:
+            specification: Tuple of nests: a `tf.TypeSpec` for every tensor;
+                other leaves are passed as they are.
+            in_shares: See `Program`.
+
+        Returns:
+            A `Program`.
+        """
+        flat = tf.nest.flatten(specification)
+        structure = tf.nest.map_structure(lambda leaf: 0, specification)
+        key = (repr(structure), in_shares, *map(_kind_of_leaf, flat))
+        known = self._programs.setdefault(key, [])
+        for given, program in known:
+            if all(map(_is_compatible, given, flat)):
+                return program
+        if known:
+            flat = [
+                _generalized(one, two) for one, two in zip(known[-1][0], flat)
+            ]
+        specification = tf.nest.pack_sequence_as(specification, flat)
+        program = self._traced(specification, in_shares)
+        known.append((flat, program))
+        return program
+
+    def _traced(self, specification, in_shares):
+        def on_one_device(*arguments):
+            with self._one_device():
+                return self._function(*arguments)
+
+        trace = Trace(on_one_device, specification, self._name)
+        return Program(trace, self._replicas, in_shares)
+
+
+class Shares:
+    """A tensor of which each replica of this process has its rows.
+
+    Args:
+        values: List with one tensor per replica, in their order.
+    """
+
+    def __init__(self, values):
+        self.values = list(values)
+
+
+def joined(shares):
+    """Shares of a leaf of a batch, as a program takes them.
+
+    Args:
+        shares: List with one value per replica.
+
+    Returns:
+        `Shares` of tensors; sparse and ragged ones are put together.
+    """
+    if isinstance(shares[0], tf.SparseTensor):
+        return tf.sparse.concat(0, list(shares))
+    if isinstance(shares[0], tf.RaggedTensor):
+        return tf.concat(list(shares), 0)
+    return Shares(shares)
+
+
+def _prepared(leaf):
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return tf.convert_to_tensor(leaf)
+    return leaf
+
+
+def _specification(leaf):
+    """The `tf.TypeSpec` of a tensor; other leaves as they are."""
+    if isinstance(leaf, Shares):
+        first = leaf.values[0]
+        rows = [None] if first.shape.rank else []
+        return tf.TensorSpec([*rows, *first.shape[1:]], first.dtype)
+    if isinstance(leaf, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
+        return tf.type_spec_from_value(leaf)
+    return leaf
+
+
+def _kind_of_leaf(leaf):
+    """What must be the same for leaves to share a trace, but for the shape."""
+    if isinstance(leaf, tf.RaggedTensorSpec):
+        return leaf
+    if isinstance(leaf, tf.TypeSpec):
+        return type(leaf), leaf.dtype, leaf.shape.rank
+    return leaf
+
+
+def _is_compatible(given, leaf):
+    if isinstance(given, tf.TypeSpec):
+        return leaf.is_subtype_of(given)
+    return True
+
+
+def _generalized(one, two):
+    if isinstance(one, tf.TypeSpec) and one != two:
+        return one.most_specific_common_supertype([two])
+    return one

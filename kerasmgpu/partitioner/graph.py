@@ -1,0 +1,457 @@
+"""The one-device step as a graph of nodes that can be looked at and rewritten.
+
+`read` turns a traced function into a `Graph`: function calls are inlined,
+operations that compute the same thing are one, what nobody needs is gone, and
+nodes stand in an order in which each comes after what it needs. Bodies of loops
+and branches are graphs of their own.
+"""
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.python.framework import function_def_to_graph as functions
+from tensorflow.python.framework import op_def_registry
+
+CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+"""Operations that call a function; they are inlined."""
+
+BODIES = {
+    "If": ("then_branch", "else_branch"),
+    "StatelessIf": ("then_branch", "else_branch"),
+    "While": ("cond", "body"),
+    "StatelessWhile": ("cond", "body"),
+    "Case": ("branches",),
+    "StatelessCase": ("branches",),
+}
+"""Operations that hold functions, and the attributes that name them."""
+
+PASS = {
+    "Identity",
+    "IdentityN",
+    "PreventGradient",
+    "Snapshot",
+    "StopGradient",
+}
+"""Operations that hand on what they get."""
+
+_DROPPED_ATTRIBUTES = (
+    "_class",
+    "_gradient_op_type",
+    "_output_shapes",
+    "_XlaCompile",
+    "_XlaScope",
+)
+
+
+class Tensor:
+    """An output of a node.
+
+    `shape` is a tuple of sizes (see `sizes.py`), or `None` where the rank is
+    not known; `static` is what TensorFlow knows of it. `value` is what is known of a small integer tensor: a size for a
+    scalar, a tuple of sizes for a vector, `None` otherwise. `element` is the
+    shape of what a variable's handle or a list of tensors holds.
+    """
+
+    __slots__ = (
+        "node",
+        "index",
+        "dtype",
+        "static",
+        "shape",
+        "value",
+        "element",
+    )
+
+    def __init__(self, node, index, dtype, shape=None):
+        self.node = node
+        self.index = index
+        self.dtype = dtype
+        self.static = shape
+        self.shape = shape
+        self.value = None
+        self.element = None
+
+    def __repr__(self):
+        return f"{self.node.name}:{self.index}"
+
+
+class Node:
+    """One operation.
+
+    `definition` is its `NodeDef` without name, inputs and device; `bodies` are
+    the graphs of the functions that it holds, in the order of `BODIES`.
+    """
+
+    __slots__ = (
+        "name",
+        "type",
+        "inputs",
+        "controls",
+        "outputs",
+        "definition",
+        "device",
+        "bodies",
+        "_names",
+    )
+
+    def __init__(self, name, type, definition=None, device=""):
+        self.name = name
+        self.type = type
+        self.inputs = []
+        self.controls = []
+        self.outputs = []
+        self.definition = definition
+        self.device = device
+        self.bodies = []
+        self._names = None
+
+    def __repr__(self):
+        return f"{self.type} {self.name}"
+
+    @property
+    def output_names(self):
+        """What a function's nodes call each output: `["out:0"]`."""
+        if self._names is None:
+            self._names = _output_names(self)
+        return self._names
+
+    @property
+    def is_stateful(self):
+        """Whether it has effects or results beyond its inputs."""
+        return op_definition(self.type).is_stateful
+
+    def attr(self, name):
+        """An attribute as a Python value; `None` where there is none."""
+        if name not in self.definition.attr:
+            return None
+        return _python_value(self.definition.attr[name])
+
+
+class Graph:
+    """Nodes in an order in which each comes after what it needs.
+
+    `inputs` and `outputs` are lists of `Tensor`; an input's node has the type
+    `"Input"`. `effects` are the nodes that must run though nobody may need
+    what they return.
+    """
+
+    def __init__(self, nodes, inputs, outputs, effects):
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.effects = effects
+
+
+def read(func_graph):
+    """Reads a traced function.
+
+    Args:
+        func_graph: `FuncGraph`, as a `tf.function`'s trace has it.
+
+    Returns:
+        A `Graph`; its inputs are in the order of `func_graph.inputs`.
+    """
+    graph = _Reader(func_graph).read()
+    return simplified(graph)
+
+
+def op_definition(type):
+    """The `OpDef` of a type of operation."""
+    if type == "Input":
+        return _INPUT
+    return op_def_registry.get(type)
+
+
+class _Input:
+    is_stateful = False
+    output_arg = ()
+
+
+_INPUT = _Input()
+
+
+def _output_names(node):
+    names = []
+    for arg in op_definition(node.type).output_arg:
+        if arg.number_attr:
+            count = node.definition.attr[arg.number_attr].i
+        elif arg.type_list_attr:
+            count = len(node.definition.attr[arg.type_list_attr].list.type)
+        else:
+            count = 1
+        names += [f"{arg.name}:{index}" for index in range(count)]
+    return names
+
+
+class _Reader:
+    """Turns one `FuncGraph` into nodes; see `read`."""
+
+    def __init__(self, func_graph):
+        self._source = func_graph
+        self._definitions = {
+            node.name: node for node in func_graph.as_graph_def().node
+        }
+
+    def read(self):
+        source = self._source
+        tensors, made = {}, {}
+        inputs = []
+        for tensor in source.inputs:
+            node = Node(tensor.op.name, "Input")
+            node.outputs = [Tensor(node, 0, tensor.dtype, shape_of(tensor))]
+            made[tensor.op.name] = [node]
+            tensors[tensor.op.name] = node.outputs
+            inputs.append(node.outputs[0])
+        nodes = []
+        for op in _in_order(source.get_operations()):
+            if op.name in made:
+                continue
+            arguments = [tensors[t.op.name][t.value_index] for t in op.inputs]
+            controls = [
+                node for c in op.control_inputs for node in made[c.name]
+            ]
+            if op.type in CALLS:
+                results, inner, last = self._inline(op, arguments, controls)
+                nodes += inner
+                tensors[op.name], made[op.name] = results, [last]
+                continue
+            node = self._node(op)
+            node.inputs, node.controls = arguments, _unique(controls)
+            nodes.append(node)
+            tensors[op.name], made[op.name] = node.outputs, [node]
+        outputs = [tensors[t.op.name][t.value_index] for t in source.outputs]
+        effects = [
+            node for op in source.control_outputs for node in made[op.name]
+        ]
+        return Graph(nodes, inputs, outputs, _unique(effects))
+
+    def _node(self, op):
+        node = new_node(op.type, op.name, self._definitions[op.name])
+        node.outputs = [
+            Tensor(node, index, tensor.dtype, shape_of(tensor))
+            for index, tensor in enumerate(op.outputs)
+        ]
+        for attribute in BODIES.get(op.type, ()):
+            value = self._definitions[op.name].attr[attribute]
+            for function in value.list.func or [value.func]:
+                shapes = [tensor.shape for tensor in op.inputs]
+                if "If" in op.type or "Case" in op.type:
+                    shapes = shapes[1:]
+                node.bodies.append(self._function(function.name, shapes))
+        return node
+
+    def _function(self, name, shapes):
+        """The graph of a function of the library."""
+        with self._source.as_default():
+            definition = functions.get_function_def(name, self._source)
+            func_graph = functions.function_def_to_graph(
+                definition, input_shapes=shapes, include_library_functions=True
+            )
+        return _Reader(func_graph).read()
+
+    def _inline(self, op, arguments, controls):
+        """The nodes of a called function in place of the call.
+
+        Returns:
+            `(results, nodes, last)`: tensors in place of the call's outputs,
+            the nodes, and the one that runs when all effects have.
+        """
+        definition = self._definitions[op.name]
+        body = self._function(
+            definition.attr["f"].func.name, [t.shape for t in op.inputs]
+        )
+        first = new_node("NoOp", f"{op.name}/start")
+        first.controls = _unique(controls)
+        inner = {
+            tensor: argument for tensor, argument in zip(body.inputs, arguments)
+        }
+        nodes = [first] if controls else []
+        for node in body.nodes:
+            node.name = f"{op.name}/{node.name}"
+            node.inputs = [inner.get(tensor, tensor) for tensor in node.inputs]
+            node.controls = [c for c in node.controls if c.type != "Input"]
+            if controls and (node.is_stateful or not node.inputs):
+                node.controls = _unique([first, *node.controls])
+            nodes.append(node)
+        last = new_node("NoOp", f"{op.name}/end")
+        last.controls = _unique([*controls, *body.effects])
+        nodes.append(last)
+        results = [inner.get(tensor, tensor) for tensor in body.outputs]
+        return results, nodes, last
+
+
+def new_node(type, name, definition=None):
+    """A node with an empty list of inputs and outputs.
+
+    Args:
+        type: Type of the operation.
+        name: Its name, for people.
+        definition: `NodeDef` to take the attributes from.
+    """
+    template = node_def_pb2.NodeDef(op=type)
+    device = ""
+    if definition is not None:
+        device = definition.device
+        for key, value in definition.attr.items():
+            if key not in _DROPPED_ATTRIBUTES:
+                template.attr[key].CopyFrom(value)
+    return Node(name, type, template, device)
+
+
+def constant(array, dtype, name):
+    """A node that is a constant.
+
+    Args:
+        array: What `tf.make_tensor_proto` takes.
+        dtype: `tf.DType`.
+        name: Name of the node.
+    """
+    proto = tf.make_tensor_proto(array, dtype=dtype)
+    node = new_node("Const", name)
+    node.definition.attr["dtype"].type = proto.dtype
+    node.definition.attr["value"].tensor.CopyFrom(proto)
+    shape = tuple(dimension.size for dimension in proto.tensor_shape.dim)
+    node.outputs = [Tensor(node, 0, tf.as_dtype(dtype), shape)]
+    return node
+
+
+def constant_array(node):
+    """The NumPy array of a constant."""
+    return tf.make_ndarray(node.definition.attr["value"].tensor)
+
+
+def shape_of(tensor):
+    """The static shape of TensorFlow's tensor, as a tuple with `None`s."""
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def simplified(graph):
+    """Merges operations that compute the same, and drops what nobody needs."""
+    graph = _merged(graph)
+    needed = _needed(graph)
+    graph.nodes = [node for node in graph.nodes if node in needed]
+    for node in graph.nodes:
+        node.bodies = [simplified(body) for body in node.bodies]
+    return graph
+
+
+def _merged(graph):
+    """Lets tensors that are the same be one."""
+    same, representative, known = {}, {}, {}
+
+    def now(tensor):
+        return same.get(tensor, tensor)
+
+    for node in graph.nodes:
+        node.inputs = [now(tensor) for tensor in node.inputs]
+        node.controls = _unique(
+            [representative.get(c, c) for c in node.controls]
+        )
+        if node.type in PASS and not node.controls:
+            same.update(zip(node.outputs, node.inputs))
+            source = node.inputs[0].node if node.inputs else node
+            representative[node] = source
+            continue
+        if not _can_merge(node):
+            continue
+        key = (
+            node.type,
+            tuple(id(tensor) for tensor in node.inputs),
+            tuple(id(control) for control in node.controls),
+            node.definition.SerializeToString(deterministic=True),
+        )
+        first = known.setdefault(key, node)
+        if first is not node:
+            same.update(zip(node.outputs, first.outputs))
+            representative[node] = first
+    graph.outputs = [now(tensor) for tensor in graph.outputs]
+    graph.effects = _unique([representative.get(n, n) for n in graph.effects])
+    return graph
+
+
+def _can_merge(node):
+    # A variable's value is the same for all who read it after the same
+    # assignment: TensorFlow's automatic control dependencies say which.
+    if node.type == "ReadVariableOp":
+        return True
+    return not node.is_stateful and not node.bodies
+
+
+def _needed(graph):
+    """Nodes that outputs and effects need."""
+    needed = set()
+    waiting = [tensor.node for tensor in graph.outputs] + list(graph.effects)
+    while waiting:
+        node = waiting.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        waiting += [tensor.node for tensor in node.inputs]
+        waiting += node.controls
+    return needed
+
+
+def _in_order(operations):
+    """Operations so that each comes after what it needs.
+
+    Where loops get inputs that were made later, the order in which TensorFlow
+    made them is not such a one.
+    """
+    placed, order = set(), []
+    for operation in operations:
+        waiting = [operation]
+        while waiting:
+            op = waiting[-1]
+            if op in placed:
+                waiting.pop()
+                continue
+            before = [t.op for t in op.inputs] + list(op.control_inputs)
+            missing = [other for other in before if other not in placed]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            placed.add(op)
+            order.append(op)
+    return order
+
+
+def _unique(items):
+    return list(dict.fromkeys(items))
+
+
+def _python_value(value):
+    field = value.WhichOneof("value")
+    if field == "type":
+        return tf.as_dtype(value.type)
+    if field == "s":
+        return value.s.decode("latin-1")
+    if field == "list":
+        listed = value.list
+        if listed.type:
+            return [tf.as_dtype(number) for number in listed.type]
+        if listed.s:
+            return [text.decode("latin-1") for text in listed.s]
+        return list(listed.i or listed.f or listed.b or listed.shape)
+    if field == "shape":
+        if value.shape.unknown_rank:
+            return None
+        return tuple(
+            None if dimension.size < 0 else dimension.size
+            for dimension in value.shape.dim
+        )
+    return None if field is None else getattr(value, field)
+
+
+__all__ = [
+    "BODIES",
+    "Graph",
+    "Node",
+    "Tensor",
+    "constant",
+    "constant_array",
+    "new_node",
+    "op_definition",
+    "read",
+    "shape_of",
+]

@@ -1,0 +1,131 @@
+"""A strategy that says, while a step is traced, that it has one replica.
+
+The step then runs as on one device: in the context of replica 0, variables are
+replica 0's copies, sums over the replicas are the value itself, and what updates
+a variable updates that copy. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import contextlib
+import threading
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+
+
+class OneDevice:
+    """Mixed into the `extended` of a strategy, in front of TensorFlow's class."""
+
+    def __init__(self, *args, **kwargs):
+        self._mode = threading.local()
+        self._created = []
+        super().__init__(*args, **kwargs)
+
+    @property
+    def is_one_device(self):
+        """Whether this thread traces or runs a step as on one device."""
+        return getattr(self._mode, "is_one_device", False)
+
+    @contextlib.contextmanager
+    def one_device(self):
+        """Code inside runs as on one device, in the place of replica 0."""
+        before = self.is_one_device
+        self._mode.is_one_device = True
+        try:
+            with tf.distribute.ReplicaContext(self._container_strategy(), 0):
+                yield
+        finally:
+            self._mode.is_one_device = before
+
+    def run_on_one_device(self, function, arguments):
+        """Runs a function eagerly, and gives all copies what it assigned.
+
+        Args:
+            function: Function to run.
+            arguments: Its positional arguments.
+        """
+        for variable in self._variables():
+            if is_sum(variable):
+                first, *others = variable.values
+                for copy in others:
+                    first.assign_add(copy)
+                    copy.assign(tf.zeros_like(copy))
+        with self.one_device():
+            outputs = function(*arguments)
+        for variable in self._variables():
+            if not is_sum(variable):
+                first, *others = variable.values
+                for copy in others:
+                    copy.assign(first)
+        return outputs
+
+    def _variables(self):
+        """All variables that were made in the strategy's scope and still are."""
+        alive = [(ref, ref()) for ref in self._created]
+        self._created = [ref for ref, variable in alive if variable is not None]
+        return [variable for _, variable in alive if variable is not None]
+
+    def _create_variable(self, next_creator, **kwargs):
+        variable = super()._create_variable(next_creator, **kwargs)
+        if hasattr(variable, "values"):
+            self._created.append(weakref.ref(variable))
+            for copy in variable.values:
+                # TensorFlow does this for most variables, but not for those
+                # that are made while a `tf.function` is first traced.
+                copy.handle._distributed_container = weakref.ref(variable)
+        return variable
+
+    @property
+    def _num_replicas_in_sync(self):
+        return 1 if self.is_one_device else super()._num_replicas_in_sync
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        if self.is_one_device:
+            with tf.distribute.ReplicaContext(self._container_strategy(), 0):
+                return fn(*args, **kwargs)
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def _update(self, var, fn, args, kwargs, group):
+        if not self.is_one_device:
+            return super()._update(var, fn, args, kwargs, group)
+        copy = var.values[0]
+        with tf.device(copy.device), distribute_lib.UpdateContext(0):
+            return fn(copy, *args, **kwargs)
+
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        if self.is_one_device:
+            return value
+        return super()._reduce_to(reduce_op, value, destinations, options)
+
+    def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
+        if self.is_one_device:
+            return [value for value, _ in value_destination_pairs]
+        return super()._batch_reduce_to(
+            reduce_op, value_destination_pairs, options
+        )
+
+    def _broadcast_to(self, tensor, destinations):
+        if self.is_one_device:
+            return tensor
+        return super()._broadcast_to(tensor, destinations)
+
+    def _gather_to_implementation(self, value, destinations, axis, options):
+        if self.is_one_device:
+            return value
+        return super()._gather_to_implementation(
+            value, destinations, axis, options
+        )
+
+
+def container(handle):
+    """The variable with several copies that a handle belongs to, or `None`."""
+    reference = getattr(handle, "_distributed_container", None)
+    return None if reference is None else reference()
+
+
+def is_sum(variable):
+    """Whether a variable's value is the sum of what the replicas hold."""
+    return (
+        variable.synchronization == tf.VariableSynchronization.ON_READ
+        and variable.aggregation == tf.VariableAggregation.SUM
+    )

@@ -1,0 +1,164 @@
+"""Which way each tensor of a graph lies on the replicas.
+
+Kinds go from the inputs along the operations, by the rules. Where a partial sum
+is needed whole by anyone, all get the whole: it is summed once. Lists and loops
+are looked at again until nothing changes.
+"""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.facts import is_known
+from kerasmgpu.partitioner.kinds import (
+    REPLICATED,
+    ListOf,
+    Partial,
+    Rows,
+    Sharded,
+)
+from kerasmgpu.partitioner.rules import control_flow, state, table
+
+_MOST_PASSES = 50
+
+
+class Plans:
+    """How each node of a graph is run.
+
+    Attributes:
+        kinds: `{tensor: kind}`, as those see it who need the tensor.
+        nodes: `{node: table.Plan}`.
+        free: Tensors whose whole value can be computed without communication.
+    """
+
+    def __init__(self):
+        self.kinds = {}
+        self.nodes = {}
+        self.free = set()
+
+
+class Planner:
+    """Plans a graph and those of its loops and branches.
+
+    Args:
+        rows: List of the `Rows` of the inputs that are sharded.
+    """
+
+    def __init__(self, rows):
+        self.lists = {}
+        self._rows = rows
+        self._summed = set()
+        self._changed = False
+
+    def plan(self, graph, kinds):
+        """Plans a function's graph.
+
+        Args:
+            graph: `Graph` with its facts inferred.
+            kinds: Kinds of its inputs.
+
+        Returns:
+            `Plans`.
+        """
+        for _ in range(_MOST_PASSES):
+            self._changed = False
+            before = [made.kind for made in self.lists.values()]
+            plans = self(graph, kinds)
+            lists = [made.kind for made in self.lists.values()]
+            if not self._changed and lists == before:
+                return plans
+        raise RuntimeError(
+            f"Kinds of tensors did not settle in {_MOST_PASSES} passes."
+        )
+
+    def __call__(self, graph, kinds):
+        plans = Plans()
+        plans.kinds.update(zip(graph.inputs, kinds))
+        for node in graph.nodes:
+            if node.type == "Input":
+                continue
+            given = [plans.kinds[tensor] for tensor in node.inputs]
+            plan = self._plan(node, given, plans)
+            self._note_sums(node, given, plan)
+            plans.nodes[node] = plan
+            for tensor, kind in zip(node.outputs, plan.gives):
+                if isinstance(kind, Partial) and tensor in self._summed:
+                    kind = REPLICATED
+                plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
+            self._note_free(node, given, plan, plans)
+        return plans
+
+    def _plan(self, node, kinds, plans):
+        if is_known(node):  # Nothing is computed from the inputs.
+            return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
+        if node.type in control_flow.CONTROL:
+            return control_flow.CONTROL[node.type](node, kinds, self)
+        if any(isinstance(kind, ListOf) for kind in kinds):
+            return control_flow.of_lists(node, kinds)
+        if node.type in table.PLANS:
+            plan = table.PLANS[node.type](node, kinds)
+            if plan is not None:
+                return plan
+        if all(kind == REPLICATED for kind in kinds):
+            return self._generated(node) or table.replicated(node)
+        if node.type in table.AXES:
+            axes = table.AXES[node.type](node)
+            if axes is not None:
+                plan = table.by_axes(node, axes, kinds, plans.free)
+                if plan is not None:
+                    return plan
+        if any(isinstance(kind, Sharded) for kind in kinds):
+            return table.whole(node)
+        return table.replicated(node)
+
+    def _generated(self, node):
+        """Each replica makes its own rows where an operation makes rows."""
+        if node.type not in table.GENERATORS or node.type not in table.AXES:
+            return None
+        sharded = self._rows_of(node.outputs[0])
+        axes = table.AXES[node.type](node)
+        if sharded is None or axes is None:
+            return None
+        if axes.outputs[0][sharded.axis] is None:
+            return None
+        return table.by_label(node, axes, axes.outputs[0][sharded.axis], sharded)
+
+    def _rows_of(self, tensor):
+        """How a whole tensor could be sharded, if it has an axis of rows."""
+        for axis, size in enumerate(tensor.shape or ()):
+            for rows in self._rows:
+                if isinstance(rows.size, int) and axis > 0:
+                    continue
+                inner = sizes.divide(size, rows.size)
+                if inner is not None and inner != 0:
+                    return Sharded(axis, rows, 1, inner)
+        return None
+
+    def _resharded(self, tensor, kind, plan, plans):
+        """Rows that an operation without a rule made are dealt out again."""
+        if plan.rule or kind != REPLICATED:
+            return kind
+        sharded = self._rows_of(tensor)
+        if sharded is None or tensor.dtype.is_integer and len(tensor.shape) < 1:
+            return kind
+        plans.free.add(tensor)
+        return sharded
+
+    def _note_sums(self, node, kinds, plan):
+        for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
+            if not isinstance(kind, Partial) or isinstance(want, Partial):
+                continue
+            if tensor not in self._summed:
+                self._summed.add(tensor)
+                self._changed = True
+
+    def _note_free(self, node, kinds, plan, plans):
+        if node.type not in table.CHEAP and node.type not in table.GENERATORS:
+            return
+        if not any(isinstance(kind, Sharded) for kind in plan.gives):
+            return
+        if all(
+            kind == REPLICATED or tensor in plans.free
+            for tensor, kind in zip(node.inputs, kinds)
+        ):
+            plans.free.update(node.outputs)
+
+
+__all__ = ["ListOf", "Planner", "Plans", "Rows", "state"]

@@ -1,0 +1,241 @@
+"""A trace as a function that the replicas run together."""
+
+import itertools
+import weakref
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.eager import context
+
+from kerasmgpu.partitioner import facts, sizes
+from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
+from kerasmgpu.partitioner.one_device import container, is_sum
+from kerasmgpu.partitioner.planning import Planner
+
+_numbers = itertools.count()
+
+
+class Program:
+    """What a trace is on the replicas.
+
+    Args:
+        trace: `tracing.Trace`.
+        replicas: `replicas.Replicas`.
+        in_shares: Tuple, for each leaf of the arguments whether it is given as
+            a share per replica; else it is whole.
+    """
+
+    def __init__(self, trace, replicas, in_shares=None):
+        self.trace = trace
+        self.replicas = replicas
+        self._in_shares = in_shares or (False,) * len(trace.leaves)
+        self._kinds = {}
+        self._handles = {}
+        self._written = {}
+        self._describe_leaves()
+        self._describe_captured()
+        self.joins = []
+        facts.infer(trace.graph, self.joins)
+        kinds = [self._kinds[tensor] for tensor in trace.graph.inputs]
+        rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
+        self.plans = Planner(list(dict.fromkeys(rows))).plan(trace.graph, kinds)
+
+    def _describe_leaves(self):
+        rows = _rows_of_leaves(self.trace.leaves, self._in_shares)
+        for tensor, size in zip(self.trace.leaves, rows):
+            self._kinds[tensor] = REPLICATED
+            if size is not None:
+                tensor.shape = (size, *tensor.shape[1:])
+                self._kinds[tensor] = Sharded(0, Rows(size, tensor))
+            facts.complete(tensor)
+
+    def _describe_captured(self):
+        for tensor, outer in self.trace.captured:
+            variable = container(outer)
+            tensor.element = _handle_shape(outer)
+            facts.complete(tensor)
+            self._kinds[tensor] = REPLICATED
+            self._handles[tensor] = [outer] * self.replicas.num
+            if variable is not None:
+                self._handles[tensor] = [c.handle for c in variable.values]
+                if is_sum(variable):
+                    self._kinds[tensor] = PARTIAL
+
+    def written(self, with_outputs=True):
+        """The function for the replicas.
+
+        Args:
+            with_outputs: Whether it must return what the traced one returns;
+                else it may leave that out.
+
+        Returns:
+            A `Written`. The same one for the same arguments; one that returns
+            more than it must where there is one, for writing takes time.
+        """
+        if True in self._written:
+            return self._written[True]
+        if with_outputs not in self._written:
+            self._written[with_outputs] = self._write(with_outputs)
+        return self._written[with_outputs]
+
+    def _write(self, with_outputs):
+        library, graph = [], self.trace.graph
+        build = Build(graph, self.plans, self.replicas, library)
+        widths = []
+        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
+            width = self.replicas.num if in_shares else 1
+            widths.append(width)
+            references = [
+                build.writer.add_input("batch", tensor.dtype)
+                for _ in range(width)
+            ]
+            if in_shares:
+                build.give(tensor, self._kinds[tensor], references)
+            else:
+                build.give(tensor, REPLICATED, build.same(references[0]))
+            build.wait_for(references[0], tensor.dtype)
+        captured = []
+        for tensor, _ in self.trace.captured:
+            handles = self._handles[tensor]
+            references = {}
+            for handle in handles:
+                if id(handle) not in references:
+                    references[id(handle)] = build.writer.add_input(
+                        "captured", tensor.dtype
+                    )
+                    captured.append(handle)
+            build.give(
+                tensor, self._kinds[tensor], [references[id(h)] for h in handles]
+            )
+        build.run()
+        outputs = []
+        if with_outputs:
+            for tensor in graph.outputs:
+                reference = build.want(tensor, REPLICATED)[0]
+                outputs.append((reference, tensor.dtype))
+        name = f"kerasmgpu_{self.trace.name}_{next(_numbers)}"
+        library.append(build.writer.function(name, outputs, build.effects()))
+        types = [dtype for _, dtype in outputs]
+        shapes = [tensor.static for tensor in graph.outputs]
+        return Written(library, captured, types, shapes, widths, with_outputs)
+
+
+class Written:
+    """A function in TensorFlow's library, that replicas run together.
+
+    Args:
+        library: List of `FunctionDef`s; the last one is the function.
+        captured: Tensors that are passed after the leaves.
+        types: `tf.DType`s of the outputs.
+        shapes: Their static shapes.
+        widths: For each leaf the number of tensors that it is passed as.
+        has_outputs: Whether it returns what the traced function returns.
+    """
+
+    def __init__(
+        self, library, captured, types, shapes, widths, has_outputs
+    ):
+        self.library = library
+        self.has_outputs = has_outputs
+        self.name = library[-1].signature.name
+        self.widths = widths
+        self._captured = captured
+        self._types = types
+        self._shapes = shapes
+        for function in library:
+            context.context().add_function_def(function)
+            finalizer = weakref.finalize(
+                self, _remove_function, function.signature.name
+            )
+            finalizer.atexit = False
+
+    def __call__(self, tensors):
+        """Runs it, or writes a call of it into the graph that is built.
+
+        Args:
+            tensors: The leaves, each as one tensor or as one per replica.
+
+        Returns:
+            List of tensors.
+        """
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*tensors, *self._captured],
+            Tout=self._types,
+            f=_Name(self.name),
+            config_proto=CONFIG.SerializeToString(),
+        )
+        if not self._types:
+            return []
+        if not tf.executing_eagerly():
+            for tensor, shape in zip(outputs, self._shapes):
+                tensor.set_shape(shape)
+        return outputs
+
+
+class _Name:
+    """What TensorFlow asks of a function that an operation is given."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def add_to_graph(self, graph):
+        """The function is in the context already."""
+
+
+def _config():
+    """What TensorFlow is told to do with a written function: to run it.
+
+    The graph was simplified before it was written for the replicas;
+    TensorFlow's graph optimiser would look at each replica's copy of it.
+    """
+    config = config_pb2.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
+
+
+CONFIG = _config()
+
+
+def _remove_function(name):
+    if context.context().has_function(name):
+        context.context().remove_function(name)
+
+
+def _rows_of_leaves(leaves, in_shares):
+    """For each leaf its number of rows, `None` where it has none.
+
+    Where the first axis of some leaf has no static size, leaves with a fixed
+    one have no rows: a table that comes with each batch, say. Where all are
+    fixed, rows are what the first leaf has.
+    """
+    first = [tensor.shape[0] for tensor in leaves if tensor.shape]
+    if None in first:
+        return [
+            _rows_symbol(tensor, number)
+            if tensor.shape and tensor.shape[0] is None
+            else None
+            for number, tensor in enumerate(leaves)
+        ]
+    return [
+        tensor.shape[0]
+        if tensor.shape and tensor.shape[0] == first[0]
+        else None
+        for tensor in leaves
+    ]
+
+
+def _rows_symbol(tensor, number):
+    symbol = sizes.Symbol(f"rows of input {number}", (tensor, 0), is_rows=True)
+    return sizes.of(symbol)
+
+
+def _handle_shape(handle):
+    """Shape of the variable that a handle is of, or `None`."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    shape = data.shape_and_type[0].shape
+    if shape.unknown_rank:
+        return None
+    return tuple(None if d.size < 0 else d.size for d in shape.dim)

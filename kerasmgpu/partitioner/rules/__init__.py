@@ -1,0 +1,14 @@
+"""One file per class of operations; `table` says what a rule is."""
+
+from kerasmgpu.partitioner.rules import (  # noqa: F401
+    contractions,
+    control_flow,
+    elementwise,
+    indexing,
+    integers,
+    random,
+    reductions,
+    shapes,
+    state,
+    windows,
+)

@@ -1,0 +1,78 @@
+"""Products that sum over common axes: matrix products and einsum."""
+
+from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
+from kerasmgpu.partitioner.rules.table import Axes, axes
+
+
+@axes("MatMul")
+def matmul(node):
+    """`[m, k] x [k, n] -> [m, n]`."""
+    left = "km" if node.attr("transpose_a") else "mk"
+    right = "nk" if node.attr("transpose_b") else "kn"
+    return Axes((left, right), ("mn",), sums=("k",), linear=(0, 1))
+
+
+@axes("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_matmul(node):
+    """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes stretched."""
+    left, right = (tensor.shape for tensor in node.inputs)
+    out = node.outputs[0].shape
+    if left is None or right is None or out is None:
+        return None
+    return Axes(
+        (
+            broadcast_labels(left[:-2], out[:-2])
+            + tuple("km" if node.attr("adj_x") else "mk"),
+            broadcast_labels(right[:-2], out[:-2])
+            + tuple("nk" if node.attr("adj_y") else "kn"),
+        ),
+        ((*range(2 - len(out), 0), "m", "n"),),
+        sums=("k",),
+        linear=(0, 1),
+        stretches=True,
+    )
+
+
+@axes("Einsum")
+def einsum(node):
+    """The labels are those of the equation; `...` stands for the axes left."""
+    terms, out = node.attr("equation").split("->")
+    terms = terms.split(",")
+    given = [_labels(term, t.shape) for term, t in zip(terms, node.inputs)]
+    if None in given:
+        return None
+    stretched = max(
+        (label for labels in given for label in labels if isinstance(label, int)),
+        default=-1,
+    )
+    result = []
+    for letter in out.replace("...", "."):
+        result += range(stretched, -1, -1) if letter == "." else [letter]
+    if any(labels.count(label) > 1 for labels in given for label in labels):
+        return None  # A diagonal.
+    inputs = tuple(
+        tuple(
+            None if isinstance(label, int) and size == 1 else label
+            for label, size in zip(labels, tensor.shape)
+        )
+        for labels, tensor in zip(given, node.inputs)
+    )
+    sums = {label for labels in given for label in labels} - set(result)
+    return Axes(
+        inputs,
+        (tuple(result),),
+        sums=tuple(sums),
+        linear=tuple(range(len(inputs))),
+        stretches=True,
+    )
+
+
+def _labels(term, shape):
+    """Labels of one term; the axes of `...` are numbers, the last one 0."""
+    if shape is None:
+        return None
+    labels = []
+    rest = len(shape) - len(term.replace("...", ""))
+    for letter in term.replace("...", "."):
+        labels += range(rest - 1, -1, -1) if letter == "." else [letter]
+    return labels

@@ -1,0 +1,180 @@
+"""Operations that work on each element by itself, with broadcasting."""
+
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
+from kerasmgpu.partitioner.rules.table import CHEAP, Axes, Plan, axes, plan
+
+UNARY = """
+Abs Acos Acosh Angle AsString Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1
+BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0
+BesselY1 Bucketize Cast Ceil CheckNumerics CheckNumericsV2 ComplexAbs Conj Cos
+Cosh Dawsn DecodeBase64 Digamma Elu EncodeBase64 Erf Erfc Erfinv Exp Expint
+Expm1 FakeQuantWithMinMaxArgs Floor FresnelCos FresnelSin Identity Imag Inv
+Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg
+OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
+Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Spence Sqrt Square
+StopGradient StringLength StringLower StringStrip StringToHashBucket
+StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Tan
+Tanh ZerosLike
+""".split()
+
+BINARY = """
+Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div
+DivNoNan EluGrad Equal FloorDiv FloorMod Greater GreaterEqual Igamma
+IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift Less LessEqual LogicalAnd
+LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter NotEqual Polygamma Pow
+RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift RsqrtGrad SeluGrad
+SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
+TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
+""".split()
+
+OTHERS = """
+AccumulateNV2 AddN Betainc ClipByValue FakeQuantWithMinMaxArgsGradient
+IdentityN SelectV2 StringJoin
+""".split()
+
+ELEMENTWISE = frozenset(UNARY + BINARY + OTHERS)
+"""Kernels that give the same bits for the same inputs on every replica."""
+
+_LINEAR = {
+    "Conj": (0,),
+    "Div": (0,),
+    "DivNoNan": (0,),
+    "Identity": (0,),
+    "Imag": (0,),
+    "Mul": (0, 1),
+    "MulNoNan": (0,),
+    "Neg": (0,),
+    "PreventGradient": (0,),
+    "Real": (0,),
+    "RealDiv": (0,),
+    "Snapshot": (0,),
+    "StopGradient": (0,),
+}
+_ADDITIVE = {"AccumulateNV2", "Add", "AddN", "AddV2", "Sub"}
+
+CHEAP.update(ELEMENTWISE, ["BiasAdd", "EnsureShape", "Select"])
+
+
+@axes(*UNARY, *BINARY, *OTHERS)
+def elementwise(node):
+    """Axes are the same from the last one on; those of size 1 are stretched."""
+    if node.type == "IdentityN":
+        return None
+    out = node.outputs[0].shape
+    if out is None or any(tensor.shape is None for tensor in node.inputs):
+        return None
+    return Axes(
+        tuple(
+            broadcast_labels(tensor.shape, out)
+            for tensor in node.inputs
+        ),
+        (tuple(range(-len(out), 0)),),
+        linear=_linear(node),
+        additive=node.type in _ADDITIVE,
+        stretches=len(node.inputs) > 1,
+    )
+
+
+def broadcast_labels(shape, out):
+    """Labels of an input that is stretched to the shape `out`."""
+    rank = len(shape)
+    return tuple(
+        None if size == 1 and out[axis - rank] != 1 else axis - rank
+        for axis, size in enumerate(shape)
+    )
+
+
+def _linear(node):
+    if node.type == "Cast":
+        source, result = node.inputs[0].dtype, node.outputs[0].dtype
+        widens = source.is_floating and result.is_floating
+        return (0,) if widens and result.size >= source.size else ()
+    return _LINEAR.get(node.type, ())
+
+
+@axes("BiasAdd")
+def bias_add(node):
+    rank = _rank(node.inputs[0])
+    if rank is None:
+        return None
+    labels = tuple(range(rank))
+    return Axes((labels, (_channel(node, rank),)), (labels,))
+
+
+@axes("BiasAddGrad")
+def bias_add_grad(node):
+    """Sums all axes but the last (or the second: `NCHW`)."""
+    rank = _rank(node.inputs[0])
+    if rank is None:
+        return None
+    channel = _channel(node, rank)
+    labels = tuple(range(rank))
+    sums = tuple(label for label in labels if label != channel)
+    return Axes((labels,), ((channel,),), sums=sums, linear=(0,))
+
+
+def _channel(node, rank):
+    return 1 if node.attr("data_format") == "NCHW" else rank - 1
+
+
+@axes("Select")
+def select(node):
+    """As `SelectV2`, but a vector condition chooses rows."""
+    out = node.outputs[0].shape
+    condition = node.inputs[0].shape
+    if out is None or condition is None:
+        return None
+    labels = tuple(range(len(out)))
+    return Axes((labels[: len(condition)], labels, labels), (labels,))
+
+
+@axes("EnsureShape")
+def ensure_shape(node):
+    """What it ensures was checked on whole values: the input's shape."""
+    rank = _rank(node.outputs[0])
+    if rank is None:
+        return None
+    labels = tuple(range(rank))
+    return Axes((labels,), (labels,), linear=(0,), emit=_identity)
+
+
+def _identity(build, node, plan, place, inputs):
+    return build.op("Identity", inputs, {"T": node.inputs[0].dtype}, place)
+
+
+@plan("NoOp")
+def no_op(node, kinds):
+    """Holds control dependencies together."""
+    return Plan((), ())
+
+
+@axes("Bitcast")
+def bitcast(node):
+    """Bits of one element become one element."""
+    if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
+        return None
+    rank = _rank(node.inputs[0])
+    if rank is None:
+        return None
+    labels = tuple(range(rank))
+    return Axes((labels,), (labels,))
+
+
+@plan("Shape", "Size", "Rank")
+def shape(node, kinds):
+    """A partial sum has the shape of the sum."""
+    if isinstance(kinds[0], Partial):
+        return Plan((kinds[0],), (REPLICATED,))
+    return None
+
+
+@plan("ZerosLike", "OnesLike")
+def like(node, kinds):
+    """A partial sum has the shape of the sum."""
+    if kinds[0] == PARTIAL:
+        return Plan((PARTIAL,), (REPLICATED,))
+    return None
+
+
+def _rank(tensor):
+    return None if tensor.shape is None else len(tensor.shape)

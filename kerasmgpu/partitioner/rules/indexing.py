@@ -1,0 +1,157 @@
+"""Gathers, scatters and segment sums."""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.rules.table import Axes, axes, shape
+
+
+@axes("GatherV2", "ResourceGather", "Gather")
+def gather(node):
+    """`params[batch, outer, indices…, inner]`; the axis gathered from is whole."""
+    params, indices = node.inputs[0], node.inputs[1]
+    batch = node.attr("batch_dims") or 0
+    axis = 0
+    if node.type == "GatherV2":
+        axis = node.inputs[2].value
+        if isinstance(axis, tuple) and len(axis) == 1:
+            (axis,) = axis
+    if indices.shape is None or not isinstance(axis, int):
+        return None
+    ids = tuple(f"i{n}" for n in range(len(indices.shape)))
+    rest = (None,) * (len(node.inputs) - 2)
+    if node.type == "ResourceGather":
+        if node.outputs[0].shape is None or batch:
+            return None
+        inner = (None,) * (len(node.outputs[0].shape) - len(ids))
+        return Axes((None, ids), ((*ids, *inner),))
+    if params.shape is None:
+        return None
+    axis %= len(params.shape)
+    if batch < 0:
+        batch += len(ids)
+    labels = [f"p{n}" for n in range(len(params.shape))]
+    labels[axis] = None
+    labels[:batch] = ids[:batch]
+    out = (*labels[:axis], *ids[batch:], *labels[axis + 1 :])
+    return Axes((tuple(labels), ids, *rest), (out,), linear=(0,))
+
+
+@axes("GatherNd", "ResourceGatherNd")
+def gather_nd(node):
+    """`indices[…, depth]` pick whole values out of `params`."""
+    shape = node.inputs[1].shape
+    out = node.outputs[0].shape
+    if shape is None or out is None:
+        return None
+    ids = tuple(range(len(shape) - 1))
+    inner = (None,) * (len(out) - len(ids))
+    rest = (None,) * (len(node.inputs) - 2)
+    return Axes((None, (*ids, None), *rest), ((*ids, *inner),), linear=(0,))
+
+
+@axes("ScatterNd")
+def scatter_nd(node):
+    """`(indices, updates, shape)`: what meets at one place is added."""
+    indices, updates, _ = node.inputs
+    if indices.shape is None or updates.shape is None:
+        return None
+    out = node.outputs[0].shape
+    if out is None:
+        return None
+    ids = tuple(range(len(indices.shape) - 1))
+    inner = (None,) * (len(updates.shape) - len(ids))
+    return Axes(
+        ((*ids, None), (*ids, *inner), None),
+        ((None,) * len(out),),
+        sums=ids,
+        linear=(1,),
+    )
+
+
+@axes("TensorScatterAdd", "TensorScatterSub")
+def tensor_scatter(node):
+    """Rows of `updates` go where `indices` say: all of them are needed."""
+    return None
+
+
+@axes("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
+def unsorted_segment(node):
+    """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
+    data, ids, _ = node.inputs
+    out = node.outputs[0].shape
+    if data.shape is None or ids.shape is None or out is None:
+        return None
+    front = tuple(f"i{n}" for n in range(len(ids.shape)))
+    inner = tuple(f"d{n}" for n in range(len(data.shape) - len(front)))
+    by = node.type.removeprefix("UnsortedSegment").lower()
+    return Axes(
+        ((*front, *inner), front, None),
+        ((None, *inner),),
+        sums=front,
+        by=by,
+        linear=(0,) if by == "sum" else (),
+    )
+
+
+@axes("Bincount", "DenseBincount")
+def bincount(node):
+    """`(input, size, weights)`: counts of the rows are added."""
+    shape = node.inputs[0].shape
+    if shape is None or len(shape) != 1 or node.type == "Bincount":
+        return None
+    weights = node.inputs[2].shape
+    if weights is None or (weights != (0,) and len(weights) != 1):
+        return None
+    given = None if weights == (0,) else ("b",)
+    if node.attr("binary_output"):
+        return None
+    return Axes((("b",), None, given), ((None,),), sums=("b",))
+
+
+@axes("LookupTableFindV2", "LookupTableFind")
+def lookup(node):
+    """`(table, keys, default)`: keys are looked up one by one."""
+    if node.inputs[1].shape is None or node.outputs[0].shape is None:
+        return None
+    keys = tuple(range(len(node.inputs[1].shape)))
+    inner = (None,) * (len(node.outputs[0].shape) - len(keys))
+    return Axes((None, keys, None), ((*keys, *inner),))
+
+
+@shape("GatherV2")
+def gather_shape(node):
+    params, indices, axis = (node.inputs[n] for n in range(3))
+    batch = node.attr("batch_dims") or 0
+    if params.shape is None or indices.shape is None:
+        return None
+    if not isinstance(axis.value, int):
+        return None
+    where = axis.value % len(params.shape)
+    if batch < 0:
+        batch += len(indices.shape)
+    return [
+        (
+            *params.shape[:where],
+            *indices.shape[batch:],
+            *params.shape[where + 1 :],
+        )
+    ]
+
+
+@shape("ResourceGather")
+def resource_gather_shape(node):
+    element, indices = node.inputs[0].element, node.inputs[1].shape
+    if element is None or indices is None or node.attr("batch_dims"):
+        return None
+    return [(*indices, *element[1:])]
+
+
+@shape("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
+def unsorted_segment_shape(node):
+    data, ids, count = node.inputs
+    if data.shape is None or ids.shape is None:
+        return None
+    number = count.value if not isinstance(count.value, tuple) else None
+    return [(number, *data.shape[len(ids.shape) :])]
+
+
+__all__ = ["sizes"]

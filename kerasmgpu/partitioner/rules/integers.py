@@ -1,0 +1,288 @@
+"""What is known of small integer tensors: arithmetic on shapes."""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import constant_array
+from kerasmgpu.partitioner.rules.table import value
+
+LONGEST = 32
+"""Vectors with more elements are not followed."""
+
+
+@value("Const")
+def const(node):
+    dtype = node.outputs[0].dtype
+    proto = node.definition.attr["value"].tensor
+    shape = [dimension.size for dimension in proto.tensor_shape.dim]
+    if not dtype.is_integer or len(shape) > 1 or sum(shape) > LONGEST:
+        return None
+    array = constant_array(node)
+    return _plain(array.tolist())
+
+
+@value("Shape")
+def shape(node):
+    return node.inputs[0].shape
+
+
+@value("Size")
+def size(node):
+    shape = node.inputs[0].shape
+    return None if shape is None else sizes.product(shape)
+
+
+@value("Rank")
+def rank(node):
+    shape = node.inputs[0].shape
+    return None if shape is None else len(shape)
+
+
+@value("Identity", "Cast", "StopGradient", "PreventGradient")
+def same(node):
+    if not node.inputs[0].dtype.is_integer:
+        return None
+    return node.inputs[0].value
+
+
+@value("Pack")
+def pack(node):
+    values = tuple(tensor.value for tensor in node.inputs)
+    if any(isinstance(one, tuple) for one in values) or len(values) > LONGEST:
+        return None
+    return values
+
+
+@value("ConcatV2")
+def concat(node):
+    parts = [tensor.value for tensor in node.inputs[:-1]]
+    if not all(isinstance(part, tuple) for part in parts):
+        return None
+    return tuple(entry for part in parts for entry in part)
+
+
+@value("StridedSlice")
+def strided_slice(node):
+    """Entries of a vector."""
+    entries, begin, end, strides = (tensor.value for tensor in node.inputs)
+    if not isinstance(entries, tuple) or node.attr("ellipsis_mask"):
+        return None
+    bounds = []
+    for bound in (begin, end, strides):
+        if not isinstance(bound, tuple) or len(bound) != 1:
+            return None
+        if not isinstance(bound[0], int):
+            return None
+        bounds.append(bound[0])
+    first, last, step = bounds
+    if node.attr("new_axis_mask"):
+        return None
+    if node.attr("shrink_axis_mask"):
+        return entries[first] if -len(entries) <= first < len(entries) else None
+    if node.attr("begin_mask"):
+        first = None
+    if node.attr("end_mask"):
+        last = None
+    return entries[slice(first, last, step)]
+
+
+@value("Slice")
+def slice_(node):
+    entries, begin, size = (tensor.value for tensor in node.inputs)
+    if not isinstance(entries, tuple):
+        return None
+    if not _is_integer_vector(begin) or not _is_integer_vector(size):
+        return None
+    (first,), (count,) = begin, size
+    return entries[first:] if count == -1 else entries[first : first + count]
+
+
+@value("GatherV2")
+def gather(node):
+    entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
+    if not isinstance(entries, tuple) or axis != 0:
+        return None
+    if isinstance(indices, int):
+        return entries[indices] if 0 <= indices < len(entries) else None
+    if not _is_integer_vector(indices):
+        return None
+    return tuple(entries[index] for index in indices)
+
+
+@value("Reshape", "ExpandDims", "Squeeze")
+def reshape(node):
+    source, out = node.inputs[0].value, node.outputs[0].shape
+    if source is None or out is None or len(out) > 1:
+        return None
+    entries = source if isinstance(source, tuple) else (source,)
+    if len(out) == 0:
+        return entries[0] if len(entries) == 1 else None
+    return entries
+
+
+@value("AddV2", "Add", "Sub", "Mul")
+def arithmetic(node):
+    operate = {
+        "Add": lambda a, b: None if a is None else a + b,
+        "AddV2": lambda a, b: None if a is None else a + b,
+        "Sub": lambda a, b: None if a is None else a - b,
+        "Mul": lambda a, b: sizes.product([a, b]),
+    }[node.type]
+    return _broadcast(
+        lambda a, b: None if a is None or b is None else operate(a, b),
+        *(tensor.value for tensor in node.inputs),
+    )
+
+
+@value("FloorDiv", "TruncateDiv", "RealDiv")
+def quotient(node):
+    """Exact where it is exact; else only of numbers."""
+
+    def divide(a, b):
+        exact = sizes.divide(a, b)
+        if exact is None and isinstance(a, int) and isinstance(b, int) and b:
+            if node.type == "FloorDiv" or a * b >= 0:
+                return a // b
+        return exact
+
+    return _broadcast(divide, *(tensor.value for tensor in node.inputs))
+
+
+@value("FloorMod")
+def remainder(node):
+    def modulo(a, b):
+        if isinstance(a, int) and isinstance(b, int) and b:
+            return a % b
+        return None if sizes.divide(a, b) is None else 0
+
+    return _broadcast(modulo, *(tensor.value for tensor in node.inputs))
+
+
+@value("Maximum")
+def maximum(node):
+    """Of sizes, which are not negative, and integers."""
+
+    def largest(a, b):
+        if a == b:
+            return a
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return None
+
+    return _broadcast(largest, *(tensor.value for tensor in node.inputs))
+
+
+@value("Prod", "Sum")
+def reduce(node):
+    entries, axes = node.inputs[0].value, node.inputs[1].value
+    if entries is None or node.attr("keep_dims"):
+        return None
+    if not isinstance(entries, tuple):
+        return entries
+    if axes not in (0, -1, (0,), (-1,)):
+        return entries if axes == () else None
+    if None in entries:
+        return None
+    return sizes.product(entries) if node.type == "Prod" else sum(entries)
+
+
+@value("Range")
+def range_(node):
+    values = [tensor.value for tensor in node.inputs]
+    if not all(isinstance(one, int) for one in values) or values[2] == 0:
+        return None
+    result = tuple(range(*values))
+    return result if len(result) <= LONGEST else None
+
+
+@value("Fill")
+def fill(node):
+    shape, entry = (tensor.value for tensor in node.inputs)
+    if shape == ():
+        return entry
+    if not _is_integer_vector(shape) or len(shape) != 1:
+        return None
+    return (entry,) * shape[0] if shape[0] <= LONGEST else None
+
+
+@value("DynamicStitch")
+def stitch(node):
+    """Entries put together by their places; the last one at a place counts."""
+    half = len(node.inputs) // 2
+    found = {}
+    for places, entries in zip(node.inputs[:half], node.inputs[half:]):
+        if places.value is None or entries.value is None:
+            return None
+        if entries.value != () and places.shape != entries.shape:
+            return None
+        found.update(zip(_entries(places.value), _entries(entries.value)))
+    if set(found) != set(range(len(found))):
+        return None
+    return tuple(found[place] for place in range(len(found)))
+
+
+@value("InvertPermutation")
+def invert(node):
+    order = node.inputs[0].value
+    if not isinstance(order, tuple) or not all(isinstance(n, int) for n in order):
+        return None
+    return tuple(order.index(n) for n in range(len(order)))
+
+
+def broadcast_gradient(node):
+    """The two vectors of a `BroadcastGradientArgs`: axes that were stretched.
+
+    An axis that both have with the same size, and one of size 1 that meets one
+    whose size is not known, are told apart here; where a size happens to be 1
+    when the graph runs, summing over the axis changes nothing.
+    """
+    one, two = (tensor.value for tensor in node.inputs)
+    if not isinstance(one, tuple) or not isinstance(two, tuple):
+        return None
+    if None in one or None in two:
+        return None
+    rank = max(len(one), len(two))
+    one = (1,) * (rank - len(one)) + one
+    two = (1,) * (rank - len(two)) + two
+    first, second = [], []
+    for axis, (a, b) in enumerate(zip(one, two)):
+        if a == b:
+            if a == 1:
+                first.append(axis)
+                second.append(axis)
+        elif a == 1:
+            first.append(axis)
+        elif b == 1:
+            second.append(axis)
+        else:
+            return None
+    return tuple(first), tuple(second)
+
+
+def _broadcast(operate, a, b):
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        if len(a) != len(b):
+            if len(a) == 1:
+                a = a * len(b)
+            elif len(b) == 1:
+                b = b * len(a)
+            else:
+                return None
+        return tuple(operate(x, y) for x, y in zip(a, b))
+    if isinstance(a, tuple):
+        return tuple(operate(x, b) for x in a)
+    if isinstance(b, tuple):
+        return tuple(operate(a, y) for y in b)
+    return operate(a, b)
+
+
+def _is_integer_vector(entries):
+    return isinstance(entries, tuple) and all(
+        isinstance(entry, int) for entry in entries
+    )
+
+
+def _entries(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _plain(entries):
+    return tuple(entries) if isinstance(entries, list) else entries

@@ -1,0 +1,154 @@
+"""Sums, means and extremes over axes, and what looks along one axis."""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import Partial
+from kerasmgpu.partitioner.rules.table import Axes, axes
+
+_BY = {
+    "All": "all",
+    "Any": "any",
+    "EuclideanNorm": None,
+    "Max": "max",
+    "Mean": "sum",
+    "Min": "min",
+    "Prod": None,
+    "Sum": "sum",
+}
+"""How parts of a reduction over rows are put together, if they can be."""
+
+
+@axes(*_BY)
+def reduce(node):
+    """Axes that are reduced have no label in the output."""
+    reduced = reduced_axes(node)
+    if reduced is None:
+        return None
+    rank = len(node.inputs[0].shape)
+    by = _BY[node.type]
+    if node.type == "Mean" and node.outputs[0].dtype.is_integer:
+        by = None
+    labels = tuple(range(rank))
+    if by is None:
+        labels = tuple(None if axis in reduced else axis for axis in labels)
+    keeps = node.attr("keep_dims")
+    kept = tuple(
+        None if axis in reduced else axis
+        for axis in range(rank)
+        if keeps or axis not in reduced
+    )
+    return Axes(
+        (labels, None),
+        (kept,),
+        sums=tuple(reduced) if by else (),
+        by=by or "sum",
+        linear=(0,) if node.type in ("Sum", "Mean") else (),
+        emit=_local_mean if node.type == "Mean" else None,
+    )
+
+
+def reduced_axes(node):
+    """Axes that a reduction goes over, or `None` where that isn't known."""
+    shape, value = node.inputs[0].shape, node.inputs[1].value
+    if shape is None or value is None:
+        return None
+    value = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(axis, int) for axis in value):
+        return None
+    return {axis % len(shape) for axis in value} if shape else set()
+
+
+def _local_mean(build, node, plan, place, inputs):
+    """A replica's mean over its rows, times its share of the rows.
+
+    The mean of no rows is not a number; its share of 0 makes it 0.
+    """
+    (mean,) = build.copy(node, inputs, place)
+    if not isinstance(plan.gives[0], Partial):
+        return [mean]
+    dtype = node.outputs[0].dtype
+    share = build.share(plan.wants[0], dtype, place)
+    return build.op("MulNoNan", [mean, share], {"T": dtype}, place)
+
+
+@axes("ArgMax", "ArgMin")
+def arg(node):
+    """The axis that is looked along must be whole."""
+    labels = _all_but(node, node.inputs[1].value)
+    if labels is None:
+        return None
+    kept = tuple(label for label in labels if label is not None)
+    return Axes((labels, None), (kept,))
+
+
+@axes("Cumsum", "Cumprod", "CumulativeLogsumexp")
+def cumulative(node):
+    """The axis that is summed along must be whole."""
+    labels = _all_but(node, node.inputs[1].value)
+    if labels is None:
+        return None
+    return Axes(
+        (labels, None), (labels,), linear=(0,) if node.type == "Cumsum" else ()
+    )
+
+
+@axes("Softmax", "LogSoftmax", "L2Loss")
+def along_last_axis(node):
+    shape = node.inputs[0].shape
+    if shape is None:
+        return None
+    if node.type == "L2Loss":
+        labels = tuple(range(len(shape)))
+        return Axes((labels,), ((),), sums=labels)
+    labels = (*range(len(shape) - 1), None)
+    return Axes((labels,), (labels,))
+
+
+@axes("TopK", "TopKV2", "NthElement", "InTopK", "InTopKV2")
+def top_k(node):
+    """The last axis must be whole."""
+    shape = node.inputs[0].shape
+    if shape is None:
+        return None
+    rows = tuple(range(len(shape) - 1))
+    if node.type.startswith("InTopK"):
+        inputs = ((0, None), (0,), None)[: len(node.inputs)]
+        return Axes(inputs, ((0,),))
+    if node.type == "NthElement":
+        return Axes(((*rows, None), None), (rows,))
+    out = (*rows, None)
+    inputs = ((*rows, None), None)[: len(node.inputs)]
+    return Axes(inputs, (out, out))
+
+
+@axes("SoftmaxCrossEntropyWithLogits")
+def softmax_cross_entropy(node):
+    """`[rows, classes]` twice to a loss `[rows]` and its gradient."""
+    # Both inputs may be stretched to each other.
+    out = node.outputs[1].shape
+    if any(t.shape is None for t in node.inputs) or out is None:
+        return None
+    rows = tuple(
+        (None if t.shape[0] == 1 and out[0] != 1 else "b", None)
+        for t in node.inputs
+    )
+    return Axes(rows, (("b",), ("b", None)), stretches=True)
+
+
+@axes("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_softmax_cross_entropy(node):
+    return Axes((("b", None), ("b",)), (("b",), ("b", None)))
+
+
+def _all_but(node, axis):
+    """Labels of the first input, with none for one axis."""
+    shape = node.inputs[0].shape
+    if shape is None or not isinstance(axis, int):
+        return None
+    axis %= len(shape)
+    return tuple(None if n == axis else n for n in range(len(shape)))
+
+
+def count(node):
+    """Elements that each element of a reduction's result comes from."""
+    reduced = reduced_axes(node)
+    return sizes.product(node.inputs[0].shape[axis] for axis in reduced)

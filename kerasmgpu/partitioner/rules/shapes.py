@@ -1,0 +1,641 @@
+"""Operations that move, join or cut axes and leave the elements as they are."""
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    LocalSizes,
+    Sharded,
+)
+from kerasmgpu.partitioner.rules.table import (
+    CHEAP,
+    GENERATORS,
+    Axes,
+    Plan,
+    axes,
+    plan,
+    shape,
+)
+
+CHEAP.update(
+    [
+        "BroadcastTo",
+        "ConcatV2",
+        "ExpandDims",
+        "Fill",
+        "MatrixBandPart",
+        "MatrixDiag",
+        "MatrixDiagV2",
+        "MatrixDiagV3",
+        "OneHot",
+        "Pack",
+        "Range",
+        "Reshape",
+        "Slice",
+        "Split",
+        "SplitV",
+        "Squeeze",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unpack",
+    ]
+)
+GENERATORS.update(["BroadcastTo", "Fill", "Range"])
+
+
+# Reshaping -------------------------------------------------------------------
+
+
+@plan("Reshape")
+def reshape(node, kinds):
+    """Rows stay apart where they are not mixed with other axes."""
+    kind = kinds[0]
+    if kind == PARTIAL:
+        return Plan((PARTIAL, REPLICATED), (PARTIAL,))
+    if not isinstance(kind, Sharded):
+        return None
+    return _reshaped(node, kind, (REPLICATED,))
+
+
+@shape("Reshape")
+def reshape_shape(node):
+    target = node.inputs[1].value
+    if not isinstance(target, tuple) or None in target:
+        return None
+    if -1 not in target:
+        return [target]
+    source = node.inputs[0].shape
+    total = None if source is None else sizes.product(source)
+    rest = sizes.product(size for size in target if size != -1)
+    missing = None if rest == 0 else sizes.divide(total, rest)
+    return [tuple(missing if size == -1 else size for size in target)]
+
+
+@plan("ExpandDims", "Squeeze")
+def expand_or_squeeze(node, kinds):
+    """Axes of one element come and go."""
+    if kinds[0] == PARTIAL:
+        return Plan((PARTIAL, *[REPLICATED] * (len(kinds) - 1)), (PARTIAL,))
+    if not isinstance(kinds[0], Sharded):
+        return None
+    if node.type == "Squeeze" and not node.attr("squeeze_dims"):
+        # A share of one row would lose its axis.
+        return None
+    moved = moved_axis(node, kinds[0])
+    if moved is None:
+        return None
+    return Plan((kinds[0], *[REPLICATED] * (len(kinds) - 1)), (moved,))
+
+
+def _reshaped(node, kind, rest):
+    moved = moved_axis(node, kind)
+    if moved is None:
+        return None
+    return Plan((kind, LocalSizes(moved, may_infer=True)), (moved,))
+
+
+def moved_axis(node, kind):
+    """Where sharded rows are after a reshape, or `None` if they are mixed.
+
+    The elements of `[…, outer * rows * inner, …]` are in the order of the axes,
+    so rows stay apart if the new shape has an axis that begins with what was in
+    front of the rows and ends with what was behind them.
+    """
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    if before is None or after is None:
+        return None
+    front = sizes.product([*before[: kind.axis], kind.outer])
+    behind = sizes.product([kind.inner, *before[kind.axis + 1 :]])
+    for axis, size in enumerate(after):
+        outer = sizes.divide(front, sizes.product(after[:axis]))
+        inner = sizes.divide(behind, sizes.product(after[axis + 1 :]))
+        if outer is None or inner is None:
+            continue
+        moved = Sharded(axis, kind.rows, outer, inner)
+        if moved.size == size:
+            return moved
+    return None
+
+
+@shape("ExpandDims")
+def expand_dims_shape(node):
+    source, axis = node.inputs[0].shape, node.inputs[1].value
+    if isinstance(axis, tuple) and len(axis) == 1:
+        (axis,) = axis
+    if source is None or not isinstance(axis, int):
+        return None
+    axis %= len(source) + 1
+    return [(*source[:axis], 1, *source[axis:])]
+
+
+@shape("Squeeze")
+def squeeze_shape(node):
+    source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
+    if source is None or not squeezed:
+        return None
+    squeezed = {axis % len(source) for axis in squeezed}
+    return [tuple(s for n, s in enumerate(source) if n not in squeezed)]
+
+
+@axes("Transpose", "ConjugateTranspose")
+def transpose(node):
+    order = node.inputs[1].value
+    if not isinstance(order, tuple) or not _are_integers(order):
+        return None
+    rank = len(order)
+    labels = tuple(range(rank))
+    return Axes(
+        (labels, None), (tuple(axis % rank for axis in order),), linear=(0,)
+    )
+
+
+# Joining and cutting ---------------------------------------------------------
+
+
+@plan("ConcatV2")
+def concat(node, kinds):
+    """On another axis than that of the rows, or rows after rows."""
+    *parts, where = node.inputs
+    rank = _rank(node.outputs[0])
+    if rank is None or not isinstance(where.value, int):
+        return None
+    axis = where.value % rank
+    kinds = kinds[:-1]
+    if all(kind == PARTIAL for kind in kinds):
+        return Plan((*kinds, REPLICATED), (PARTIAL,))
+    sharded = [kind for kind in kinds if isinstance(kind, Sharded)]
+    if not sharded:
+        return None
+    first = sharded[0]
+    if first.axis != axis:
+        return Plan((first,) * len(parts) + (REPLICATED,), (first,))
+    # Rows after rows: each part is a block of all rows.
+    alike = Sharded(axis, first.rows, 1, first.inner)
+    if len(sharded) != len(parts) or any(
+        alike != Sharded(kind.axis, kind.rows, 1, kind.inner)
+        for kind in sharded
+    ):
+        return None
+    outer = sum(kind.outer for kind in sharded)
+    given = Sharded(axis, first.rows, outer, first.inner)
+    return Plan((*sharded, REPLICATED), (given,))
+
+
+@shape("ConcatV2")
+def concat_shape(node):
+    *parts, where = node.inputs
+    shapes = [part.shape for part in parts]
+    if None in shapes or not isinstance(where.value, int):
+        return None
+    axis = where.value % len(shapes[0])
+    result = list(_most_known(shapes))
+    result[axis] = 0
+    for one in shapes:
+        result[axis] = None if one[axis] is None else result[axis] + one[axis]
+        if result[axis] is None:
+            break
+    return [tuple(result)]
+
+
+def _most_known(shapes):
+    """Sizes of an axis on which all shapes agree: integers where any has one."""
+    return [
+        next((size for size in sizes if isinstance(size, int)), sizes[0])
+        for sizes in zip(*shapes)
+    ]
+
+
+@axes("Pack")
+def pack(node):
+    shapes = [tensor.shape for tensor in node.inputs]
+    if None in shapes:
+        return None
+    rank = len(shapes[0]) + 1
+    axis = node.attr("axis") % rank
+    labels = tuple(range(rank - 1))
+    return Axes(
+        (labels,) * len(shapes),
+        ((*labels[:axis], None, *labels[axis:]),),
+        additive=False,
+    )
+
+
+@plan("Pack")
+def pack_partial(node, kinds):
+    if kinds and all(kind == PARTIAL for kind in kinds):
+        return Plan(tuple(kinds), (PARTIAL,))
+    return None
+
+
+@shape("Pack")
+def pack_shape(node):
+    shapes = [tensor.shape for tensor in node.inputs]
+    if None in shapes:
+        return None
+    rank = len(shapes[0]) + 1
+    axis = node.attr("axis") % rank
+    one = _most_known(shapes)
+    return [(*one[:axis], len(shapes), *one[axis:])]
+
+
+@axes("Unpack")
+def unpack(node):
+    shape = node.inputs[0].shape
+    if shape is None:
+        return None
+    axis = node.attr("axis") % len(shape)
+    labels = _without(axis, len(shape))
+    out = tuple(label for label in labels if label is not None)
+    return Axes((labels,), (out,) * len(node.outputs), linear=(0,))
+
+
+@axes("Split")
+def split(node):
+    """`(axis, value)`; the axis that is cut must be whole."""
+    where, value = node.inputs
+    return _cut(node, value, where.value, (None,), ())
+
+
+@axes("SplitV")
+def split_v(node):
+    """`(value, sizes, axis)`."""
+    value, _, where = node.inputs
+    return _cut(node, value, where.value, (), (None, None))
+
+
+def _cut(node, value, axis, before, behind):
+    if value.shape is None or not isinstance(axis, int):
+        return None
+    labels = _without(axis % len(value.shape), len(value.shape))
+    return Axes(
+        (*before, labels, *behind),
+        (labels,) * len(node.outputs),
+        linear=(len(before),),
+    )
+
+
+@plan("Split")
+def split_blocks(node, kinds):
+    """Rows after rows are cut between the blocks of all rows."""
+    axis, kind = node.inputs[0].value, kinds[1]
+    if not isinstance(kind, Sharded) or not isinstance(axis, int):
+        return None
+    if axis % len(node.inputs[1].shape) != kind.axis:
+        return None
+    outer = sizes.divide(kind.outer, len(node.outputs))
+    if outer is None:
+        return None
+    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
+    return Plan((REPLICATED, kind), (given,) * len(node.outputs))
+
+
+@shape("Split")
+def split_shape(node):
+    where, value = node.inputs
+    if value.shape is None or not isinstance(where.value, int):
+        return None
+    axis = where.value % len(value.shape)
+    count = len(node.outputs)
+    part = sizes.divide(value.shape[axis], count)
+    one = (*value.shape[:axis], part, *value.shape[axis + 1 :])
+    return [one] * count
+
+
+# Taking parts ----------------------------------------------------------------
+
+
+@axes("Slice")
+def slice_(node):
+    """`(value, begin, size)`; axes that are taken wholly may be sharded."""
+    value, begin, size = node.inputs
+    if value.shape is None or not isinstance(begin.value, tuple):
+        return None
+    if not isinstance(size.value, tuple):
+        return None
+    labels = tuple(
+        n if b == 0 and s in (-1, whole) else None
+        for n, (b, s, whole) in enumerate(
+            zip(begin.value, size.value, value.shape)
+        )
+    )
+    return Axes((labels, None, None), (labels,), sizes={2: 0}, linear=(0,))
+
+
+@shape("Slice")
+def slice_shape(node):
+    value, begin, size = node.inputs
+    if value.shape is None or not isinstance(size.value, tuple):
+        return None
+    begins = begin.value
+    if not isinstance(begins, tuple):
+        begins = (None,) * len(value.shape)
+    return [
+        tuple(
+            (None if b is None or w is None else w - b) if s == -1 else s
+            for s, b, w in zip(size.value, begins, value.shape)
+        )
+    ]
+
+
+def sliced_axes(node, shape):
+    """What a `StridedSlice` takes of each axis of its input.
+
+    Args:
+        node: A `StridedSlice`, or its gradient.
+        shape: Shape of the value that is sliced.
+
+    Returns:
+        List of `(axis, what)` in the order of the result's axes: `axis` of the
+        value or `None` for a new one, and `what` of `"whole"`, `"part"`,
+        `"one"` (the axis goes) and `"new"`. `None` where that isn't known.
+    """
+    begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
+    if node.type == "StridedSlice":
+        first = node.inputs[1].shape
+    else:
+        begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
+        first = node.inputs[1].shape
+    if shape is None or first is None or not isinstance(first[0], int):
+        return None
+    count = first[0]
+    masks = {
+        name: node.attr(f"{name}_mask")
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
+    new = sum(
+        1
+        for n in range(count)
+        if masks["new_axis"] >> n & 1 and not masks["ellipsis"] >> n & 1
+    )
+    rest = len(shape) - (count - new)
+    result, axis = [], 0
+    for n in range(count):
+        if masks["ellipsis"] >> n & 1:
+            for _ in range(rest + 1):
+                result.append((axis, "whole"))
+                axis += 1
+            rest = 0
+        elif masks["new_axis"] >> n & 1:
+            result.append((None, "new"))
+        elif masks["shrink_axis"] >> n & 1:
+            result.append((axis, "one"))
+            axis += 1
+        else:
+            step = _entry(strides, n)
+            starts = masks["begin"] >> n & 1 or _entry(begin, n) == 0
+            ends = masks["end"] >> n & 1 or _entry(end, n) == shape[axis]
+            is_whole = starts and ends and step == 1
+            result.append((axis, "whole" if is_whole else "part"))
+            axis += 1
+    result += [(n, "whole") for n in range(axis, len(shape))]
+    return result
+
+
+def _entry(value, index):
+    return value[index] if isinstance(value, tuple) else None
+
+
+@axes("StridedSlice")
+def strided_slice(node):
+    taken = sliced_axes(node, node.inputs[0].shape)
+    if taken is None:
+        return None
+    labels = [None] * len(node.inputs[0].shape)
+    out = []
+    for axis, what in taken:
+        if what == "whole":
+            labels[axis] = axis
+        if what != "one":
+            out.append(axis if what == "whole" else None)
+    return Axes(
+        (tuple(labels), None, None, None),
+        (tuple(out),),
+        linear=(0,),
+    )
+
+
+@shape("StridedSlice")
+def strided_slice_shape(node):
+    shape = node.inputs[0].shape
+    taken = sliced_axes(node, shape)
+    if taken is None:
+        return None
+    begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
+    result = []
+    for axis, what in taken:
+        if what == "one":
+            continue
+        result.append(
+            1 if what == "new" else shape[axis] if what == "whole" else None
+        )
+    del begin, end, strides
+    return [tuple(result)]
+
+
+@axes("StridedSliceGrad")
+def strided_slice_grad(node):
+    """`(shape, begin, end, strides, dy)`: zeros around what was taken."""
+    shape = node.inputs[0].value
+    if not isinstance(shape, tuple):
+        return None
+    taken = sliced_axes(node, shape)
+    if taken is None:
+        return None
+    out = [None] * len(shape)
+    labels = []
+    for axis, what in taken:
+        if what == "whole":
+            out[axis] = axis
+        if what != "one":
+            labels.append(axis if what == "whole" else None)
+    return Axes(
+        (None, None, None, None, tuple(labels)),
+        (tuple(out),),
+        sizes={0: 0},
+        linear=(4,),
+    )
+
+
+@shape("StridedSliceGrad", "BroadcastTo", "Fill")
+def shape_is_given(node):
+    given = node.inputs[1 if node.type == "BroadcastTo" else 0].value
+    return [given] if isinstance(given, tuple) else None
+
+
+@axes("Pad", "PadV2", "MirrorPad", "MirrorPadGrad")
+def pad(node):
+    """Axes without padding may be sharded."""
+    value = node.inputs[0]
+    paddings = node.inputs[1].node
+    if value.shape is None or paddings.type != "Const":
+        return None
+    from kerasmgpu.partitioner.graph import constant_array
+
+    labels = tuple(
+        n if not pads.any() else None
+        for n, pads in enumerate(constant_array(paddings))
+    )
+    rest = (None,) * (len(node.inputs) - 1)
+    return Axes((labels, *rest), (labels,), linear=(0,))
+
+
+@axes("ReverseV2", "Roll")
+def reverse(node):
+    """Axes that are not reversed may be sharded."""
+    shape, where = node.inputs[0].shape, node.inputs[-1].value
+    if shape is None or where is None:
+        return None
+    where = where if isinstance(where, tuple) else (where,)
+    if not _are_integers(where):
+        return None
+    moved = {axis % len(shape) for axis in where}
+    labels = tuple(None if n in moved else n for n in range(len(shape)))
+    rest = (None,) * (len(node.inputs) - 1)
+    return Axes((labels, *rest), (labels,), linear=(0,))
+
+
+# Making more of it -----------------------------------------------------------
+
+
+@axes("BroadcastTo")
+def broadcast_to(node):
+    from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
+
+    source, out = node.inputs[0].shape, node.outputs[0].shape
+    if source is None or out is None:
+        return None
+    return Axes(
+        (broadcast_labels(source, out), None),
+        (tuple(range(-len(out), 0)),),
+        sizes={1: 0},
+    )
+
+
+@axes("Fill")
+def fill(node):
+    out = node.outputs[0].shape
+    return None if out is None else Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
+
+
+@axes("Tile")
+def tile(node):
+    """Axes that are not repeated may be sharded."""
+    shape, multiples = node.inputs[0].shape, node.inputs[1].value
+    if shape is None or not isinstance(multiples, tuple):
+        return None
+    labels = tuple(n if m == 1 else None for n, m in enumerate(multiples))
+    return Axes((labels, None), (labels,))
+
+
+@plan("Tile")
+def tile_rows(node, kinds):
+    """Rows after rows, as often as is said."""
+    kind, multiples = kinds[0], node.inputs[1].value
+    if not isinstance(kind, Sharded) or not isinstance(multiples, tuple):
+        return None
+    times = multiples[kind.axis]
+    if not isinstance(times, int) or times == 1:
+        return None
+    outer = sizes.product([kind.outer, times])
+    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
+    return Plan((kind, REPLICATED), (given,))
+
+
+@shape("Tile")
+def tile_shape(node):
+    shape, multiples = node.inputs[0].shape, node.inputs[1].value
+    if shape is None or not isinstance(multiples, tuple):
+        return None
+    return [tuple(sizes.product(pair) for pair in zip(shape, multiples))]
+
+
+@axes("OneHot")
+def one_hot(node):
+    shape = node.inputs[0].shape
+    if shape is None:
+        return None
+    labels = tuple(range(len(shape)))
+    axis = node.attr("axis") % (len(shape) + 1)
+    out = (*labels[:axis], None, *labels[axis:])
+    return Axes((labels, None, None, None), (out,))
+
+
+# Matrices in the last two axes -----------------------------------------------
+
+
+@axes(
+    "BatchMatrixBandPart",
+    "Cholesky",
+    "CholeskyGrad",
+    "MatrixBandPart",
+    "MatrixDeterminant",
+    "MatrixDiag",
+    "MatrixDiagPart",
+    "MatrixDiagPartV2",
+    "MatrixDiagPartV3",
+    "MatrixDiagV2",
+    "MatrixDiagV3",
+    "MatrixExponential",
+    "MatrixInverse",
+    "MatrixSetDiag",
+    "MatrixSetDiagV2",
+    "MatrixSetDiagV3",
+    "MatrixSolve",
+    "MatrixTriangularSolve",
+    "Qr",
+    "SelfAdjointEigV2",
+    "Svd",
+    "FFT",
+    "FFT2D",
+    "FFT3D",
+    "IFFT",
+    "IFFT2D",
+    "IFFT3D",
+    "IRFFT",
+    "IRFFT2D",
+    "RFFT",
+    "RFFT2D",
+)
+def batch_of_matrices(node):
+    """Axes in front of the matrix may be sharded."""
+    ranks = [
+        None if tensor.shape is None else len(tensor.shape)
+        for tensor in (*node.inputs, *node.outputs)
+    ]
+    if None in ranks:
+        return None
+    inner = 1 if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3") else 2
+    if node.type in ("FFT", "IFFT", "RFFT", "IRFFT"):
+        inner = 1
+    if node.type.endswith("FT3D"):
+        inner = 3
+    batch = ranks[0] - inner
+    if batch < 0:
+        return None
+    front = tuple(range(batch))
+
+    def labels(rank):
+        if rank < batch:
+            return None
+        return front + (None,) * (rank - batch)
+
+    return Axes(
+        tuple(
+            labels(rank) if tensor.dtype.is_floating or tensor.dtype.is_complex else None
+            for rank, tensor in zip(ranks, node.inputs)
+        ),
+        tuple(labels(rank) for rank in ranks[len(node.inputs) :]),
+    )
+
+
+def _without(axis, rank):
+    return tuple(None if n == axis else n for n in range(rank))
+
+
+def _are_integers(items):
+    return all(isinstance(item, int) for item in items)
+
+
+def _rank(tensor):
+    return None if tensor.shape is None else len(tensor.shape)

@@ -1,0 +1,67 @@
+"""Variables and other state.
+
+A variable has a copy on each replica. What is assigned is whole, so copies stay
+the same to the bit. A variable that TensorFlow sums when it is read (a metric's)
+holds a part on each replica: its handle is partial, and so is what is read.
+"""
+
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
+from kerasmgpu.partitioner.rules.control_flow import FACTS
+from kerasmgpu.partitioner.rules.table import Plan, plan
+
+UPDATES = frozenset(
+    """
+    AssignAddVariableOp AssignSubVariableOp AssignVariableOp
+    ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad
+    ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam
+    ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
+    ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2
+    ResourceApplyGradientDescent ResourceApplyKerasMomentum
+    ResourceApplyMomentum ResourceApplyPowerSign
+    ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent
+    ResourceApplyRMSProp ResourceScatterAdd ResourceScatterDiv
+    ResourceScatterMax ResourceScatterMin ResourceScatterMul
+    ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
+    ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub
+    ResourceScatterUpdate ResourceSparseApplyAdadelta
+    ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2
+    ResourceSparseApplyFtrl ResourceSparseApplyKerasMomentum
+    ResourceSparseApplyMomentum ResourceSparseApplyRMSProp
+    ResourceStridedSliceAssign
+    """.split()
+)
+"""Operations that change every replica's copy of a variable."""
+
+COPIES = UPDATES | {
+    "ReadVariableOp",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "RngReadAndSkip",
+    "RngSkip",
+    "StatefulUniform",
+    "VarIsInitializedOp",
+    "VariableShape",
+}
+"""Operations on a variable that run on every replica's copy."""
+
+
+@plan("ReadVariableOp")
+def read(node, kinds):
+    """Partial where the variable is a sum over the replicas."""
+    if kinds[0] == PARTIAL:
+        return Plan((PARTIAL,), (PARTIAL,))
+    return Plan((REPLICATED,), (REPLICATED,))
+
+
+@plan("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+def assign(node, kinds):
+    handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
+    return Plan((handle, handle), ())
+
+
+def _read_facts(node, infer):
+    if node.outputs[0].shape is None:
+        node.outputs[0].shape = node.inputs[0].element
+
+
+FACTS["ReadVariableOp"] = _read_facts

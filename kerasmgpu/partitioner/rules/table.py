@@ -1,0 +1,269 @@
+"""The table of rules: what each operation does to sharded rows.
+
+Most operations are described by their *axes*, as in an einsum: axes of inputs
+and outputs that correspond have the same label. A sharded axis whose label the
+outputs have stays sharded; one that is summed away leaves a partial sum.
+Others have a function that says what they want and what they give. Operations
+that are not in the table, or whose rule says `None`, run on whole values.
+"""
+
+import dataclasses
+from typing import Any, Callable
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    LocalSizes,
+    Partial,
+    Sharded,
+)
+
+AXES = {}
+"""Type of operation to function of a node that returns its `Axes`."""
+
+PLANS = {}
+"""Type of operation to function `(node, kinds)` that returns a `Plan`."""
+
+SHAPES = {}
+"""Type of operation to function of a node that returns its outputs' shapes."""
+
+VALUES = {}
+"""Type of operation to function of a node that returns its output's value."""
+
+GENERATORS = set()
+"""Operations that make rows out of whole values, each replica its own."""
+
+CHEAP = set()
+"""Operations that may as well be run anew on whole values as be gathered."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """Which axes of an operation's inputs and outputs correspond.
+
+    Attributes:
+        inputs: For each input a tuple with a label per axis: any value that can
+            be compared, `None` for an axis that must be whole. `None` instead
+            of a tuple for an input that must be whole.
+        outputs: The same for the outputs.
+        sums: Labels of axes that are summed over.
+        by: How parts over those axes are put together: `"sum"`, `"max"` or
+            `"min"`.
+        linear: Numbers of inputs in which the operation is linear.
+        additive: Whether it adds its inputs.
+        stretches: Whether an axis of size 1 is stretched to that of another
+            input; else axes with one label have one size.
+        sizes: `{input: output}`: the input is the shape of the output.
+        emit: See `Plan`.
+    """
+
+    inputs: tuple
+    outputs: tuple
+    sums: tuple = ()
+    by: str = "sum"
+    linear: tuple = ()
+    additive: bool = False
+    stretches: bool = False
+    sizes: dict = dataclasses.field(default_factory=dict)
+    emit: Callable | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How one operation is run on the replicas.
+
+    Attributes:
+        wants: Kind that each input is wanted in.
+        gives: Kind of each output.
+        emit: Function `(build, node, plan, place, inputs)` that writes the operation
+            for one replica and returns its outputs, where that is more than
+            the same operation on other inputs.
+        rule: Whether a rule applied; else the inputs are whole.
+        details: What a rule keeps for building.
+    """
+
+    wants: tuple
+    gives: tuple
+    emit: Callable | None = None
+    rule: bool = True
+    details: Any = None
+
+
+def axes(*types):
+    """Registers a function that returns a node's `Axes`, or `None`."""
+    return _register(AXES, types)
+
+
+def plan(*types):
+    """Registers a function of a node and its inputs' kinds; see `Plan`."""
+    return _register(PLANS, types)
+
+
+def shape(*types):
+    """Registers a function of a node that returns its outputs' shapes."""
+    return _register(SHAPES, types)
+
+
+def value(*types):
+    """Registers a function of a node that returns its output's value."""
+    return _register(VALUES, types)
+
+
+def _register(table, types):
+    def register(function):
+        for type in types:
+            table[type] = function
+        return function
+
+    return register
+
+
+def whole(node):
+    """The plan of an operation without a rule: all is whole."""
+    return Plan(
+        (REPLICATED,) * len(node.inputs),
+        (REPLICATED,) * len(node.outputs),
+        rule=False,
+    )
+
+
+def replicated(node):
+    """The plan of an operation on replicated values."""
+    return Plan(
+        (REPLICATED,) * len(node.inputs), (REPLICATED,) * len(node.outputs)
+    )
+
+
+def by_axes(node, axes, kinds, free=frozenset()):
+    """Plans an operation that is described by its axes.
+
+    Args:
+        node: The node.
+        axes: Its `Axes`.
+        kinds: Kinds of its inputs.
+        free: Inputs that can be had whole without communication.
+
+    Returns:
+        A `Plan`, or `None` where the rule doesn't apply.
+    """
+    best, least = None, None
+    for number, (labels, kind) in enumerate(zip(axes.inputs, kinds)):
+        if not isinstance(kind, Sharded) or labels is None:
+            continue
+        label = labels[kind.axis]
+        if label is None or not _may_shard(axes, label):
+            continue
+        wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
+        cost = sum(
+            _size(tensor)
+            for tensor, want, given in zip(node.inputs, wants, kinds)
+            if isinstance(given, Sharded) and want != given and tensor not in free
+        )
+        # Sums over the rows cost a reduction: at equal cost keep them apart.
+        rank = (cost, label in axes.sums, number)
+        if least is None or rank < least:
+            best, least = (label, kind, wants), rank
+    if best is None:
+        return _linear(node, axes, kinds)
+    label, kind, wants = best
+    if _whole_is_better(node, wants, kinds, free):
+        return replicated(node)
+    return by_label(node, axes, label, kind)
+
+
+def by_label(node, axes, label, kind):
+    """The plan in which the axes with one label are sharded.
+
+    Args:
+        node: The node.
+        axes: Its `Axes`.
+        label: One that its axes have.
+        kind: `Sharded`; its axis doesn't matter.
+    """
+    wants = tuple(_wanted(labels, label, kind) for labels in axes.inputs)
+    if label in axes.sums:
+        gives = (Partial(axes.by),) * len(axes.outputs)
+    else:
+        gives = tuple(
+            kind.at(labels.index(label)) for labels in axes.outputs
+        )
+        for input, output in axes.sizes.items():
+            wants = _replaced(wants, input, LocalSizes(gives[output]))
+    return Plan(wants, gives, axes.emit)
+
+
+def _may_shard(axes, label):
+    if label in axes.sums:
+        return True
+    return all(labels is not None and label in labels for labels in axes.outputs)
+
+
+def _wanted(labels, label, kind):
+    if labels is None or label not in labels:
+        return REPLICATED
+    return kind.at(labels.index(label))
+
+
+def _whole_is_better(node, wants, kinds, free):
+    """Whether rows that nobody has to gather meet a value that is whole."""
+    sharded = [
+        tensor
+        for tensor, kind in zip(node.inputs, kinds)
+        if isinstance(kind, Sharded)
+    ]
+    if not all(tensor in free for tensor in sharded):
+        return False
+    return any(
+        kind == REPLICATED and isinstance(want, Sharded)
+        for want, kind in zip(wants, kinds)
+    )
+
+
+def _linear(node, axes, kinds):
+    """Keeps partial sums partial where the operation is linear in them."""
+    if any(isinstance(kind, Sharded) for kind in kinds):
+        return None
+    partial = [number for number, kind in enumerate(kinds) if kind == PARTIAL]
+    if not partial or any(
+        isinstance(kind, Partial) and kind != PARTIAL for kind in kinds
+    ):
+        return None
+    gives = (PARTIAL,) * len(node.outputs)
+    out = node.outputs[0].shape
+    if axes.additive and out is not None:
+        if all(tensor.shape == out for tensor in node.inputs):
+            return Plan((PARTIAL,) * len(kinds), gives)
+        return None
+    if len(partial) == 1 and partial[0] in axes.linear:
+        if _grows(node, partial[0]):
+            return None
+        return Plan(tuple(kinds), gives)
+    return None
+
+
+def _grows(node, number):
+    """Whether what comes out has more elements than what goes in."""
+    before = _elements(node.inputs[number])
+    after = [_elements(tensor) for tensor in node.outputs]
+    if before is None or None in after:
+        return True
+    if isinstance(before, int) and all(isinstance(n, int) for n in after):
+        return sum(after) > before
+    return sum(after) != before
+
+
+def _elements(tensor):
+    return None if tensor.shape is None else sizes.product(tensor.shape)
+
+
+def _size(tensor):
+    """Elements of a tensor, roughly, for comparing costs."""
+    result = 1
+    for size in tensor.shape or (1,):
+        result *= size if isinstance(size, int) else 64
+    return result
+
+
+def _replaced(items, index, item):
+    return (*items[:index], item, *items[index + 1 :])

@@ -1,0 +1,153 @@
+"""Convolutions, pooling and images: rows are independent, the rest is whole."""
+
+from kerasmgpu.partitioner.rules.table import Axes, axes
+
+ROWS = """
+AdjustContrastv2 AdjustHue AdjustSaturation AvgPool AvgPool3D BatchToSpace
+Conv2D Conv3D CropAndResizeGradImage DepthToSpace DepthwiseConv2dNative
+Dilation2D ExtractImagePatches ExtractVolumePatches HSVToRGB
+LRN MaxPool MaxPool3D
+RGBToHSV ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor
+ScaleAndTranslate SpaceToDepth
+""".split()
+"""`(images, …)` to images: filters, sizes and the like are whole."""
+
+GRADIENTS = """
+LRNGrad MaxPool3DGrad MaxPoolGrad MaxPoolGradGrad ResizeBicubicGrad
+ResizeBilinearGrad
+""".split()
+"""All inputs with a rank of 4 or 5 have rows."""
+
+FRAGILE = {
+    "AvgPool",
+    "AvgPoolGrad",
+    "AvgPool3D",
+    "AvgPool3DGrad",
+    "Conv2D",
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+    "Conv3D",
+    "Conv3DBackpropFilterV2",
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNative",
+    "DepthwiseConv2dNativeBackpropFilter",
+    "DepthwiseConv2dNativeBackpropInput",
+    "MaxPool",
+    "MaxPoolGrad",
+    "MaxPool3D",
+    "MaxPool3DGrad",
+}
+"""Kernels that end the process, or give wrong shapes, for no rows on a CPU."""
+
+
+@axes(*ROWS)
+def rows_of_images(node):
+    rank = _rank(node.outputs[0])
+    if rank is None or _rank(node.inputs[0]) is None:
+        return None
+    rest = (None,) * (len(node.inputs) - 1)
+    linear = (0, 1) if "Conv" in node.type else ()
+    return Axes(
+        (_rows(node.inputs[0]), *rest), (_rows(node.outputs[0]),), linear=linear
+    )
+
+
+@axes("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
+def projective_transform(node):
+    """`(images, transforms, …)`: a transform per image, or one for all."""
+    images, transforms = node.inputs[:2]
+    if _rank(images) is None or transforms.shape is None:
+        return None
+    rows = None if transforms.shape[0] == 1 else "rows"
+    rest = (None,) * (len(node.inputs) - 2)
+    return Axes(
+        (_rows(images), (rows, None), *rest),
+        (_rows(node.outputs[0]),),
+        stretches=True,
+    )
+
+
+@axes("CropAndResize")
+def crop_and_resize(node):
+    """`(images, boxes, indices, size)`: boxes choose among all images."""
+    out = _rank(node.outputs[0])
+    if out is None:
+        return None
+    boxes = ("b",)
+    return Axes(
+        (None, ("b", None), boxes, None), (("b", *(None,) * (out - 1)),)
+    )
+
+
+@axes(*GRADIENTS)
+def rows_of_gradients(node):
+    if _rank(node.outputs[0]) is None:
+        return None
+    return Axes(
+        tuple(
+            _rows(tensor) if _rank(tensor) in (4, 5) else None
+            for tensor in node.inputs
+        ),
+        (_rows(node.outputs[0]),),
+    )
+
+
+@axes("AvgPoolGrad", "AvgPool3DGrad", "ResizeNearestNeighborGrad")
+def pool_gradient(node):
+    """`(shape, gradient)` or `(gradient, size)`."""
+    if _rank(node.outputs[0]) is None:
+        return None
+    if node.type == "ResizeNearestNeighborGrad":
+        return Axes((_rows(node.inputs[0]), None), (_rows(node.outputs[0]),))
+    return Axes(
+        (None, _rows(node.inputs[1])), (_rows(node.outputs[0]),), sizes={0: 0}
+    )
+
+
+@axes(
+    "Conv2DBackpropInput",
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNativeBackpropInput",
+)
+def input_gradient(node):
+    """`(shape, filter, gradient)`."""
+    if _rank(node.outputs[0]) is None:
+        return None
+    return Axes(
+        (None, None, _rows(node.inputs[2])),
+        (_rows(node.outputs[0]),),
+        sizes={0: 0},
+        linear=(1, 2),
+    )
+
+
+@axes(
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+    "Dilation2DBackpropFilter",
+)
+def filter_gradient(node):
+    """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
+    if _rank(node.outputs[0]) is None:
+        return None
+    rows = _rows(node.inputs[0])
+    return Axes(
+        (rows, None, _rows(node.inputs[2])),
+        ((None,) * _rank(node.outputs[0]),),
+        sums=("rows",),
+        linear=(0, 2) if node.type != "Dilation2DBackpropFilter" else (),
+    )
+
+
+@axes("SpaceToBatchND")
+def space_to_batch(node):
+    return None
+
+
+def _rows(tensor):
+    return ("rows", *(None,) * (_rank(tensor) - 1))
+
+
+def _rank(tensor):
+    return None if tensor.shape is None else len(tensor.shape)

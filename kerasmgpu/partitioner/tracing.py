@@ -1,0 +1,77 @@
+"""The one-device step, traced: the definition of what must come out."""
+
+import gc
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph as func_graphs
+
+from kerasmgpu.partitioner import graph as graphs
+
+
+class Trace:
+    """A function as it runs on one device.
+
+    Args:
+        function: Function of positional arguments.
+        arguments: Tuple of nests: a `tf.TypeSpec` for every tensor; other
+            leaves are passed as they are.
+        name: Its name, for people.
+
+    Attributes:
+        graph: `graph.Graph`.
+        leaves: The graph's inputs that the tensors of `arguments` are, in the
+            order of `tf.nest.flatten(…, expand_composites=True)`.
+        captured: Pairs of the other inputs and what they are.
+        outputs: What the function returned, with symbolic tensors.
+    """
+
+    def __init__(self, function, arguments, name):
+        self.name = name
+        func_graph, makes_variables = _func_graph(function, arguments, name)
+        if makes_variables:
+            # What code does when it makes variables, it does once.
+            func_graph, _ = _func_graph(function, arguments, name)
+        self.graph = graphs.read(func_graph)
+        self.outputs = func_graph.structured_outputs
+        captured = {id(inner): outer for outer, inner in func_graph.captures}
+        pairs = [
+            (tensor, captured.get(id(placeholder)))
+            for placeholder, tensor in zip(func_graph.inputs, self.graph.inputs)
+        ]
+        self.leaves = [tensor for tensor, outer in pairs if outer is None]
+        self.captured = [pair for pair in pairs if pair[1] is not None]
+        # Placeholders, and so the variables' handles, live as long as this.
+        self._func_graph = func_graph
+
+    def packed(self, flat):
+        """Tensors in the structure of what the function returned."""
+        remaining = iter(flat)
+        leaves = tf.nest.flatten(self.outputs, expand_composites=True)
+        return tf.nest.pack_sequence_as(
+            self.outputs,
+            [None if leaf is None else next(remaining) for leaf in leaves],
+            expand_composites=True,
+        )
+
+
+def _func_graph(function, arguments, name):
+    """The trace, and whether variables were made on the way."""
+    made = []
+
+    def note(next_creator, **settings):
+        made.append(True)
+        return next_creator(**settings)
+
+    # A sixth of the time of a trace is Python's search for garbage, of which
+    # there is none.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with tf.variable_creator_scope(note):
+            func_graph = func_graphs.func_graph_from_py_func(
+                name, function, arguments, {}
+            )
+    finally:
+        if was_enabled:
+            gc.enable()
+    return func_graph, bool(made)
