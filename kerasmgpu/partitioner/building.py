@@ -48,6 +48,7 @@ class Build:
         self._kept = {}
         self._sums = _Sums(self)
         self._first_batch = None
+        self._assigned = None
         self._position = 0
 
     # What rules use to write operations --------------------------------------
@@ -555,13 +556,21 @@ class Build:
             return True
         if node.type in state.COPIES:
             return len(set(inputs[0])) > 1
-        return False
+        # Sent once as a whole, not part by part.
+        return node.type == "Unpack" and self._goes_into_copies(node)
+
+    def _goes_into_copies(self, node):
+        """Whether most of a node's outputs are assigned to variables."""
+        if self._assigned is None:
+            self._assigned = {
+                other.inputs[1]
+                for other in self.graph.nodes
+                if other.type == "AssignVariableOp"
+            }
+        return any(tensor in self._assigned for tensor in node.outputs)
 
     def _on_each(self, node, plan, inputs):
         """Runs a node on every replica; returns its outputs by replica."""
-        if node.type in _SHARED and self.replicas.shares_memory:
-            if not any(_is_local(kind) for kind in plan.wants):
-                return self._updated_once(node, inputs)
         outputs = [[] for _ in node.outputs]
         emit = plan.emit or _copied
         if empty_shares.is_fragile(self, node, plan):
@@ -573,27 +582,6 @@ class Build:
             for references, reference in zip(outputs, made):
                 references.append(reference)
         return outputs
-
-    def _updated_once(self, node, inputs):
-        """A variable is changed once, and all copies get the result."""
-        handles, values = inputs
-        dtype = node.inputs[1].dtype
-        controls = self.controls(node, 0)
-        read = self.op(
-            "ReadVariableOp", [handles[0]], {"dtype": dtype}, 0,
-            f"replica_0/{node.name}/Read", controls,
-        )[0]
-        result = self.op(_SHARED[node.type], [read, values[0]], {"T": dtype}, 0)[0]
-        for place, handle in enumerate(handles):
-            name = f"replica_{place}/{node.name}"
-            controls = self.controls(node, place)
-            attributes = {"dtype": dtype, "validate_shape": False}
-            self.op(
-                "AssignVariableOp", [handle, result], attributes, place, name,
-                controls,
-            )
-            self.note_done(node)
-        return []
 
     def _run_whole(self, node, inputs):
         """Runs a node on whole values: once, or on each replica's copies."""
@@ -748,9 +736,6 @@ def _copied(build, node, plan, place, inputs):
 
 _NO_EFFECT = {"ReadVariableOp", "ResourceGather", "VarIsInitializedOp"}
 """Stateful operations that only look."""
-
-_SHARED = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
-
 
 def _is_local(kind):
     """Whether a kind is something else on each replica."""

@@ -202,7 +202,13 @@ class _Reader:
             tensors[tensor.op.name] = node.outputs
             inputs.append(node.outputs[0])
         nodes = []
-        for op in _in_order(source.get_operations()):
+        # Where loops get inputs that were made later, the order in which
+        # TensorFlow made operations is not such a one.
+        operations = _in_order(
+            source.get_operations(),
+            lambda op: [*(t.op for t in op.inputs), *op.control_inputs],
+        )
+        for op in operations:
             if op.name in made:
                 continue
             arguments = [tensors[t.op.name][t.value_index] for t in op.inputs]
@@ -327,12 +333,26 @@ def shape_of(tensor):
 
 def simplified(graph):
     """Merges operations that compute the same, and drops what nobody needs."""
-    graph = _merged(graph)
-    needed = _needed(graph)
-    graph.nodes = [node for node in graph.nodes if node in needed]
+    graph = without_unneeded(_merged(graph))
     for node in graph.nodes:
         node.bodies = [simplified(body) for body in node.bodies]
     return graph
+
+
+def without_unneeded(graph):
+    """Drops nodes that neither outputs nor effects need."""
+    needed = _needed(graph)
+    graph.nodes = [node for node in graph.nodes if node in needed]
+    return graph
+
+
+def ordered(graph):
+    """The nodes of a graph so that each comes after what it needs."""
+    nodes = _in_order(
+        graph.nodes,
+        lambda node: [*(tensor.node for tensor in node.inputs), *node.controls],
+    )
+    return [node for node in nodes if node.type != "Input"]
 
 
 def _merged(graph):
@@ -391,28 +411,28 @@ def _needed(graph):
     return needed
 
 
-def _in_order(operations):
-    """Operations so that each comes after what it needs.
+def _in_order(items, needs):
+    """Items so that each comes after what it needs.
 
-    Where loops get inputs that were made later, the order in which TensorFlow
-    made them is not such a one.
+    Args:
+        items: List of what can be hashed.
+        needs: Function that lists what an item needs.
     """
     placed, order = set(), []
-    for operation in operations:
-        waiting = [operation]
+    for item in items:
+        waiting = [item]
         while waiting:
-            op = waiting[-1]
-            if op in placed:
+            last = waiting[-1]
+            if last in placed:
                 waiting.pop()
                 continue
-            before = [t.op for t in op.inputs] + list(op.control_inputs)
-            missing = [other for other in before if other not in placed]
+            missing = [other for other in needs(last) if other not in placed]
             if missing:
                 waiting += missing
                 continue
             waiting.pop()
-            placed.add(op)
-            order.append(op)
+            placed.add(last)
+            order.append(last)
     return order
 
 

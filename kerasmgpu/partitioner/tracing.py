@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph as func_graphs
 
 from kerasmgpu.partitioner import graph as graphs
+from kerasmgpu.partitioner import updates
 
 
 class Trace:
@@ -31,7 +32,9 @@ class Trace:
         if makes_variables:
             # What code does when it makes variables, it does once.
             func_graph, _ = _func_graph(function, arguments, name)
-        self.graph = graphs.read(func_graph)
+        graph = updates.forwarded(graphs.read(func_graph))
+        graph = updates.stacked(graphs.without_unneeded(graph))
+        self.graph = graphs.without_unneeded(graph)
         self.outputs = func_graph.structured_outputs
         captured = {id(inner): outer for outer, inner in func_graph.captures}
         pairs = [

@@ -17,6 +17,9 @@ from tensorflow.core.framework import (
 
 from kerasmgpu.partitioner import graph as graphs
 
+_ONLY_LOOK = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+"""Operations without an effect, though they must come before or after others."""
+
 
 class Writer:
     """Writes one function.
@@ -132,7 +135,11 @@ class Writer:
             output = f"output_{number}"
             definition.signature.output_arg.append(_argument(output, dtype))
             definition.ret[output] = reference
-        effects = [name for name in dict.fromkeys(effects) if name in self._nodes]
+        effects = [
+            name
+            for name in dict.fromkeys(effects)
+            if self._nodes[name].op not in _ONLY_LOOK
+        ]
         needed = self._needed([ref for ref, _ in outputs], effects)
         for effect in effects:
             definition.signature.control_output.append(effect)
@@ -140,6 +147,14 @@ class Writer:
         definition.node_def.extend(
             node for name, node in self._nodes.items() if name in needed
         )
+        for node in definition.node_def:
+            gone = [
+                name
+                for name in node.input
+                if name[0] == "^" and name[1:] not in needed
+            ]
+            for name in gone:
+                node.input.remove(name)
         return definition
 
     def _add(self, node, name, inputs, device, controls):
@@ -160,8 +175,15 @@ class Writer:
             if name in needed or name not in self._nodes:
                 continue
             needed.add(name)
-            waiting += map(_node_name, self._nodes[name].input)
+            for reference in self._nodes[name].input:
+                other = _node_name(reference)
+                if reference[0] != "^" or not self._only_looks(other):
+                    waiting.append(other)
         return needed
+
+    def _only_looks(self, name):
+        """Whether nobody has to wait for a node that nobody needs."""
+        return name in self._nodes and self._nodes[name].op in _ONLY_LOOK
 
 
 def attribute_value(value):

@@ -1,0 +1,296 @@
+"""Fewer operations for what an optimizer does to many variables.
+
+Keras writes an update variable by variable: some twenty small operations each,
+the same for all. Two rewrites of the one-device graph, which change no bit:
+
+* `forwarded`: what was just assigned is not read again, and `assign_add` is an
+  addition and an assignment, so that an update is a plain function of gradients
+  and old values;
+* `stacked`: the same function of several variables of one shape is one function
+  of their stack.
+"""
+
+import collections
+
+from kerasmgpu.partitioner.graph import Tensor, new_node, op_definition, ordered
+from kerasmgpu.partitioner.rules.elementwise import ELEMENTWISE
+from kerasmgpu.partitioner.writing import attribute_value
+
+LARGEST = 1 << 16
+"""Bytes of the largest variable that is stacked: stacking copies."""
+
+_SUMS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
+_ASSIGNMENTS = {"AssignVariableOp", *_SUMS}
+
+
+# What was assigned need not be read -------------------------------------------
+
+
+def forwarded(graph):
+    """Lets reads after an assignment take what was assigned.
+
+    TensorFlow's automatic control dependencies say which assignment a read, and
+    which reads an assignment, comes after.
+    """
+    same, nodes = {}, []
+    for node in graph.nodes:
+        node.inputs = [same.get(tensor, tensor) for tensor in node.inputs]
+        if node.type == "ReadVariableOp":
+            value = _assigned_before(node)
+            if value is not None:
+                same[node.outputs[0]] = value
+        elif node.type in _SUMS:
+            nodes += _as_assignment(node)
+        nodes.append(node)
+    graph.nodes = nodes
+    graph.outputs = [same.get(tensor, tensor) for tensor in graph.outputs]
+    return graph
+
+
+def _assigned_before(read):
+    """The tensor that a read is sure to find in its variable, or `None`."""
+    handle = read.inputs[0]
+    before = [node for node in read.controls if handle in node.inputs]
+    if len(before) != 1 or before[0].type != "AssignVariableOp":
+        return None
+    value = before[0].inputs[1]
+    return value if value.dtype == read.outputs[0].dtype else None
+
+
+def _as_assignment(node):
+    """Turns `assign_add` into an assignment; returns the nodes in front."""
+    handle, value = node.inputs
+    read = _read_before(node)
+    made = []
+    if read is None:
+        read = new_node("ReadVariableOp", f"{node.name}/Read")
+        _set(read, dtype=value.dtype)
+        read.inputs, read.controls = [handle], list(node.controls)
+        read.outputs = [Tensor(read, 0, value.dtype, value.static)]
+        made.append(read)
+    total = new_node(_SUMS[node.type], f"{node.name}/{_SUMS[node.type]}")
+    _set(total, T=value.dtype)
+    total.inputs = [read.outputs[0], value]
+    total.outputs = [Tensor(total, 0, value.dtype, value.static)]
+    made.append(total)
+    node.type = node.definition.op = "AssignVariableOp"
+    node.inputs = [handle, total.outputs[0]]
+    node.controls = list(dict.fromkeys([*node.controls, read]))
+    return made
+
+
+def _read_before(node):
+    """A read that is sure to find what a variable holds before `node`."""
+    handle = node.inputs[0]
+    about = [other for other in node.controls if handle in other.inputs]
+    writes = {other for other in about if other.type != "ReadVariableOp"}
+    for other in about:
+        if other.type == "ReadVariableOp" and writes <= set(other.controls):
+            return other
+    return None
+
+
+# The same function of several variables ----------------------------------------
+
+
+def stacked(graph):
+    """Computes updates of variables of one shape as one update of their stack."""
+    lanes = collections.defaultdict(list)
+    for lane in _lanes(graph):
+        if lane.members:
+            lanes[lane.code()].append(lane)
+    needed_by = _consumers(graph)
+    changed = False
+    for alike in lanes.values():
+        if len(alike) > 1 and not _depend_on_each_other(alike, needed_by):
+            graph.nodes += _stack(alike, graph, needed_by)
+            changed = True
+    if changed:
+        graph.nodes = ordered(graph)
+    return graph
+
+
+class Lane:
+    """The update of one variable: elementwise nodes, and its assignments."""
+
+    def __init__(self):
+        self.members = []
+        self.assignments = []
+        self.leaves = []
+
+    def code(self):
+        """What is the same for lanes that compute the same function."""
+        place = {node: number for number, node in enumerate(self.members)}
+        leaf = {}
+
+        def of(tensor):
+            if tensor.node in place:
+                return "member", place[tensor.node]
+            if tensor.static == ():
+                return "shared", id(tensor)
+            return "leaf", leaf.setdefault(tensor, len(leaf))
+
+        code = [
+            (
+                node.definition.SerializeToString(deterministic=True),
+                node.outputs[0].static,
+                node.outputs[0].dtype,
+                *map(of, node.inputs),
+            )
+            for node in self.members
+        ]
+        code += [(of(node.inputs[1]),) for node in self.assignments]
+        self.leaves = list(leaf)
+        return tuple(code)
+
+
+def _lanes(graph):
+    """The updates of small variables, each with all that belongs together."""
+    index = {node: number for number, node in enumerate(graph.nodes)}
+    lane_of = {}
+    for node in graph.nodes:
+        if node.type != "AssignVariableOp":
+            continue
+        members = _members(node.inputs[1])
+        if members is None:
+            continue
+        lane = Lane()
+        lane.assignments.append(node)
+        for other in {lane_of[m] for m in members if m in lane_of}:
+            lane.assignments += other.assignments
+            members |= set(other.members)
+        lane.members = sorted(members, key=index.get)
+        lane.assignments.sort(key=index.get)
+        lane_of.update(dict.fromkeys(lane.members, lane))
+    return dict.fromkeys(lane_of.values())
+
+
+def _members(value):
+    """Elementwise nodes of one shape that a value is computed by, or `None`."""
+    shape = value.static
+    if not shape or None in shape or _bytes(value) > LARGEST:
+        return None
+    members, waiting = set(), [value]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.node in members or not _may_stack(tensor.node, shape):
+            continue
+        members.add(tensor.node)
+        waiting += tensor.node.inputs
+    return members
+
+
+def _may_stack(node, shape):
+    return (
+        node.type in ELEMENTWISE
+        and not node.controls
+        and len(node.outputs) == 1
+        and node.outputs[0].static == shape
+        and all(tensor.static in (shape, ()) for tensor in node.inputs)
+    )
+
+
+def _bytes(tensor):
+    size = tensor.dtype.size
+    for entry in tensor.static:
+        size *= entry
+    return size
+
+
+def _depend_on_each_other(lanes, needed_by):
+    """Whether what one lane needs depends on what another one does."""
+    ahead = {node for lane in lanes for node in lane.members}
+    waiting, after = list(ahead), set()
+    while waiting:
+        for node in needed_by[waiting.pop()]:
+            if node not in after:
+                after.add(node)
+                waiting.append(node)
+    return any(
+        tensor.node in after
+        for lane in lanes
+        for node in lane.members
+        for tensor in node.inputs
+        if tensor.node not in ahead
+    )
+
+
+def _consumers(graph):
+    needed_by = collections.defaultdict(list)
+    for node in graph.nodes:
+        for tensor in node.inputs:
+            needed_by[tensor.node].append(node)
+        for control in node.controls:
+            needed_by[control].append(node)
+    return needed_by
+
+
+def _stack(lanes, graph, needed_by):
+    """Makes one lane of several; returns the new nodes."""
+    first, count = lanes[0], len(lanes)
+    made, now = [], {}
+    for number, leaf in enumerate(first.leaves):
+        pack = _new("Pack", f"{leaf.node.name}/stack", N=count, T=leaf.dtype, axis=0)
+        pack.inputs = [lane.leaves[number] for lane in lanes]
+        now[leaf] = _output(pack, (count, *leaf.static), leaf.dtype)
+        made.append(pack)
+    for node in first.members:
+        wide = new_node(node.type, f"{node.name}/stacked", node.definition)
+        wide.inputs = [now.get(tensor, tensor) for tensor in node.inputs]
+        (old,) = node.outputs
+        now[old] = _output(wide, (count, *old.static), old.dtype)
+        made.append(wide)
+    parts = {}
+
+    def part(tensor, number):
+        """What lane `number` has in place of a tensor of the first lane."""
+        if tensor not in parts:
+            unpack = _new(
+                "Unpack", f"{tensor.node.name}/unstack", num=count, T=tensor.dtype, axis=0
+            )
+            unpack.inputs = [now[tensor]]
+            unpack.outputs = [
+                Tensor(unpack, n, tensor.dtype, tensor.static) for n in range(count)
+            ]
+            made.append(unpack)
+            parts[tensor] = unpack.outputs
+        return parts[tensor][number]
+
+    members = {node for lane in lanes for node in lane.members}
+    for number, lane in enumerate(lanes):
+        place = {node: n for n, node in enumerate(lane.members)}
+        for node in lane.members:
+            (tensor,) = node.outputs
+            for other in needed_by[node]:
+                if other in members:
+                    continue
+                other.inputs = [
+                    part(first.members[place[node]].outputs[0], number)
+                    if t is tensor
+                    else t
+                    for t in other.inputs
+                ]
+            if tensor in graph.outputs:
+                new = part(first.members[place[node]].outputs[0], number)
+                graph.outputs = [new if t is tensor else t for t in graph.outputs]
+    return made
+
+
+def _new(type, name, **attributes):
+    node = new_node(type, name)
+    _set(node, **attributes)
+    return node
+
+
+def _set(node, **attributes):
+    for name, value in attributes.items():
+        node.definition.attr[name].CopyFrom(attribute_value(value))
+
+
+def _output(node, shape, dtype):
+    tensor = Tensor(node, 0, dtype, shape)
+    node.outputs = [tensor]
+    return tensor
+
+
+__all__ = ["forwarded", "op_definition", "stacked"]
