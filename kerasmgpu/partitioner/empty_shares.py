@@ -10,6 +10,7 @@ import itertools
 import tensorflow as tf
 
 from kerasmgpu.partitioner.kinds import LocalSizes, Sharded
+from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.windows import FRAGILE
 from kerasmgpu.partitioner.writing import Writer, function_attribute
 
@@ -33,9 +34,9 @@ def write(build, node, plan, place, inputs):
     branches = build.keep(
         ("branches", node), lambda: _branches(build, node, plan)
     )
-    count = build.rows(sharded.rows, "count", place)
+    count = build.sizes.count(sharded.rows, place)
     has_rows = build.op(
-        "Greater", [count, build.constant(0, tf.int32, -1)], {"T": tf.int32}, -1
+        "Greater", [count, build.sizes.scalar(0)], {"T": tf.int32}, HOST
     )[0]
     attributes = {
         "Tcond": tf.bool,

@@ -170,3 +170,10 @@ class ListOf:
 
     def _cell(self):
         return self if self._joined is None else self._joined._cell()
+
+
+def is_local(kind):
+    """Whether a tensor of a kind is something else on each replica."""
+    if isinstance(kind, ListOf):
+        return isinstance(kind.kind, Sharded)
+    return isinstance(kind, (Sharded, Partial, LocalSizes))

@@ -1,17 +1,24 @@
-"""The replicas of one process: where they are, and what passes between them."""
+"""The replicas of one process, and what passes between them."""
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.places import HOST
 
-_SMALL = 1 << 14
-"""Partial sums with no more bytes than this are summed as one."""
+SMALL = 1 << 14
+"""Partial values with no more bytes than this are summed as one."""
 
-_COMBINE = {"max": "Maximum", "min": "Minimum", "all": "LogicalAnd", "any": "LogicalOr"}
+_COMBINE = {
+    "all": "LogicalAnd",
+    "any": "LogicalOr",
+    "max": "Maximum",
+    "min": "Minimum",
+}
 
 
 class Replicas:
-    """The replicas that one process runs.
+    """The replicas of a process that is a job by itself.
 
     Args:
         devices: Full names of their devices.
@@ -42,6 +49,8 @@ class Replicas:
         replicas.has_cpus = self.has_cpus
         return replicas
 
+    # Rows --------------------------------------------------------------------
+
     def always_has_rows(self, rows):
         """Whether no share of these rows can be empty."""
         return isinstance(rows.size, int) and rows.size >= self.total
@@ -52,152 +61,164 @@ class Replicas:
         Returns:
             List of pairs of references, one per local replica.
         """
-        from kerasmgpu.partitioner.building import HOST
-
-        counts = self._counts(build, rows)
+        counts = self._given_counts(build, rows)
         if counts is not None:
-            starts = [build.constant(0, tf.int32, HOST)]
-            for count in counts[:-1]:
-                starts.append(
-                    build.op("AddV2", [starts[-1], count], {"T": tf.int32}, HOST)[0]
-                )
-            return list(zip(starts, counts))
+            return self.shares_of_counts(build, counts)
         if isinstance(rows.size, int):
             bounds = bounds_of(rows.size, self.total)
+            pairs = list(zip(bounds, bounds[1:]))
             return [
-                (
-                    build.constant(start, tf.int32, HOST),
-                    build.constant(end - start, tf.int32, HOST),
-                )
-                for start, end in zip(bounds, bounds[1:])
+                (build.sizes.scalar(start), build.sizes.scalar(end - start))
+                for start, end in pairs[self.first : self.first + self.num]
             ]
-        size = build.size(rows.size)
-        total = build.constant(self.total, tf.int32, HOST)
-        numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
-        integer = {"T": tf.int32}
+        return self._computed_shares(build, build.sizes.scalar(rows.size))
+
+    def shares_of_counts(self, build, counts):
+        """Starts and counts, from the counts of this process's replicas."""
+        starts = [build.sizes.scalar(0)]
+        for count in counts[:-1]:
+            starts.append(build.sizes.plus(starts[-1], count))
+        return list(zip(starts, counts))
+
+    def total_rows(self, build, rows):
+        """Number of all rows of an input that is given in shares."""
+        counts = self._given_counts(build, rows)
+        attributes = {"N": len(counts), "T": tf.int32}
+        return build.op("AddN", counts, attributes, HOST)[0]
+
+    def _given_counts(self, build, rows):
+        """Rows of each local share of an input; `None` if it is given whole."""
+        for tensor in build.graph.inputs:
+            if not build.is_written(tensor):
+                continue
+            kind = build.natural(tensor)
+            if isinstance(kind, Sharded) and kind.rows == rows:
+                return [
+                    build.sizes.entry(
+                        build.sizes.shape(reference, tensor.dtype), 0
+                    )
+                    for reference in build.given(tensor)
+                ]
+        return None
+
+    def _computed_shares(self, build, size):
+        """Shares of a batch that is given whole: the first get one row more."""
 
         def op(type, *inputs):
-            return build.op(type, list(inputs), integer, HOST)[0]
+            return build.op(type, list(inputs), {"T": tf.int32}, HOST)[0]
 
+        total = build.sizes.scalar(self.total)
         each, rest = op("FloorDiv", size, total), op("FloorMod", size, total)
-        starts = op("AddV2", op("Mul", numbers, each), op("Minimum", numbers, rest))
-        entries = build.op(
-            "Unpack", [starts], {"num": self.total + 1, "T": tf.int32, "axis": 0}, HOST
+        numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
+        starts = build.op(
+            "Unpack",
+            [op("AddV2", op("Mul", numbers, each), op("Minimum", numbers, rest))],
+            {"num": self.total + 1, "T": tf.int32, "axis": 0},
+            HOST,
         )
         return [
-            (entries[n], op("Sub", entries[n + 1], entries[n]))
-            for n in range(self.first, self.first + self.num)
+            (starts[number], op("Sub", starts[number + 1], starts[number]))
+            for number in range(self.first, self.first + self.num)
         ]
 
-    def all_rows(self, build, rows):
-        """The number of rows of an input that is given in shares."""
-        from kerasmgpu.partitioner.building import HOST
+    # Communication -----------------------------------------------------------
 
-        counts = self._counts(build, rows)
-        return build.op("AddN", counts, {"N": len(counts), "T": tf.int32}, HOST)[0]
+    def gather(self, build, tensor, sharded):
+        """All rows of a sharded tensor, in order.
 
-    def _counts(self, build, rows):
-        """Rows of each share of an input, where it is given in shares."""
-        from kerasmgpu.partitioner.building import HOST
-
-        given = build.shares_of(rows)
-        if given is None:
-            return None
-        tensor, shares = given
-        attributes = {"T": tensor.dtype, "out_type": tf.int32}
-        return [
-            build.entry(build.op("Shape", [share], attributes, place)[0], 0)
-            for place, share in enumerate(shares)
-        ]
-
-    def gather(self, build, tensor, sharded, parts):
-        """All rows of a sharded tensor."""
-        from kerasmgpu.partitioner.building import HOST
-
+        Returns:
+            References by replica.
+        """
+        parts = build.given(tensor)
         if self.num == 1:
             return parts
-        dtype = tensor.dtype
-        place = 0 if dtype.is_floating else HOST
-        axis = sharded.axis
-        if sharded.outer != 1:
-            # Blocks of all rows: put together block by block.
-            split = []
-            for number, part in enumerate(parts):
-                own = build.rows(sharded.rows, "count", number)
-                if sharded.inner != 1:
-                    own = build._times(own, build.size(sharded.inner))
-                shape = [
-                    *map(build.size, tensor.shape[:axis]),
-                    build.size(sharded.outer),
-                    own,
-                    *map(build.size, tensor.shape[axis + 1 :]),
-                ]
-                split.append(
-                    build.reshaped(part, build._packed(shape, tf.int32), dtype, number)
-                )
-            joined = build.concatenated(split, axis + 1, dtype, place)
-            whole = build.reshaped(joined, build.vector(tensor.shape), dtype, place)
-        else:
-            whole = build.concatenated(parts, axis, dtype, place)
-        return build.same(whole)
+        place = 0 if tensor.dtype.is_floating else HOST
+        return build.same(self.joined(build, tensor, sharded, parts, place))
 
-    def reduce(self, build, tensors, parts, by):
-        """The sums (or extremes) of partial values.
+    def joined(self, build, tensor, sharded, parts, place):
+        """The local replicas' rows of a tensor, one after the other."""
+        axis, dtype, shape = sharded.axis, tensor.dtype, tensor.shape
+        if sharded.outer == 1:
+            return build.concat(parts, axis, dtype, place)
+        # Several blocks of all rows: joined block by block.
+        split = []
+        for number, part in enumerate(parts):
+            _, count = build.sizes.bounds(sharded, number)
+            blocks = [
+                *map(build.sizes.scalar, shape[:axis]),
+                build.sizes.scalar(sharded.outer),
+                count,
+                *map(build.sizes.scalar, shape[axis + 1 :]),
+            ]
+            split.append(
+                build.reshape(part, build.sizes.packed(blocks), dtype, number)
+            )
+        together = build.concat(split, axis + 1, dtype, place)
+        whole = (*shape[:axis], sharded.size, *shape[axis + 1 :])
+        return build.reshape(together, build.sizes.vector(whole), dtype, place)
+
+    def reduce(self, build, tensors, by):
+        """Whole values of partial ones.
 
         Args:
             build: The `Build`.
-            tensors: The tensors.
-            parts: For each, the references to the replicas' parts.
+            tensors: The tensors, all partial in the same way.
             by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
 
         Returns:
-            For each tensor, a list with a reference per replica.
+            For each tensor, references by replica.
         """
+        parts = [build.given(tensor) for tensor in tensors]
         if self.num == 1:
             return parts
         if by != "sum":
             return [
-                build.same(self._combined(build, tensor, references, by))
+                build.same(combined(build, references, tensor.dtype, by))
                 for tensor, references in zip(tensors, parts)
             ]
-        results = [None] * len(tensors)
-        small = {}
-        for number, tensor in enumerate(tensors):
-            if _bytes(tensor) <= _SMALL:
-                small.setdefault((tensor.dtype, tensor.shape), []).append(number)
-            else:
-                results[number] = self._sum(build, tensor.dtype, parts[number])
-        for (dtype, _), numbers in small.items():
-            if len(numbers) == 1:
-                (number,) = numbers
-                results[number] = self._sum(build, dtype, parts[number])
-                continue
-            attributes = {"N": len(numbers), "T": dtype, "axis": 0}
-            packs = [
-                build.op(
-                    "Pack", [parts[n][place] for n in numbers], attributes, place
-                )[0]
-                for place in range(self.num)
-            ]
-            total = self._sum(build, dtype, packs)
-            entries = build.op(
-                "Unpack", [total], {"num": len(numbers), "T": dtype, "axis": 0}, 0
-            )
-            for number, entry in zip(numbers, entries):
-                results[number] = entry
-        return [build.same(reference) for reference in results]
+        totals = [None] * len(tensors)
+        for numbers in packs(tensors, SMALL):
+            dtype = tensors[numbers[0]].dtype
+            for number, total in zip(
+                numbers,
+                self._sum(build, dtype, [parts[number] for number in numbers]),
+            ):
+                totals[number] = build.same(total)
+        return totals
 
-    def _sum(self, build, dtype, references):
+    def _sum(self, build, dtype, parts):
+        """Sums of tensors of one shape, as one if there are several."""
+        attributes = {"N": self.num, "T": dtype}
+        if len(parts) == 1:
+            return build.op("AddN", list(parts[0]), attributes, 0)
+        stack = {"N": len(parts), "T": dtype, "axis": 0}
+        stacks = [
+            build.op("Pack", [refs[place] for refs in parts], stack, place)[0]
+            for place in range(self.num)
+        ]
+        total = build.op("AddN", stacks, attributes, 0)[0]
         return build.op(
-            "AddN", references, {"N": len(references), "T": dtype}, 0
-        )[0]
+            "Unpack", [total], {"num": len(parts), "T": dtype, "axis": 0}, 0
+        )
 
-    def _combined(self, build, tensor, references, by):
-        attributes = {} if by in ("all", "any") else {"T": tensor.dtype}
-        total = references[0]
-        for reference in references[1:]:
-            total = build.op(_COMBINE[by], [total, reference], attributes, 0)[0]
-        return total
+
+def packs(tensors, largest):
+    """Numbers of tensors by what is summed as one: small ones of one shape."""
+    groups = {}
+    for number, tensor in enumerate(tensors):
+        is_small = num_bytes(tensor) <= largest
+        key = (tensor.dtype, tensor.shape) if is_small else number
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
+
+
+def combined(build, references, dtype, by):
+    """The extreme of several values, or whether all or any are true."""
+    attributes = {} if by in ("all", "any") else {"T": dtype}
+    total = references[0]
+    for reference in references[1:]:
+        total = build.op(_COMBINE[by], [total, reference], attributes, 0)[0]
+    return total
 
 
 def bounds_of(size, num_replicas):
@@ -206,9 +227,11 @@ def bounds_of(size, num_replicas):
     return [n * each + min(n, rest) for n in range(num_replicas + 1)]
 
 
-def _bytes(tensor):
-    """Bytes of a tensor; a lot where that isn't known."""
+def num_bytes(tensor):
+    """Bytes of a tensor; infinity where they aren't known beforehand."""
     if tensor.shape is None:
         return float("inf")
     elements = sizes.product(tensor.shape)
-    return elements * tensor.dtype.size if isinstance(elements, int) else float("inf")
+    if not isinstance(elements, int):
+        return float("inf")
+    return elements * tensor.dtype.size

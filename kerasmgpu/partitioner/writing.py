@@ -16,10 +16,7 @@ from tensorflow.core.framework import (
 )
 
 from kerasmgpu.partitioner import graph as graphs
-
-_ONLY_LOOK = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
-"""Operations without an effect, though they must come before or after others."""
-
+from kerasmgpu.partitioner.rules.state import ONLY_LOOK
 
 class Writer:
     """Writes one function.
@@ -138,7 +135,7 @@ class Writer:
         effects = [
             name
             for name in dict.fromkeys(effects)
-            if self._nodes[name].op not in _ONLY_LOOK
+            if self._nodes[name].op not in ONLY_LOOK
         ]
         needed = self._needed([ref for ref, _ in outputs], effects)
         for effect in effects:
@@ -183,7 +180,7 @@ class Writer:
 
     def _only_looks(self, name):
         """Whether nobody has to wait for a node that nobody needs."""
-        return name in self._nodes and self._nodes[name].op in _ONLY_LOOK
+        return name in self._nodes and self._nodes[name].op in ONLY_LOOK
 
 
 def attribute_value(value):

@@ -66,7 +66,7 @@ def _local_mean(build, node, plan, place, inputs):
     if not isinstance(plan.gives[0], Partial):
         return [mean]
     dtype = node.outputs[0].dtype
-    share = build.share(plan.wants[0], dtype, place)
+    share = build.sizes.share(plan.wants[0].rows, dtype, place)
     return build.op("MulNoNan", [mean, share], {"T": dtype}, place)
 
 

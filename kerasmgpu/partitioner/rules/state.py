@@ -32,16 +32,22 @@ UPDATES = frozenset(
 )
 """Operations that change every replica's copy of a variable."""
 
-COPIES = UPDATES | {
-    "ReadVariableOp",
-    "ResourceGather",
-    "ResourceGatherNd",
-    "RngReadAndSkip",
-    "RngSkip",
-    "StatefulUniform",
-    "VarIsInitializedOp",
-    "VariableShape",
-}
+ONLY_LOOK = frozenset(
+    [
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarIsInitializedOp",
+        "VariableShape",
+    ]
+)
+"""Operations that leave a variable as it is."""
+
+COPIES = (
+    UPDATES
+    | ONLY_LOOK
+    | {"RngReadAndSkip", "RngSkip", "StatefulStandardNormalV2", "StatefulUniform"}
+)
 """Operations on a variable that run on every replica's copy."""
 
 

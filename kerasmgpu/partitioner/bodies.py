@@ -8,13 +8,12 @@ over what all replicas have, with sums and gathers inside.
 import itertools
 
 import tensorflow as tf
-from kerasmgpu.partitioner.building import Build
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,
     LocalSizes,
     Partial,
-    Sharded,
+    is_local,
 )
 from kerasmgpu.partitioner.rules import state
 from kerasmgpu.partitioner.writing import (
@@ -25,9 +24,9 @@ from kerasmgpu.partitioner.writing import (
 _numbers = itertools.count()
 
 
-def build(parent, node, plan):
+def write(parent, node, plan):
     """Writes a loop or a branch in the function of `parent`."""
-    local = any(map(_is_local, (*plan.wants, *plan.gives))) or any(
+    local = any(map(is_local, (*plan.wants, *plan.gives))) or any(
         _has_local(body, plans) for body, plans in zip(node.bodies, plan.details)
     )
     together = any(
@@ -50,7 +49,7 @@ def _build_on_each(parent, node, plan):
         for references, (reference,) in zip(outputs, made):
             references.append(reference)
     for tensor, kind, references in zip(node.outputs, plan.gives, outputs):
-        if not _is_local(kind):
+        if not is_local(kind):
             references = parent.same(references[0])
         parent.give(tensor, kind, references)
 
@@ -86,14 +85,14 @@ class _Bodies:
         self._out_widths = self._widths
         if not self._is_loop:
             self._out_widths = [
-                replicas.num if _is_local(kind) else 1 for kind in plan.gives
+                replicas.num if is_local(kind) else 1 for kind in plan.gives
             ]
         outputs = [
             self._outputs(build, index) for index, build in enumerate(builds)
         ]
         # Now all has been asked for that the bodies don't know themselves.
         self._requests = list(
-            dict.fromkeys(key for build in builds for key in build.imports)
+            dict.fromkeys(key for build in builds for key in build.sizes.imports)
         )
         self._types = [dtype for _, dtype in outputs[-1]]
         self._names = [
@@ -102,7 +101,7 @@ class _Bodies:
         ]
 
     def _body(self, parent, replicas, body, plans, kinds):
-        build = Build(body, plans, replicas, parent.library, parent)
+        build = type(parent)(body, plans, replicas, parent.library, parent)
         for tensor, kind, width in zip(body.inputs, kinds, self._widths):
             references = [
                 build.writer.add_input("carried", tensor.dtype)
@@ -131,9 +130,9 @@ class _Bodies:
         carried = [
             pair
             for pair in build.writer.inputs
-            if pair[0] not in build.imports.values()
+            if pair[0] not in build.sizes.imports.values()
         ]
-        extra = [(build.imported(key), tf.int32) for key in self._requests]
+        extra = [(build.sizes.imported(key), tf.int32) for key in self._requests]
         build.writer.inputs = carried + extra
         if self._is_loop and index == 1:
             outputs = outputs + extra
@@ -171,7 +170,7 @@ class _Bodies:
             if request[0] != "symbol":
                 what, rows, number = request
                 request = (what, rows, number + first)
-            inputs.append(parent.exported(request))
+            inputs.append(parent.sizes.exported(request))
             types.append(tf.int32)
         controls = parent.controls(node, 0 if place is None else place)
         attributes = {"_lower_using_switch_merge": True}
@@ -206,20 +205,14 @@ def _width(kind, references, replicas):
     """References that a loop carries for a tensor: one, or one per replica."""
     if replicas.num == 1:
         return 1
-    if _is_local(kind) or len(set(references)) > 1:
+    if is_local(kind) or len(set(references)) > 1:
         return replicas.num
     return 1
 
 
-def _is_local(kind):
-    if isinstance(kind, ListOf):
-        return isinstance(kind.kind, Sharded)
-    return isinstance(kind, (Sharded, Partial, LocalSizes))
-
-
 def _has_local(body, plans):
     return any(
-        any(map(_is_local, (*plan.wants, *plan.gives)))
+        any(map(is_local, (*plan.wants, *plan.gives)))
         for plan in plans.nodes.values()
     )
 

@@ -1,0 +1,212 @@
+"""How a tensor in one kind becomes one in another.
+
+Whole rows from shares and sums from parts need communication; the rest does not.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import (
+    REPLICATED,
+    ListOf,
+    LocalSizes,
+    Partial,
+    Sharded,
+)
+from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules import table
+
+
+def converted(build, tensor, kind):
+    """References to a tensor in another kind than it was written in.
+
+    Args:
+        build: The `building.Build` of the function.
+        tensor: `graph.Tensor`.
+        kind: The kind that is wanted.
+
+    Returns:
+        A sequence with one reference per replica of this process.
+    """
+    if isinstance(kind, LocalSizes):
+        return _local_sizes(build, tensor, kind)
+    if isinstance(kind, ListOf):
+        return build.given(tensor)
+    if isinstance(kind, Sharded):
+        return _made_locally(build, tensor, kind) or _taken(build, tensor, kind)
+    if isinstance(kind, Partial):
+        return _on_first(build, tensor)
+    return _whole(build, tensor)
+
+
+def _whole(build, tensor):
+    """The whole value of a tensor, wherever it is needed."""
+    if not build.is_written(tensor):
+        return build.same(build.sizes.vector(tensor.value, tensor.dtype))
+    kind = build.natural(tensor)
+    if isinstance(kind, ListOf):
+        return build.given(tensor)
+    if isinstance(kind, Partial):
+        return build.sums.whole(tensor)
+    if tensor in build.plans.free:
+        return build.run_whole(tensor.node)[tensor.index]
+    return build.replicas.gather(build, tensor, kind)
+
+
+def _on_first(build, tensor):
+    """A whole value as a sum: the first of all replicas has it."""
+    whole = build.want(tensor, REPLICATED)
+    attributes = {"T": tensor.dtype}
+    return [
+        whole[place]
+        if build.replicas.first + place == 0
+        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        for place in range(build.replicas.num)
+    ]
+
+
+# A replica's rows of a whole value --------------------------------------------
+
+
+def _made_locally(build, tensor, sharded):
+    """A replica's rows made by the operation that makes all rows, or `None`.
+
+    A mask that is drawn, compared and cast is drawn, compared and cast for
+    one's own rows only.
+    """
+    node = tensor.node
+    if node.type not in table.CHEAP and node.type not in table.GENERATORS:
+        return None
+    if node.type not in table.AXES or node.controls or tensor.shape is None:
+        return None
+    if build.plans.kinds.get(tensor) != REPLICATED:
+        return None
+    if tensor.shape[sharded.axis] != sharded.size:
+        return None
+    axes = table.AXES[node.type](node)
+    labels = None if axes is None else axes.outputs[tensor.index]
+    if labels is None or labels[sharded.axis] is None:
+        return None
+    plan = table.by_label(node, axes, labels[sharded.axis], sharded)
+    inputs = [
+        build.want(source, want)
+        for source, want in zip(node.inputs, plan.wants)
+    ]
+    return build.run_on_each(node, plan, inputs)[tensor.index]
+
+
+def _taken(build, tensor, sharded):
+    """Each replica's own rows, cut out of the whole."""
+    whole = build.want(tensor, REPLICATED)
+    return [
+        _rows_of(build, tensor, whole[place], sharded, place)
+        for place in range(build.replicas.num)
+    ]
+
+
+def _rows_of(build, tensor, reference, sharded, place):
+    start, count = build.sizes.bounds(sharded, place)
+    shape, axis = tensor.shape, sharded.axis
+    if shape is not None and _may_be_one(shape[axis], sharded):
+        return _rows_unless_one(build, tensor, reference, axis, start, count)
+    if sharded.outer == 1:
+        return sliced(build, reference, axis, start, count, tensor.dtype)
+    # Several blocks of all rows.
+    rows = sizes.product([sharded.rows.size, sharded.inner])
+    blocks = (*shape[:axis], sharded.outer, rows, *shape[axis + 1 :])
+    where = build.place_of(reference)
+    split = build.reshape(
+        reference, build.sizes.vector(blocks), tensor.dtype, where
+    )
+    part = sliced(build, split, axis + 1, start, count, tensor.dtype)
+    own = [build.sizes.scalar(size) if n != axis else None for n, size in enumerate(shape)]
+    own[axis] = build.sizes.local(sharded, place)
+    return build.reshape(part, build.sizes.packed(own), tensor.dtype, where)
+
+
+def sliced(build, reference, axis, start, count, dtype):
+    """`count` elements of an axis from `start` on, where the value is."""
+    end = build.sizes.plus(start, count)
+    zero = build.sizes.scalar(0)
+    first, last = (
+        build.sizes.packed([zero] * axis + [bound]) for bound in (start, end)
+    )
+    strides = build.constant([1] * (axis + 1), tf.int32, HOST)
+    in_front = (1 << axis) - 1  # These axes are taken wholly.
+    return build.strided_slice(
+        reference,
+        first,
+        last,
+        strides,
+        dtype,
+        build.place_of(reference),
+        begin_mask=in_front,
+        end_mask=in_front,
+    )
+
+
+def _may_be_one(size, sharded):
+    """Whether an axis may have one element that is stretched to all rows."""
+    if size == sharded.size:
+        return False
+    return size == 1 or not isinstance(size, int)
+
+
+def _rows_unless_one(build, tensor, reference, axis, start, count):
+    """Rows of an axis; if it turns out to have one element, that stays."""
+    one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
+    integers = {"T": tf.int32}
+    is_one = build.op(
+        "Equal", [build.sizes.scalar(tensor.shape[axis]), one], integers, HOST
+    )[0]
+    start, count = (
+        build.op("SelectV2", [is_one, if_one, otherwise], integers, HOST)[0]
+        for if_one, otherwise in ((zero, start), (one, count))
+    )
+    return sliced(build, reference, axis, start, count, tensor.dtype)
+
+
+# Shapes of a replica's rows ---------------------------------------------------
+
+
+def _local_sizes(build, tensor, kind):
+    """A vector of sizes with each replica's own size at the sharded axis."""
+    value, dtype, axis = tensor.value, tensor.dtype, kind.sharded.axis
+    if tensor.shape == () or isinstance(value, int):
+        return build.want(tensor, REPLICATED)  # An unknown rank.
+    if kind.may_infer and _may_infer(value, axis):
+        others = (*value[:axis], -1, *value[axis + 1 :])
+        return build.same(build.constant(others, dtype, HOST))
+    result = []
+    for place in range(build.replicas.num):
+        own = build.sizes.local(kind.sharded, place)
+        if dtype != tf.int32:
+            own = build.cast(own, tf.int32, dtype, HOST)
+        if isinstance(value, tuple) and None not in value:
+            entries = [build.sizes.scalar(entry, dtype) for entry in value]
+            entries[axis] = own
+            result.append(build.sizes.packed(entries, dtype))
+        else:
+            whole = build.want(tensor, REPLICATED)[0]
+            result.append(_with_entry(build, whole, axis, own, dtype))
+    return result
+
+
+def _may_infer(value, axis):
+    """Whether a reshape can find out the size of an axis by itself."""
+    if not isinstance(value, tuple):
+        return False
+    others = value[:axis] + value[axis + 1 :]
+    return all(isinstance(size, int) and size > 0 for size in others)
+
+
+def _with_entry(build, vector, index, entry, dtype):
+    """A vector with another entry."""
+    indices = build.constant([[index]], tf.int32, HOST)
+    updates = build.sizes.packed([entry], dtype)
+    return build.op(
+        "TensorScatterUpdate",
+        [vector, indices, updates],
+        {"T": dtype, "Tindices": tf.int32},
+        HOST,
+    )[0]

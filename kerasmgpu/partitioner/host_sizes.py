@@ -1,0 +1,177 @@
+"""Sizes as they are when the graph runs: integers on the host.
+
+Each is written once, when it is first needed. A function that is the body of a
+loop or a branch gets those that it doesn't know from the function around it.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.places import HOST
+
+
+class HostSizes:
+    """The sizes of one function.
+
+    Args:
+        build: The `building.Build` of the function.
+
+    Attributes:
+        imports: `{request: reference}` of what the function around this one
+            has to pass.
+    """
+
+    def __init__(self, build):
+        self._build = build
+        self._known = {}
+        self.imports = {}
+
+    def vector(self, value, dtype=tf.int32):
+        """A size, or a tuple of sizes, as a scalar or vector.
+
+        Args:
+            value: Integer, `sizes.Size` or tuple of these.
+            dtype: Type of the result.
+        """
+        entries = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(entry, int) for entry in entries):
+            return self._build.constant(value, dtype, HOST)
+        if not isinstance(value, tuple):
+            return self.scalar(value, dtype)
+        return self.packed([self.scalar(entry, dtype) for entry in entries], dtype)
+
+    def packed(self, entries, dtype=tf.int32):
+        """References to scalars as a vector."""
+        attributes = {"N": len(entries), "T": dtype, "axis": 0}
+        return self._build.op("Pack", entries, attributes, HOST)[0]
+
+    def scalar(self, size, dtype=tf.int32):
+        """A size as a scalar."""
+        if isinstance(size, int):
+            return self._build.constant(size, dtype, HOST)
+        if dtype != tf.int32:
+            return self._build.cast(self.scalar(size), tf.int32, dtype, HOST)
+        total = None
+        for symbols, coefficient in size.terms.items():
+            term = None
+            if coefficient != 1 or not symbols:
+                term = self.scalar(coefficient)
+            for symbol in symbols:
+                term = self.times(term, self.symbol(symbol))
+            total = term if total is None else self.plus(total, term)
+        return total
+
+    def symbol(self, symbol):
+        """The number that a symbol stands for."""
+        symbol = symbol.joined
+        return self._keep(("symbol", symbol), lambda: self._symbol(symbol))
+
+    def _symbol(self, symbol):
+        build, (tensor, axis) = self._build, symbol.source
+        if not build.is_written(tensor):
+            return self.imported(("symbol", symbol))
+        kind = build.natural(tensor)
+        if isinstance(kind, Sharded) and kind.axis == axis:
+            if symbol.is_rows:
+                return build.replicas.total_rows(build, kind.rows)
+            return self.scalar(kind.size)
+        reference = build.given(tensor)[0]
+        return self.entry(self.shape(reference, tensor.dtype), axis)
+
+    def shape(self, reference, dtype):
+        """The shape of what a reference is to, as a vector."""
+        attributes = {"T": dtype, "out_type": tf.int32}
+        place = self._build.place_of(reference)
+        return self._build.op("Shape", [reference], attributes, place)[0]
+
+    def entry(self, vector, index, dtype=tf.int32):
+        """An entry of a vector."""
+        bounds = [
+            self._build.constant([bound], tf.int32, HOST)
+            for bound in (index, index + 1, 1)
+        ]
+        return self._build.strided_slice(
+            vector, *bounds, dtype, HOST, shrink_axis_mask=1
+        )
+
+    def start(self, rows, place):
+        """The number of a replica's first row."""
+        return self._keep(("start", rows, place), lambda: self._rows("start", rows, place))
+
+    def count(self, rows, place):
+        """The number of a replica's rows."""
+        return self._keep(("count", rows, place), lambda: self._rows("count", rows, place))
+
+    def _rows(self, what, rows, place):
+        if self._build.parent is not None:
+            return self.imported((what, rows, place))
+        shares = self._build.replicas.shares(self._build, rows)
+        for number, (start, count) in enumerate(shares):
+            self._known["start", rows, number] = start
+            self._known["count", rows, number] = count
+        return self._known[what, rows, place]
+
+    def local(self, sharded, place):
+        """Elements of a sharded axis on one replica."""
+        size = self.count(sharded.rows, place)
+        for factor in (sharded.outer, sharded.inner):
+            if factor != 1:
+                size = self.times(size, self.scalar(factor))
+        return size
+
+    def bounds(self, sharded, place):
+        """First element and number of elements of a replica in each block."""
+        start = self.start(sharded.rows, place)
+        count = self.count(sharded.rows, place)
+        if sharded.inner == 1:
+            return start, count
+        inner = self.scalar(sharded.inner)
+        return self.times(start, inner), self.times(count, inner)
+
+    def share(self, rows, dtype, place):
+        """A replica's rows over all rows, divided in float64."""
+        ratio = self._build.op(
+            "RealDiv",
+            [
+                self._build.cast(number, tf.int32, tf.float64, HOST)
+                for number in (self.count(rows, place), self.scalar(rows.size))
+            ],
+            {"T": tf.float64},
+            HOST,
+        )[0]
+        if dtype == tf.float64:
+            return ratio
+        return self._build.cast(ratio, tf.float64, dtype, HOST)
+
+    def times(self, one, two):
+        """A product of scalars; `None` is 1."""
+        if one is None:
+            return two
+        return self._build.op("Mul", [one, two], {"T": tf.int32}, HOST)[0]
+
+    def plus(self, one, two):
+        """A sum of scalars."""
+        return self._build.op("AddV2", [one, two], {"T": tf.int32}, HOST)[0]
+
+    def imported(self, request):
+        """A number that the function around this one passes.
+
+        Args:
+            request: `("symbol", symbol)`, `("start", rows, place)` or
+                `("count", rows, place)`.
+        """
+        if self._build.parent is None:
+            raise RuntimeError(f"Nothing of the graph tells {request}.")
+        if request not in self.imports:
+            self.imports[request] = self._build.writer.add_input("size", tf.int32)
+        return self.imports[request]
+
+    def exported(self, request):
+        """What a body asked for with `imported`."""
+        what, *about = request
+        return getattr(self, what)(*about)
+
+    def _keep(self, key, make):
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
