@@ -58,12 +58,12 @@ class Build:
             type, inputs, attributes, self.device(place), name, controls
         )
 
-    def copy(self, node, inputs, place):
-        """Writes a node of the graph with other inputs."""
+    def copy(self, node, inputs, place, **attributes):
+        """Writes a node of the graph with other inputs, or attributes."""
         prefix = "host/" if place == HOST else f"replica_{place}/"
         controls = self.controls(node, place)
         return self.writer.copy(
-            node, inputs, self.device(place), prefix, controls
+            node, inputs, self.device(place), prefix, controls, attributes
         )
 
     def constant(self, array, dtype, place):
@@ -75,9 +75,9 @@ class Build:
         attributes = {"SrcT": source, "DstT": target, "Truncate": False}
         return self.op("Cast", [reference], attributes, place)[0]
 
-    def reshape(self, reference, shape, dtype, place):
+    def reshape(self, reference, shape, dtype, place, of_shape=tf.int32):
         """Writes a reshape to a vector of sizes on the host."""
-        attributes = {"T": dtype, "Tshape": tf.int32}
+        attributes = {"T": dtype, "Tshape": of_shape}
         return self.op("Reshape", [reference, shape], attributes, place)[0]
 
     def concat(self, references, axis, dtype, place):
@@ -89,10 +89,18 @@ class Build:
         return self.op("ConcatV2", [*references, where], attributes, place)[0]
 
     def strided_slice(
-        self, reference, begin, end, strides, dtype, place, **masks
+        self,
+        reference,
+        begin,
+        end,
+        strides,
+        dtype,
+        place,
+        index=tf.int32,
+        **masks,
     ):
         """Writes a `StridedSlice`; masks are 0 where they aren't given."""
-        attributes = {"T": dtype, "Index": tf.int32}
+        attributes = {"T": dtype, "Index": index}
         for kind in ("begin", "end", "ellipsis", "new_axis", "shrink_axis"):
             attributes[f"{kind}_mask"] = masks.get(f"{kind}_mask", 0)
         inputs = [reference, begin, end, strides]

@@ -88,6 +88,8 @@ def _made_locally(build, tensor, sharded):
     if labels is None or labels[sharded.axis] is None:
         return None
     plan = table.by_label(node, axes, labels[sharded.axis], sharded)
+    if plan is None:
+        return None
     inputs = [
         build.want(source, want)
         for source, want in zip(node.inputs, plan.wants)

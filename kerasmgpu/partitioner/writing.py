@@ -43,7 +43,9 @@ class Writer:
         node = self._nodes.get(reference.split(":", 1)[0])
         return None if node is None else node.device
 
-    def copy(self, node, inputs, device, prefix, controls=()):
+    def copy(
+        self, node, inputs, device, prefix, controls=(), attributes=None
+    ):
         """Writes a node of the graph that is partitioned.
 
         Args:
@@ -52,12 +54,15 @@ class Writer:
             device: Name of the device.
             prefix: What to put in front of the node's name.
             controls: Names of nodes that must have run before.
+            attributes: `{name: value}` of attributes that are other than its.
 
         Returns:
             List of references to its outputs.
         """
         written = node_def_pb2.NodeDef()
         written.CopyFrom(node.definition)
+        for attribute, value in (attributes or {}).items():
+            written.attr[attribute].CopyFrom(attribute_value(value))
         name = self._add(written, prefix + node.name, inputs, device, controls)
         return [f"{name}:{output}" for output in node.output_names]
 

@@ -1,17 +1,106 @@
-"""Draws: every replica draws the rows that are its own, from the one seed."""
+"""Draws: every replica draws its own rows of what one device would draw.
 
+The generators count: element `n` of a draw comes from block `n // k` of the
+Philox counter, `k` elements to a block (Salmon et al., SC 2011; TensorFlow's
+`FillPhiloxRandom`). So rows can be drawn from the middle, to the bit.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.table import GENERATORS, Axes, axes, shape
 
-STATELESS = {
+COUNTED = (
     "StatelessRandomNormalV2",
     "StatelessRandomUniformFullIntV2",
     "StatelessRandomUniformIntV2",
     "StatelessRandomUniformV2",
+)
+"""Draws that take a fixed number of elements from each block."""
+
+GENERATORS.update(COUNTED)
+
+
+@axes(*COUNTED)
+def counted(node):
+    """`(shape, key, counter, algorithm, …)`; the first axis may be sharded."""
+    out = node.outputs[0].shape
+    if not out:
+        return None
+    first = next((n for n, size in enumerate(out) if size != 1), 0)
+    labels = tuple("rows" if n == first else None for n in range(len(out)))
+    return Axes(
+        (None,) * len(node.inputs),
+        (labels,),
+        sizes={0: 0},
+        in_blocks=False,
+        emit=_draw_rows,
+    )
+
+
+@shape(
+    *COUNTED,
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
     "StatelessTruncatedNormalV2",
-}
-
-
-@shape(*STATELESS, "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal")
+    "TruncatedNormal",
+)
 def drawn_shape(node):
     given = node.inputs[0].value
     return [given] if isinstance(given, tuple) else None
+
+
+def _draw_rows(build, node, plan, place, inputs):
+    """Draws the elements of a replica's rows, from their place in the draw."""
+    local_shape, key, counter, *rest = inputs
+    dtype = node.outputs[0].dtype
+    per_block = 2 if dtype.size == 8 else 4
+    sharded = plan.gives[0]
+    inner = sizes.product(
+        [sharded.inner, *node.outputs[0].shape[sharded.axis + 1 :]]
+    )
+    integers = {"T": tf.int64}
+
+    def op(type, *operands):
+        return build.op(type, list(operands), integers, HOST)[0]
+
+    def rows(number):
+        return op(
+            "Mul",
+            build.cast(number, tf.int32, tf.int64, HOST),
+            build.sizes.scalar(inner, tf.int64),
+        )
+
+    first = rows(build.sizes.start(sharded.rows, place))
+    count = rows(build.sizes.count(sharded.rows, place))
+    size = build.sizes.scalar(per_block, tf.int64)
+    block = op("FloorDiv", first, size)
+    skipped = op("FloorMod", first, size)
+    counter = _advanced(build, counter, block)
+    length = build.sizes.packed([op("AddV2", count, skipped)], tf.int64)
+    drawn = build.copy(node, [length, key, counter, *rest], place, Tshape=tf.int64)
+    own = build.strided_slice(
+        drawn[0],
+        build.sizes.packed([skipped], tf.int64),
+        build.sizes.packed([op("AddV2", skipped, count)], tf.int64),
+        build.constant([1], tf.int64, HOST),
+        dtype,
+        place,
+        index=tf.int64,
+    )
+    return [
+        build.reshape(own, local_shape, dtype, place, node.inputs[0].dtype)
+    ]
+
+
+def _advanced(build, counter, blocks):
+    """A counter of 128 bits, the lower 64 first, after a number of blocks."""
+    unsigned = {"T": tf.uint64}
+    blocks = build.cast(blocks, tf.int64, tf.uint64, HOST)
+    zero = build.constant(0, tf.uint64, HOST)
+    step = build.op(
+        "Pack", [blocks, zero], {"N": 2, "T": tf.uint64, "axis": 0}, HOST
+    )[0]
+    return build.op("AddV2", [counter, step], unsigned, HOST)[0]

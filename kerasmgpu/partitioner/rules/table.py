@@ -55,6 +55,7 @@ class Axes:
         stretches: Whether an axis of size 1 is stretched to that of another
             input; else axes with one label have one size.
         sizes: `{input: output}`: the input is the shape of the output.
+        in_blocks: Whether several blocks of all rows will do as well.
         emit: See `Plan`.
     """
 
@@ -66,6 +67,7 @@ class Axes:
     additive: bool = False
     stretches: bool = False
     sizes: dict = dataclasses.field(default_factory=dict)
+    in_blocks: bool = True
     emit: Callable | None = None
 
 
@@ -180,7 +182,12 @@ def by_label(node, axes, label, kind):
         axes: Its `Axes`.
         label: One that its axes have.
         kind: `Sharded`; its axis doesn't matter.
+
+    Returns:
+        A `Plan`, or `None` where that can't be.
     """
+    if kind.outer != 1 and not axes.in_blocks:
+        return None
     wants = tuple(_wanted(labels, label, kind) for labels in axes.inputs)
     if label in axes.sums:
         gives = (Partial(axes.by),) * len(axes.outputs)
