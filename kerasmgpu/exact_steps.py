@@ -6,10 +6,9 @@ import weakref
 
 import tensorflow as tf
 
-from kerasmgpu import _keras, file_sharding, shares
+from kerasmgpu import _keras, file_sharding, shares, workers
 from kerasmgpu.partitioner.execution import Execution
 from kerasmgpu.partitioner.function import Partitioned, joined
-from kerasmgpu.partitioner.replicas import Replicas
 
 
 class ExactSteps:
@@ -41,22 +40,30 @@ class ExactSteps:
         devices = self.extended.worker_devices
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
-        return Replicas(devices, host)
+        first = workers.index(self) * len(devices)
+        return self.extended.replicas(devices, host, first)
 
     @functools.cached_property
     def _partitioned_steps(self):
         return weakref.WeakKeyDictionary()
 
-    def partitioned(self, function):
+    def partitioned(self, function, jit_compile=False):
         """A function of global batches that the replicas run together.
 
         Args:
             function: Function as it runs on one device.
+            jit_compile: Whether XLA compiles what a replica does by itself.
 
         Returns:
             A `partitioner.function.Partitioned`.
         """
-        return Partitioned(function, self.replicas, self.extended.one_device)
+        return Partitioned(
+            function,
+            self.replicas,
+            self.extended.one_device,
+            jit_compile=jit_compile,
+            own_time=self.own_time if _trains(function) else None,
+        )
 
     def execution(self, program, written, steps):
         """A function of an iterator that runs several steps of a program."""
@@ -92,7 +99,7 @@ class ExactSteps:
             return super().run(fn, args, kwargs, options)
         steps = self._partitioned_steps.setdefault(model, {})
         if fn.__name__ not in steps:
-            steps[fn.__name__] = self.partitioned(fn)
+            steps[fn.__name__] = self.partitioned(fn, model.jit_compile)
         return steps[fn.__name__](self.prepared(args[0]))
 
     # Feeding -----------------------------------------------------------------
@@ -185,6 +192,10 @@ class ExactSteps:
             return joined(self.experimental_local_results(value))
 
         return tf.nest.map_structure(leaf, batch)
+
+
+def _trains(function):
+    return getattr(function, "__name__", "") == "train_step"
 
 
 def _tensors_in_shares(specification):

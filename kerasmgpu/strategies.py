@@ -9,7 +9,7 @@ from kerasmgpu import _keras, cluster, membership, rendezvous
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.exact_steps import ExactSteps
-from kerasmgpu.own_time import OwnTime
+from kerasmgpu.partitioner.own_time import OwnTime
 
 ALL_REDUCES = (
     "auto",

@@ -2,7 +2,7 @@
 
 A worker is an operating-system process of a job; a strategy of one process is
 a job of one worker, for which all of these are trivial. Every function but
-`is_first` and `count` is a collective: all workers must call it, in the same
+`is_first`, `index` and `count` is a collective: all workers must call it, in the same
 order, outside of steps.
 """
 
@@ -13,6 +13,11 @@ import tensorflow as tf
 def is_first(strategy):
     """Whether this process is the job's first worker, the one that writes."""
     return _place(strategy)[0] == 0
+
+
+def index(strategy):
+    """Number of this process among the workers of the job."""
+    return _place(strategy)[0]
 
 
 def count(strategy):
@@ -36,10 +41,10 @@ def broadcast(strategy, data):
     text = workers.broadcast(strategy, path.read_bytes() if first else b"")
     ```
     """
-    index, num_workers = _place(strategy)
+    number, num_workers = _place(strategy)
     if num_workers == 1:
         return bytes(data)
-    own = np.frombuffer(data if index == 0 else b"", np.uint8)
+    own = np.frombuffer(data if number == 0 else b"", np.uint8)
     size = int(_sum(strategy, np.asarray(own.size, np.int64)))
     padded = np.zeros(-(-size // 4) * 4, np.uint8)
     padded[: own.size] = own
@@ -62,9 +67,9 @@ def gather(strategy, numbers):
         strategy: See `broadcast`.
         numbers: Sequence of floats, of one length on all workers.
     """
-    index, num_workers = _place(strategy)
+    number, num_workers = _place(strategy)
     own = np.zeros([num_workers, len(numbers)])
-    own[index] = numbers
+    own[number] = numbers
     return own if num_workers == 1 else _sum(strategy, own)
 
 
@@ -75,8 +80,8 @@ def _place(strategy):
         return 0, 1
     spec = resolver.cluster_spec().as_dict()
     chiefs = len(spec.get("chief", ()))
-    index = resolver.task_id + (0 if resolver.task_type == "chief" else chiefs)
-    return index, chiefs + len(spec.get("worker", ()))
+    number = resolver.task_id + (0 if resolver.task_type == "chief" else chiefs)
+    return number, chiefs + len(spec.get("worker", ()))
 
 
 def _sum(strategy, array):

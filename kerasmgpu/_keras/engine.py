@@ -11,10 +11,14 @@ import tensorflow as tf
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
+from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.eager import context
 
+from kerasmgpu.partitioner.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.cross_device import CrossDeviceReplicas
 from kerasmgpu.partitioner.one_device import OneDevice
+from kerasmgpu.partitioner.replicas import Replicas
 
 _in_job = False
 
@@ -31,6 +35,23 @@ class LocalExtended(OneDevice, MirroredExtended):
     def __init__(self, strategy, devices, cross_device_ops):
         super().__init__(strategy, devices, cross_device_ops)
         share_names_of_copies(self)
+
+    def replicas(self, devices, host, first):
+        """The replicas for the partitioner: how they meet is our user's choice.
+
+        Args:
+            devices: Full names of the devices.
+            host: Full name of the CPU.
+            first: 0.
+        """
+        operations = self._cross_device_ops
+        if len(devices) == 1:
+            return Replicas(devices, host)
+        if isinstance(operations, CollectiveAllReduce):
+            return CollectiveReplicas(devices, host, hint=_hint(self))
+        if type(operations) is tf.distribute.ReductionToOneDevice:
+            return Replicas(devices, host)
+        return CrossDeviceReplicas(devices, host, operations)
 
 
 class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
@@ -59,10 +80,35 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         _in_job = _in_job or self._num_workers > 1
         share_names_of_copies(self)
 
+    def replicas(self, devices, host, first):
+        """The replicas of this worker for the partitioner.
+
+        Args:
+            devices: Full names of its devices.
+            host: Full name of its CPU.
+            first: Number of its first replica among all.
+        """
+        total = super()._num_replicas_in_sync
+        if total == 1:
+            return Replicas(devices, host)
+        return CollectiveReplicas(
+            devices,
+            host,
+            first,
+            total,
+            _hint(self),
+            self._communication_options.timeout_seconds,
+        )
+
     def _initialize_local_devices(self, cluster_resolver, worker_device):
         names = self._choose_devices()
         devices = tuple(f"{worker_device}/device:{name}" for name in names)
         return devices, names[0].split(":")[0]
+
+
+def _hint(extended):
+    """How collectives sum, as their operations are told."""
+    return extended._communication_options.implementation.value.lower()
 
 
 def share_names_of_copies(extended):

@@ -51,7 +51,9 @@ class Steps:
         self._model = model
         self._step = step
         self._strategy = model.distribute_strategy
-        self._partitioned = self._strategy.partitioned(step)
+        self._partitioned = self._strategy.partitioned(
+            step, model.jit_compile
+        )
         self._executions = {}
         self._last = (None, None, None)
         _say_that_xla_is_off(model)
@@ -81,6 +83,11 @@ class Steps:
             ):
                 outputs = self._partitioned(without_optionals(batch))
             return outputs
+
+    @property
+    def programs(self):
+        """The partitioned programs of the steps that were traced so far."""
+        return self._partitioned.programs
 
     def prepare(self, iterator):
         """Makes the variables that the first step would make."""
@@ -158,7 +165,9 @@ class PredictSteps:
     def __init__(self, model):
         self._model = model
         self._strategy = model.distribute_strategy
-        self._partitioned = self._strategy.partitioned(model.predict_step)
+        self._partitioned = self._strategy.partitioned(
+            model.predict_step, model.jit_compile
+        )
 
     def __call__(self, batches):
         """Predictions of several batches, one after the other.

@@ -94,6 +94,13 @@ class _Bodies:
         self._requests = list(
             dict.fromkeys(key for build in builds for key in build.sizes.imports)
         )
+        self._has_collectives = False
+        for build in builds:
+            if build.last_collective:
+                self._has_collectives = True
+                # What comes after in the function around waits for them.
+                for where in build.last_collective:
+                    parent.last_collective.setdefault(where, None)
         self._types = [dtype for _, dtype in outputs[-1]]
         self._names = [
             self._function(parent, build, index, given)
@@ -101,7 +108,14 @@ class _Bodies:
         ]
 
     def _body(self, parent, replicas, body, plans, kinds):
-        build = type(parent)(body, plans, replicas, parent.library, parent)
+        build = type(parent)(
+            body,
+            plans,
+            replicas,
+            parent.library,
+            parent,
+            parent.is_compiled,
+        )
         for tensor, kind, width in zip(body.inputs, kinds, self._widths):
             references = [
                 build.writer.add_input("carried", tensor.dtype)
@@ -173,6 +187,8 @@ class _Bodies:
             inputs.append(parent.sizes.exported(request))
             types.append(tf.int32)
         controls = parent.controls(node, 0 if place is None else place)
+        if self._has_collectives:
+            controls += filter(None, parent.last_collective.values())
         attributes = {"_lower_using_switch_merge": True}
         if self._is_loop:
             attributes |= {
@@ -190,12 +206,16 @@ class _Bodies:
                 attributes["then_branch"] = function_attribute(self._names[0])
                 attributes["else_branch"] = function_attribute(self._names[1])
         device = "" if place is None else parent.device(place)
+        type = node.type.removeprefix("Stateless")
         made = iter(
             parent.writer.op(
-                node.type.removeprefix("Stateless"), inputs, attributes, device, node.name, controls
+                type, inputs, attributes, device, node.name, controls
             )
         )
         parent.note_done(node)
+        if self._has_collectives:
+            for where in parent.last_collective:
+                parent.last_collective[where] = parent.writer.last
         return [
             [next(made) for _ in range(width)] for width in self._out_widths
         ]

@@ -26,15 +26,29 @@ class Build:
         replicas: `replicas.Replicas`.
         library: List that functions of loops and branches are added to.
         parent: The `Build` that the function is a body in, or `None`.
+        is_compiled: Whether XLA will compile what each replica does.
 
     Attributes:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
         sums: Its `sums.Sums`.
         position: Number of the node that is being written.
+        clock: What measures the worker's own time, or `None`.
+        last_collective: For each place the name of the last collective.
+        captures: `{id: (tensor, reference)}` of tensors that the function gets
+            besides those of the graph.
     """
 
-    def __init__(self, graph, plans, replicas, library, parent=None):
+    def __init__(
+        self,
+        graph,
+        plans,
+        replicas,
+        library,
+        parent=None,
+        is_compiled=False,
+    ):
+        self.is_compiled = is_compiled
         self.graph = graph
         self.plans = plans
         self.replicas = replicas
@@ -47,6 +61,9 @@ class Build:
         self._natural = {}
         self._values = {}
         self._done = {}
+        self.clock = None
+        self.last_collective = {}
+        self.captures = {}
         self._kept = {}
         self._batch = None
 
@@ -54,21 +71,34 @@ class Build:
 
     def op(self, type, inputs, attributes, place, name=None, controls=()):
         """Writes an operation; see `writing.Writer.op`."""
-        return self.writer.op(
-            type, inputs, attributes, self.device(place), name, controls
+        return self._hosted(
+            place,
+            self.writer.op(
+                type, inputs, attributes, self.device(place), name, controls
+            ),
         )
+
+    def _hosted(self, place, made):
+        if place == HOST:
+            self.writer.on_host.add(self.writer.last)
+        return made
 
     def copy(self, node, inputs, place, **attributes):
         """Writes a node of the graph with other inputs, or attributes."""
         prefix = "host/" if place == HOST else f"replica_{place}/"
         controls = self.controls(node, place)
-        return self.writer.copy(
-            node, inputs, self.device(place), prefix, controls, attributes
+        return self._hosted(
+            place,
+            self.writer.copy(
+                node, inputs, self.device(place), prefix, controls, attributes
+            ),
         )
 
     def constant(self, array, dtype, place):
         """Writes a constant."""
-        return self.writer.constant(array, dtype, self.device(place))
+        return self._hosted(
+            place, self.writer.constant(array, dtype, self.device(place))
+        )
 
     def cast(self, reference, source, target, place):
         """Writes a cast from one type to another."""
@@ -117,6 +147,13 @@ class Build:
         device = self.writer.device(reference)
         devices = self.replicas.devices
         return devices.index(device) if device in devices else HOST
+
+    def captured(self, tensor):
+        """A reference to an eager tensor, which the function gets passed."""
+        if id(tensor) not in self.captures:
+            reference = self.writer.add_input("captured", tensor.dtype)
+            self.captures[id(tensor)] = (tensor, reference)
+        return self.captures[id(tensor)][1]
 
     def keep(self, key, make):
         """What `make()` returned when it was first asked for."""
@@ -254,6 +291,12 @@ class Build:
             made = self.copy(node, [refs[place] for refs in inputs], place)
             self.note_done(node)
             outputs = [self.same(reference) for reference in made]
+        outputs = [
+            self.replicas.agreed(self, references, tensor.dtype)
+            if tensor in self.plans.must_agree
+            else references
+            for tensor, references in zip(node.outputs, outputs)
+        ]
         for tensor, references in zip(node.outputs, outputs):
             self.give(tensor, REPLICATED, references)
         return outputs
@@ -274,7 +317,7 @@ class Build:
             else:
                 names += done
         if self._batch is not None and _has_effect(node):
-            names.append(self._started(place))
+            names.append(self.started(place))
         return list(dict.fromkeys(names))
 
     def wait_for(self, reference, dtype):
@@ -285,7 +328,7 @@ class Build:
         """
         self._batch = (reference, dtype)
 
-    def _started(self, place):
+    def started(self, place):
         """Name of a node that has run when there is a batch."""
         reference, dtype = self._batch
         return self.keep(

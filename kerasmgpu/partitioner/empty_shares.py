@@ -21,6 +21,8 @@ def is_fragile(build, node, plan):
     """Whether a node needs care on the replicas of a build."""
     if node.type not in FRAGILE or not build.replicas.has_cpus:
         return False
+    if build.is_compiled:  # XLA's kernels take no rows as they come.
+        return False
     return any(
         isinstance(kind, Sharded)
         and not build.replicas.always_has_rows(kind.rows)

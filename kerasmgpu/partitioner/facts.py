@@ -23,8 +23,8 @@ def infer(graph, joins):
     for node in graph.nodes:
         for tensor in node.outputs:
             tensor.shape, tensor.value = tensor.static, None
-        if node.type in table.VALUES and len(node.outputs) == 1:
-            node.outputs[0].value = table.VALUES[node.type](node)
+        if node.type in table.VALUES:
+            _infer_values(node)
         if node.type == "BroadcastGradientArgs":
             _infer_gradient_arguments(node)
         if node.type in control_flow.FACTS:
@@ -36,6 +36,15 @@ def infer(graph, joins):
             continue
         _infer_shapes(node, axes_of.get(node))
     return graph
+
+
+def _infer_values(node):
+    values = table.VALUES[node.type](node)
+    if len(node.outputs) == 1:
+        node.outputs[0].value = values
+    elif values is not None and node.type in integers.SEVERAL:
+        for tensor, value in zip(node.outputs, values):
+            tensor.value = value
 
 
 def _infer_gradient_arguments(node):
@@ -58,7 +67,28 @@ def _join_rows(node, joins):
             other = found.setdefault(label, size)
             if other != size and _join(other, size, joins):
                 joined = True
+    if not axes.stretches:
+        _settle(node, axes)
     return table.AXES[node.type](node) if joined else axes
+
+
+def _settle(node, axes):
+    """Without stretching, axes with one label have the size that is known."""
+    known = {}
+    for labels, tensor in zip(axes.inputs, node.inputs):
+        for label, size in zip(labels or (), tensor.shape or ()):
+            if label is not None and size is not None:
+                known.setdefault(label, []).append(size)
+    for labels, tensor in zip(axes.inputs, node.inputs):
+        if labels is not None and tensor.shape is not None:
+            tensor.shape = tuple(
+                min(known[label], key=_vagueness) if label in known else size
+                for label, size in zip(labels, tensor.shape)
+            )
+
+
+def _vagueness(size):
+    return 0 if isinstance(size, int) else 1 if _has_rows(size) else 2
 
 
 def _join(one, two, joins):
@@ -146,11 +176,14 @@ def _first_known(one, two):
 
 
 def is_known(node):
-    """Whether a node computes sizes that are written when they are needed."""
+    """Whether a node computes sizes that are written when they are needed.
+
+    What it should wait for, a check of the same sizes say, runs all the same:
+    operations with effects are needed for themselves.
+    """
     return (
         len(node.outputs) > 0
         and node.type != "Const"
-        and not node.controls
         and not node.bodies
         and not node.is_stateful
         and all(_is_known_value(tensor) for tensor in node.outputs)

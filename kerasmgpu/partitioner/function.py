@@ -21,15 +21,25 @@ class Partitioned:
         one_device: Function that returns a context in which the function is
             traced.
         name: Its name, for people.
+        jit_compile: See `program.Program`.
+        own_time: See `program.Program`.
     """
 
     def __init__(
-        self, function, replicas, one_device=contextlib.nullcontext, name=None
+        self,
+        function,
+        replicas,
+        one_device=contextlib.nullcontext,
+        name=None,
+        jit_compile=False,
+        own_time=None,
     ):
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
         self._name = name or getattr(function, "__name__", "function")
+        self._jit_compile = jit_compile
+        self._own_time = own_time
         self._programs = {}
 
     def __call__(self, *arguments):
@@ -83,13 +93,22 @@ class Partitioned:
         known.append((flat, program))
         return program
 
+    @property
+    def programs(self):
+        """List of all programs that were made so far."""
+        return [
+            program for known in self._programs.values() for _, program in known
+        ]
+
     def _traced(self, specification, in_shares):
         def on_one_device(*arguments):
             with self._one_device():
                 return self._function(*arguments)
 
         trace = Trace(on_one_device, specification, self._name)
-        return Program(trace, self._replicas, in_shares)
+        return Program(
+            trace, self._replicas, in_shares, self._jit_compile, self._own_time
+        )
 
 
 class Shares:

@@ -161,6 +161,27 @@ def op_definition(type):
     return op_def_registry.get(type)
 
 
+def output_type(definition, output, index):
+    """Type of an output of a `NodeDef`.
+
+    Args:
+        definition: `NodeDef`.
+        output: Name of the output in the `OpDef`.
+        index: Number of the tensor in it.
+    """
+    for arg in op_definition(definition.op).output_arg:
+        if arg.name != output:
+            continue
+        if arg.type_list_attr:
+            number = definition.attr[arg.type_list_attr].list.type[index]
+        elif arg.type_attr:
+            number = definition.attr[arg.type_attr].type
+        else:
+            number = arg.type
+        return tf.as_dtype(number)
+    raise KeyError(f"{definition.op} has no output {output!r}.")
+
+
 class _Input:
     is_stateful = False
     output_arg = ()

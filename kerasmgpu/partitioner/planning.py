@@ -5,7 +5,7 @@ is needed whole by anyone, all get the whole: it is summed once. Lists and loops
 are looked at again until nothing changes.
 """
 
-from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner import agreement, sizes
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
@@ -26,12 +26,16 @@ class Plans:
         kinds: `{tensor: kind}`, as those see it who need the tensor.
         nodes: `{node: table.Plan}`.
         free: Tensors whose whole value can be computed without communication.
+        must_agree: Whole tensors that variables are changed by, or that have no
+            cause in the graph, and whose operations may give other bits to
+            other processes.
     """
 
     def __init__(self):
         self.kinds = {}
         self.nodes = {}
         self.free = set()
+        self.must_agree = set()
 
 
 class Planner:
@@ -63,6 +67,7 @@ class Planner:
             plans = self(graph, kinds)
             lists = [made.kind for made in self.lists.values()]
             if not self._changed and lists == before:
+                agreement.find(graph, plans)
                 return plans
         raise RuntimeError(
             f"Kinds of tensors did not settle in {_MOST_PASSES} passes."

@@ -9,6 +9,7 @@ from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner import facts, sizes
 from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.compilation import compile_stretches
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.planning import Planner
@@ -24,12 +25,17 @@ class Program:
         replicas: `replicas.Replicas`.
         in_shares: Tuple, for each leaf of the arguments whether it is given as
             a share per replica; else it is whole.
+        jit_compile: Whether XLA compiles each stretch of a replica's operations
+            without communication.
+        own_time: `own_time.OwnTime` that measures the program, or `None`.
     """
 
-    def __init__(self, trace, replicas, in_shares=None):
+    def __init__(self, trace, replicas, in_shares=None, jit_compile=False, own_time=None):
         self.trace = trace
         self.replicas = replicas
         self._in_shares = in_shares or (False,) * len(trace.leaves)
+        self._jit_compile = jit_compile
+        self._own_time = own_time
         self._kinds = {}
         self._handles = {}
         self._written = {}
@@ -81,7 +87,13 @@ class Program:
 
     def _write(self, with_outputs):
         library, graph = [], self.trace.graph
-        build = Build(graph, self.plans, self.replicas, library)
+        build = Build(
+            graph,
+            self.plans,
+            self.replicas,
+            library,
+            is_compiled=self._jit_compile,
+        )
         widths = []
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
             width = self.replicas.num if in_shares else 1
@@ -95,19 +107,11 @@ class Program:
             else:
                 build.give(tensor, REPLICATED, build.same(references[0]))
             build.wait_for(references[0], tensor.dtype)
-        captured = []
         for tensor, _ in self.trace.captured:
-            handles = self._handles[tensor]
-            references = {}
-            for handle in handles:
-                if id(handle) not in references:
-                    references[id(handle)] = build.writer.add_input(
-                        "captured", tensor.dtype
-                    )
-                    captured.append(handle)
-            build.give(
-                tensor, self._kinds[tensor], [references[id(h)] for h in handles]
-            )
+            references = [build.captured(h) for h in self._handles[tensor]]
+            build.give(tensor, self._kinds[tensor], references)
+        if self._own_time is not None:
+            build.clock = self._own_time.clock(build)
         build.run()
         outputs = []
         if with_outputs:
@@ -115,7 +119,16 @@ class Program:
                 reference = build.want(tensor, REPLICATED)[0]
                 outputs.append((reference, tensor.dtype))
         name = f"kerasmgpu_{self.trace.name}_{next(_numbers)}"
-        library.append(build.writer.function(name, outputs, build.effects()))
+        build.writer.effects = build.effects()
+        if build.clock is not None:
+            build.writer.effects += build.clock.finish()
+        if self._jit_compile:
+            references = [reference for reference, _ in outputs]
+            types = [dtype for _, dtype in outputs]
+            references = compile_stretches(build.writer, references, library)
+            outputs = list(zip(references, types))
+        library.append(build.writer.function(name, outputs))
+        captured = [tensor for tensor, _ in build.captures.values()]
         types = [dtype for _, dtype in outputs]
         shapes = [tensor.static for tensor in graph.outputs]
         return Written(library, captured, types, shapes, widths, with_outputs)

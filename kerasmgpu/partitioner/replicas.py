@@ -186,6 +186,10 @@ class Replicas:
                 totals[number] = build.same(total)
         return totals
 
+    def agreed(self, build, references, dtype):
+        """A whole value that all processes have to the same bits."""
+        return references
+
     def _sum(self, build, dtype, parts):
         """Sums of tensors of one shape, as one if there are several."""
         attributes = {"N": self.num, "T": dtype}

@@ -138,6 +138,16 @@ def product(sizes):
     return result
 
 
+def sum_of(sizes):
+    """The sum of sizes, `None` where one is not known."""
+    result = 0
+    for size in sizes:
+        if result is None or size is None:
+            return None
+        result = result + size
+    return result
+
+
 def divide(size, divisor):
     """The exact quotient of two sizes, or `None` where there is none.
 

@@ -22,12 +22,20 @@ class Writer:
     """Writes one function.
 
     References to tensors are strings: `"node:output:0"`, or the name of an
-    input. `last` is the name of the node that was written last.
+    input.
+
+    Attributes:
+        inputs: List of `(reference, dtype)`.
+        last: Name of the node that was written last.
+        on_host: Names of nodes that compute sizes and the like, for all.
+        effects: Names of nodes that must run.
     """
 
     def __init__(self):
         self.inputs = []
         self.last = None
+        self.on_host = set()
+        self.effects = []
         self._nodes = {}
         self._known = {}
         self._number = itertools.count()
@@ -102,7 +110,7 @@ class Writer:
     def barrier(self, reference, dtype, host, device):
         """Writes a node that runs when a tensor is there; returns its name."""
         (there,) = self.op("Identity", [reference], {"T": dtype}, host, "batch")
-        self.op("NoOp", [], {}, device, "start", [_node_name(there)])
+        self.op("NoOp", [], {}, device, "start", [node_name(there)])
         return self.last
 
     def constant(self, array, dtype, device):
@@ -117,13 +125,13 @@ class Writer:
             )
         return self._known[key]
 
-    def function(self, name, outputs, effects):
+    def function(self, name, outputs, effects=None):
         """The function that was written.
 
         Args:
             name: Its name.
             outputs: List of `(reference, dtype)`.
-            effects: Names of nodes that must run.
+            effects: Names of nodes that must run; default: `effects`.
 
         Returns:
             A `FunctionDef` without the nodes that nobody needs.
@@ -132,32 +140,74 @@ class Writer:
         definition.signature.name = name
         definition.signature.is_stateful = True
         for reference, dtype in self.inputs:
-            definition.signature.input_arg.append(_argument(reference, dtype))
+            definition.signature.input_arg.append(argument(reference, dtype))
         for number, (reference, dtype) in enumerate(outputs):
             output = f"output_{number}"
-            definition.signature.output_arg.append(_argument(output, dtype))
+            definition.signature.output_arg.append(argument(output, dtype))
             definition.ret[output] = reference
-        effects = [
-            name
-            for name in dict.fromkeys(effects)
-            if self._nodes[name].op not in ONLY_LOOK
-        ]
-        needed = self._needed([ref for ref, _ in outputs], effects)
+        if effects is not None:
+            self.effects = effects
+        effects = self.effects
+        needed = self.needed_nodes([reference for reference, _ in outputs])
+        effects = [name for name in dict.fromkeys(effects) if name in needed]
         for effect in effects:
             definition.signature.control_output.append(effect)
             definition.control_ret[effect] = effect
-        definition.node_def.extend(
-            node for name, node in self._nodes.items() if name in needed
-        )
-        for node in definition.node_def:
-            gone = [
-                name
-                for name in node.input
-                if name[0] == "^" and name[1:] not in needed
-            ]
-            for name in gone:
-                node.input.remove(name)
+        definition.node_def.extend(needed.values())
         return definition
+
+    def needed_nodes(self, outputs):
+        """`{name: node}` of nodes that outputs and effects need, in order.
+
+        Nobody waits for nodes that only look at a variable, and that nobody
+        else needs.
+        """
+        effects = [
+            name
+            for name in self.effects
+            if self._nodes[name].op not in ONLY_LOOK
+        ]
+        needed = self._needed(outputs, effects)
+        for name in needed:
+            node = self._nodes[name]
+            gone = [
+                reference
+                for reference in node.input
+                if reference[0] == "^" and reference[1:] not in needed
+            ]
+            for reference in gone:
+                node.input.remove(reference)
+        return {
+            name: node for name, node in self._nodes.items() if name in needed
+        }
+
+    def replace(self, nodes, gone, moved):
+        """Leaves out nodes, in place of which others were written.
+
+        Args:
+            nodes: `{name: node}` as `needed_nodes` returned it.
+            gone: Names of nodes to leave out.
+            moved: `{reference: reference}`: where what they made is now.
+        """
+        for name in gone:
+            del self._nodes[name]
+        for node in self._nodes.values():
+            now = [moved.get(reference, reference) for reference in node.input]
+            if now != list(node.input):
+                del node.input[:]
+                node.input.extend(now)
+        self.effects = list(
+            dict.fromkeys(
+                moved.get(f"^{name}", f"^{name}")[1:] for name in self.effects
+            )
+        )
+
+    def dtype(self, reference):
+        """Type of what a reference is to."""
+        if ":" not in reference:
+            return dict(self.inputs)[reference]
+        name, output, index = reference.split(":")
+        return graphs.output_type(self._nodes[name], output, int(index))
 
     def _add(self, node, name, inputs, device, controls):
         while name in self._nodes:
@@ -171,14 +221,14 @@ class Writer:
 
     def _needed(self, outputs, effects):
         needed = set()
-        waiting = [_node_name(reference) for reference in outputs] + effects
+        waiting = [node_name(reference) for reference in outputs] + effects
         while waiting:
             name = waiting.pop()
             if name in needed or name not in self._nodes:
                 continue
             needed.add(name)
             for reference in self._nodes[name].input:
-                other = _node_name(reference)
+                other = node_name(reference)
                 if reference[0] != "^" or not self._only_looks(other):
                     waiting.append(other)
         return needed
@@ -234,9 +284,11 @@ def functions_attribute(names):
     return value
 
 
-def _argument(name, dtype):
+def argument(name, dtype):
+    """An input or output of a function's signature."""
     return op_def_pb2.OpDef.ArgDef(name=name, type=dtype.as_datatype_enum)
 
 
-def _node_name(reference):
+def node_name(reference):
+    """Name of the node that a reference, or a control dependency, is to."""
     return reference.removeprefix("^").split(":", 1)[0]

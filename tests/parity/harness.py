@@ -89,7 +89,7 @@ def _same(before, after):
 
 def weight_distance(one, many):
     """W: largest weight difference over largest weight update."""
-    if one.before:
+    if len(one.before) == len(one.weights):
         updates = [np.abs(a - b).max() for a, b in zip(one.weights, one.before)]
     else:
         # A model that fit builds starts from the same seed in both runs.

@@ -71,7 +71,7 @@ def elementwise(node):
         (tuple(range(-len(out), 0)),),
         linear=_linear(node),
         additive=node.type in _ADDITIVE,
-        stretches=len(node.inputs) > 1,
+        stretches=len(node.inputs) > 1 and not _of_one_shape(node.type),
     )
 
 
@@ -82,6 +82,13 @@ def broadcast_labels(shape, out):
         None if size == 1 and out[axis - rank] != 1 else axis - rank
         for axis, size in enumerate(shape)
     )
+
+
+def _of_one_shape(type):
+    """Whether an operation does not stretch its inputs."""
+    if type == "IgammaGradA":
+        return False
+    return type in ("AccumulateNV2", "AddN") or "Grad" in type
 
 
 def _linear(node):

@@ -24,6 +24,29 @@ def shape(node):
     return node.inputs[0].shape
 
 
+@value("ShapeN")
+def shapes(node):
+    return [tensor.shape for tensor in node.inputs]
+
+
+@value("ConcatOffset")
+def concat_offset(node):
+    """`(axis, shapes…)`: where each part begins in the whole."""
+    axis, *parts = (tensor.value for tensor in node.inputs)
+    if not isinstance(axis, int) or None in parts:
+        return None
+    start, begins = 0, []
+    for part in parts:
+        begin = [0] * len(part)
+        begin[axis], start = start, sizes.sum_of([start, part[axis]])
+        begins.append(tuple(begin))
+    return begins
+
+
+SEVERAL = {"ConcatOffset", "ShapeN"}
+"""Operations with a value for each of several outputs."""
+
+
 @value("Size")
 def size(node):
     shape = node.inputs[0].shape

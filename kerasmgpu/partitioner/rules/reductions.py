@@ -2,7 +2,7 @@
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import Partial
-from kerasmgpu.partitioner.rules.table import Axes, axes
+from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
 _BY = {
     "All": "all",
@@ -44,6 +44,16 @@ def reduce(node):
         linear=(0,) if node.type in ("Sum", "Mean") else (),
         emit=_local_mean if node.type == "Mean" else None,
     )
+
+
+@shape(*_BY)
+def reduced_shape(node):
+    given, reduced = node.inputs[0].shape, reduced_axes(node)
+    if reduced is None:
+        return None
+    if node.attr("keep_dims"):
+        return [tuple(1 if n in reduced else s for n, s in enumerate(given))]
+    return [tuple(s for n, s in enumerate(given) if n not in reduced)]
 
 
 def reduced_axes(node):
@@ -137,6 +147,20 @@ def softmax_cross_entropy(node):
 @axes("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy(node):
     return Axes((("b", None), ("b",)), (("b",), ("b", None)))
+
+
+@shape("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits")
+def cross_entropy_shape(node):
+    """A loss per row and a gradient like the logits, if these aren't stretched."""
+    logits, labels = (tensor.shape for tensor in node.inputs)
+    if logits is None or labels is None:
+        return None
+    if len(labels) == 2:
+        logits = tuple(
+            a if a == b or b == 1 else b if a == 1 else None
+            for a, b in zip(logits, labels)
+        )
+    return [logits[:1], logits]
 
 
 def _all_but(node, axis):

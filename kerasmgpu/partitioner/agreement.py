@@ -1,0 +1,64 @@
+"""Values that several processes must have to the same bits.
+
+Copies of a variable stay the same because what they are changed by is the same.
+Sums and gathered rows are, and so is what elementwise kernels make of them. Other
+kernels add in an order of their own: what they make of whole values, if it
+changes a variable, is taken from the first process. So is what has no cause in
+the graph: draws without a seed, and what Python returns.
+"""
+
+from kerasmgpu.partitioner.kinds import REPLICATED
+from kerasmgpu.partitioner.rules import elementwise, state, table
+
+_MOVES = frozenset(
+    """
+    BiasAdd BroadcastTo ConcatV2 EnsureShape ExpandDims Fill Gather GatherNd
+    GatherV2 MatrixBandPart MatrixDiagV3 MirrorPad OneHot Pack Pad PadV2 Range
+    Reshape ReverseV2 Roll Select Slice Split SplitV Squeeze StridedSlice Tile
+    Transpose Unpack
+    """.split()
+)
+"""Operations that only move elements, or add two of them."""
+
+
+def find(graph, plans):
+    """Fills in `plans.must_agree`, also of loops and branches."""
+    for node in graph.nodes:
+        plan = plans.nodes.get(node)
+        if plan is None:
+            continue
+        if node.is_stateful and node.type not in state.COPIES:
+            plans.must_agree.update(node.outputs)
+        if node.type in state.UPDATES:
+            _mark(plans, node.inputs[1:])
+        if node.bodies:
+            _mark(plans, node.inputs)
+            for body, inner in zip(node.bodies, plan.details):
+                find(body, inner)
+                _mark(inner, body.outputs)
+
+
+def _mark(plans, tensors):
+    """Marks what tensors come from, up to what is the same by itself."""
+    waiting, seen = list(tensors), set()
+    while waiting:
+        tensor = waiting.pop()
+        node = tensor.node
+        if tensor in seen or node not in plans.nodes:
+            continue
+        seen.add(tensor)
+        plan = plans.nodes[node]
+        if plan.gives[tensor.index] != REPLICATED or node.type in state.COPIES:
+            continue  # Communication makes it the same.
+        if tensor.dtype.is_integer or tensor.dtype.is_bool or _is_safe(node):
+            waiting += node.inputs
+        elif node.inputs and not node.bodies:
+            plans.must_agree.add(tensor)
+
+
+def _is_safe(node):
+    return (
+        node.type in elementwise.ELEMENTWISE
+        or node.type in _MOVES
+        or node.type in table.GENERATORS
+    )

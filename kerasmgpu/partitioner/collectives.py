@@ -1,0 +1,352 @@
+"""Replicas that meet in TensorFlow's collectives: GPUs, or several processes.
+
+Every process writes the same function for its own replicas. Its collectives
+have numbers that are given out in the order in which they are written, which is
+the same everywhere, and run in this order on every device.
+"""
+
+import itertools
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.replicas import Replicas, num_bytes
+
+BYTES_PER_PACK = 25 << 20
+"""Values are summed in packs of about this size, so that a pack can travel
+while the next is computed (the default of PyTorch's `DistributedDataParallel`,
+Li et al., VLDB 2020)."""
+
+_MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
+
+_TRAVELS_AS = {
+    tf.bool: tf.int32,
+    tf.int8: tf.int32,
+    tf.int16: tf.int32,
+    tf.uint8: tf.int32,
+    tf.uint16: tf.int32,
+    tf.uint32: tf.int64,
+}
+"""Types that collectives don't know, and those in which their values travel."""
+
+_TRAVELS = {
+    tf.bfloat16,
+    tf.float16,
+    tf.float32,
+    tf.float64,
+    tf.int32,
+    tf.int64,
+}
+
+_groups = itertools.count(70_000)
+
+
+class CollectiveReplicas(Replicas):
+    """Replicas that send each other values by collectives.
+
+    Args:
+        devices: Full names of this process's devices.
+        host: Full name of its CPU.
+        first: Number of its first replica among all.
+        total: Number of all replicas.
+        hint: `"auto"`, `"nccl"` or `"ring"`: how gradients are summed.
+        timeout_seconds: Seconds after which a collective fails; `None`: never.
+    """
+
+    def __init__(
+        self,
+        devices,
+        host,
+        first=0,
+        total=None,
+        hint="auto",
+        timeout_seconds=None,
+    ):
+        super().__init__(devices, host)
+        self.first = first
+        self.total = total or self.num
+        self.hint = hint
+        self._timeout_seconds = timeout_seconds
+        self._all_group, self._host_group = next(_groups), next(_groups)
+        self._instances = itertools.count(1)
+
+    @property
+    def num_workers(self):
+        """Processes of the job."""
+        return self.total // self.num
+
+    # Rows --------------------------------------------------------------------
+
+    def shares_of_counts(self, build, counts):
+        if self.num_workers == 1:
+            return super().shares_of_counts(build, counts)
+        table = self._table(build, counts)
+        starts = build.op(
+            "Cumsum",
+            [table, build.sizes.scalar(0)],
+            {
+                "T": tf.int32,
+                "Tidx": tf.int32,
+                "exclusive": True,
+                "reverse": False,
+            },
+            HOST,
+        )[0]
+        return [
+            (build.sizes.entry(starts, self.first + number), count)
+            for number, count in enumerate(counts)
+        ]
+
+    def total_rows(self, build, rows):
+        if self.num_workers == 1:
+            return super().total_rows(build, rows)
+        table = self._table(build, self._given_counts(build, rows))
+        attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
+        axis = build.sizes.scalar(0)
+        return build.op("Sum", [table, axis], attributes, HOST)[0]
+
+    def _table(self, build, counts):
+        """The number of rows of every replica of the job."""
+        key = ("table", *counts)
+        return build.keep(key, lambda: self._filled_in(build, counts))
+
+    def _filled_in(self, build, counts):
+        own = build.sizes.packed(counts)
+        behind = self.total - self.first - self.num
+        paddings = build.constant([[self.first, behind]], tf.int32, HOST)
+        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
+        padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
+        return self._between_hosts(build, padded, tf.int32)
+
+    # Communication -----------------------------------------------------------
+
+    def gather(self, build, tensor, sharded):
+        parts = build.given(tensor)
+        if self.num_workers == 1:
+            return _OnEachPlace(
+                lambda place: self.joined(build, tensor, sharded, parts, place)
+            )
+        place = 0 if tensor.dtype.is_floating else HOST
+        own = self.joined(build, tensor, sharded, parts, place)
+        return build.same(self._gathered(build, tensor, sharded, own, place))
+
+    def _gathered(self, build, tensor, sharded, own, place):
+        """The rows of all workers: each fills its own into zeros."""
+        travels = _transport(tensor)
+        front = sizes.product([*tensor.shape[: sharded.axis], sharded.outer])
+        rows = sizes.product([sharded.rows.size, sharded.inner])
+        behind = sizes.product(tensor.shape[sharded.axis + 1 :])
+        shape = build.sizes.packed(
+            [
+                build.sizes.scalar(front),
+                build.sizes.scalar(-1),
+                build.sizes.scalar(behind),
+            ]
+        )
+        blocks = build.reshape(own, shape, tensor.dtype, place)
+        if travels != tensor.dtype:
+            blocks = build.cast(blocks, tensor.dtype, travels, place)
+        start, _ = build.sizes.bounds(sharded, 0)
+        last_start, last_count = build.sizes.bounds(sharded, self.num - 1)
+        end = build.sizes.plus(last_start, last_count)
+        after = build.op(
+            "Sub", [build.sizes.scalar(rows), end], {"T": tf.int32}, HOST
+        )[0]
+        zero = build.sizes.scalar(0)
+        paddings = build.reshape(
+            build.sizes.packed([zero, zero, start, after, zero, zero]),
+            build.constant([3, 2], tf.int32, HOST),
+            tf.int32,
+            HOST,
+        )
+        attributes = {"T": travels, "Tpaddings": tf.int32}
+        padded = build.op("Pad", [blocks, paddings], attributes, place)[0]
+        whole = self._between_hosts(build, padded, travels)
+        if travels != tensor.dtype:
+            whole = build.cast(whole, travels, tensor.dtype, place)
+        shape = list(tensor.shape)
+        shape[sharded.axis] = sharded.size
+        return build.reshape(
+            whole, build.sizes.vector(tuple(shape)), tensor.dtype, place
+        )
+
+    def reduce(self, build, tensors, by):
+        if self.total == 1:
+            return [build.given(tensor) for tensor in tensors]
+        totals = [None] * len(tensors)
+        for numbers in _packs(tensors):
+            group = [tensors[number] for number in numbers]
+            for number, references in zip(numbers, self._reduce(build, group, by)):
+                totals[number] = references
+        return totals
+
+    def _reduce(self, build, tensors, by):
+        """Sums tensors of one type as one vector."""
+        dtype = tensors[0].dtype
+        travels = _transport(tensors[0])
+        packs, shapes = [], []
+        for place in range(self.num):
+            flat = []
+            for tensor in tensors:
+                reference = build.given(tensor)[place]
+                if travels != dtype:
+                    reference = build.cast(reference, dtype, travels, place)
+                flat.append(reference)
+            shapes.append([build.sizes.shape(ref, travels) for ref in flat])
+            if len(flat) > 1:
+                flat = [_flat(build, reference, travels, place) for reference in flat]
+            packs.append(build.concat(flat, 0, travels, place))
+        totals = self.collective(build, packs, travels, _MERGE[by])
+        results = [[] for _ in tensors]
+        for place, total in enumerate(totals):
+            parts = [total]
+            if len(tensors) > 1:
+                parts = self._unpacked(build, total, shapes[place], travels, place)
+            for result, part in zip(results, parts):
+                if travels != dtype:
+                    part = build.cast(part, travels, dtype, place)
+                result.append(part)
+        return results
+
+    def _unpacked(self, build, total, shapes, dtype, place):
+        lengths = [
+            build.op(
+                "Prod",
+                [shape, build.sizes.scalar(0)],
+                {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False},
+                HOST,
+            )[0]
+            for shape in shapes
+        ]
+        parts = build.op(
+            "SplitV",
+            [total, build.sizes.packed(lengths), build.sizes.scalar(0)],
+            {"num_split": len(shapes), "T": dtype, "Tlen": tf.int32},
+            place,
+        )
+        return [
+            build.reshape(part, shape, dtype, place)
+            for part, shape in zip(parts, shapes)
+        ]
+
+    def agreed(self, build, references, dtype):
+        """A whole value, as the first worker has it.
+
+        Kernels that add in an order of their own may give other bits to other
+        workers; what variables are changed by must be the same everywhere.
+        """
+        if self.num_workers == 1 or dtype not in (*_TRAVELS, *_TRAVELS_AS):
+            return references
+        travels = _TRAVELS_AS.get(dtype, dtype)
+        place = build.place_of(references[0])
+        value = references[0]
+        if travels != dtype:
+            value = build.cast(value, dtype, travels, place)
+        if self.first:
+            value = build.op("ZerosLike", [value], {"T": travels}, place)[0]
+        value = self._between_hosts(build, value, travels)
+        if travels != dtype:
+            value = build.cast(value, travels, dtype, place)
+        return build.same(value)
+
+    def collective(self, build, references, dtype, merge):
+        """One value per replica, merged over all replicas of the job."""
+        if build.clock is not None:
+            build.clock.ready(references[0], dtype)
+        instance = next(self._instances)
+        totals = [
+            self._write(
+                build,
+                reference,
+                dtype,
+                merge,
+                place,
+                (self.total, self._all_group, instance),
+                self.hint,
+            )
+            for place, reference in enumerate(references)
+        ]
+        if build.clock is not None:
+            build.clock.done(totals[0], dtype)
+        return totals
+
+    def _between_hosts(self, build, reference, dtype):
+        """One value per worker, summed over the workers."""
+        group = (self.num_workers, self._host_group, next(self._instances))
+        return self._write(build, reference, dtype, "Add", HOST, group, "ring")
+
+    def _write(self, build, reference, dtype, merge, place, group, hint):
+        numbers = [build.constant(n, tf.int32, HOST) for n in group]
+        attributes = {
+            "T": dtype,
+            "merge_op": merge,
+            "final_op": "Id",
+            "communication_hint": hint,
+            "timeout_seconds": float(self._timeout_seconds or 0),
+            "is_stateless": False,
+            "Nordering_token": 0,
+            "max_subdivs_per_device": -1,
+        }
+        last = build.last_collective.get(place)
+        made = build.op(
+            "CollectiveReduceV2",
+            [reference, *numbers],
+            attributes,
+            place,
+            f"replica_{place}/all_reduce" if place != HOST else "host/all_reduce",
+            [] if last is None else [last],
+        )
+        build.last_collective[place] = build.writer.last
+        return made[0]
+
+
+class _OnEachPlace:
+    """A value that each place makes for itself when it needs it."""
+
+    def __init__(self, make):
+        self._make = make
+        self._made = {}
+
+    def __getitem__(self, place):
+        if place not in self._made:
+            self._made[place] = self._make(max(place, 0))
+        return self._made[place]
+
+    def __iter__(self):
+        # For who asks whether all references are the same.
+        return iter((self, None))
+
+
+def _flat(build, reference, dtype, place):
+    return build.reshape(
+        reference, build.constant([-1], tf.int32, HOST), dtype, place
+    )
+
+
+def _packs(tensors):
+    """Numbers of tensors by what is summed as one vector."""
+    packs, last = [], {}
+    for number, tensor in enumerate(tensors):
+        size = num_bytes(tensor)
+        pack = last.get(tensor.dtype)
+        if pack is None or pack[1] + size > BYTES_PER_PACK:
+            pack = last[tensor.dtype] = [[], 0]
+            packs.append(pack)
+        pack[0].append(number)
+        pack[1] += size
+    return [numbers for numbers, _ in packs]
+
+
+def _transport(tensor):
+    """A type in which collectives can send a tensor's values."""
+    travels = _TRAVELS_AS.get(tensor.dtype, tensor.dtype)
+    if travels not in _TRAVELS:
+        raise InputError(
+            "Rows that are needed whole travel between replicas as numbers. "
+            f"Received: {tensor.node.type} {tensor.node.name!r} of type "
+            f"{tensor.dtype.name}; convert it to numbers in the data set or in "
+            "a layer such as keras.layers.StringLookup, or run on one worker."
+        )
+    return travels

@@ -1,0 +1,295 @@
+"""XLA: each stretch of a replica's operations without communication is compiled.
+
+XLA refuses a function in which replicas meet. So the operations of a replica
+are cut where they wait for others, or for what XLA doesn't know, and each piece
+becomes a function that XLA compiles.
+"""
+
+import collections
+import functools
+import itertools
+
+import tensorflow as tf
+from absl import logging
+from tensorflow.core.framework import function_pb2
+from tensorflow.python.framework import kernels
+
+from kerasmgpu.partitioner import graph as graphs
+from kerasmgpu.partitioner.writing import (
+    argument,
+    function_attribute,
+    node_name,
+)
+
+FEWEST = 2
+"""Operations of the smallest stretch that is compiled."""
+
+_SIZES_DEPEND_ON_VALUES = {
+    "DynamicPartition",
+    "ListDiff",
+    "Unique",
+    "UniqueV2",
+    "UniqueWithCounts",
+    "Where",
+}
+"""What XLA knows only where sizes are known when it compiles."""
+
+_BRANCHES = {"If", "While"}
+"""Stateful by name, though they may have no effect."""
+
+_OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp"}
+"""What stays outside: variables are read before, and assigned after."""
+
+_numbers = itertools.count()
+
+
+def compile_stretches(writer, outputs, library):
+    """Replaces stretches of a written function by calls of compiled ones.
+
+    Args:
+        writer: `writing.Writer` of the function, with all its nodes.
+        outputs: References to what the function returns.
+        library: List that the compiled functions are added to.
+
+    Returns:
+        The references to what it returns now.
+    """
+    nodes = writer.needed_nodes(outputs)
+    stretch_of = _stretches(writer, nodes)
+    stretches = collections.defaultdict(_Stretch)
+    for name, key in stretch_of.items():
+        stretches[key].names.append(name)
+    edges = [
+        (reference, name)
+        for name, node in nodes.items()
+        for reference in node.input
+    ]
+    edges += [(reference, None) for reference in outputs]
+    for reference, name in edges:
+        source = node_name(reference)
+        before, after = stretch_of.get(source), stretch_of.get(name)
+        if before == after or source in nodes and nodes[source].op == "Const":
+            continue
+        if after is not None:
+            stretches[after].takes(reference)
+        if before is not None:
+            stretches[before].gives(reference, f"compiled/{before[1]}_{before[2]}")
+    moved = {}
+    for stretch in stretches.values():
+        moved.update(stretch.moved)
+    for key, stretch in stretches.items():
+        function = stretch.function(writer, nodes, stretch_of)
+        library.append(function)
+        stretch.call(writer, function.signature.name, key, moved)
+    writer.replace(nodes, set(stretch_of), moved)
+    _say_what_is_left(writer, nodes)
+    return [moved.get(reference, reference) for reference in outputs]
+
+
+class _Stretch:
+    """Nodes that become one compiled function.
+
+    Attributes:
+        names: Their names, in order.
+        moved: `{reference: reference}`: what the nodes make, as the call makes
+            it.
+    """
+
+    def __init__(self):
+        self.names = []
+        self.moved = {}
+        self._arguments = {}
+        self._controls = {}
+
+    def takes(self, reference):
+        """Notes what a node of the stretch needs from outside."""
+        if reference[0] == "^":
+            self._controls[reference] = None
+        else:
+            self._arguments.setdefault(
+                reference, f"argument_{len(self._arguments)}"
+            )
+
+    def gives(self, reference, call):
+        """Notes what others need of a node of the stretch."""
+        if reference[0] == "^":
+            self.moved[reference] = f"^{call}"
+        elif reference not in self.moved:
+            number = sum(other[0] != "^" for other in self.moved)
+            self.moved[reference] = f"{call}:output:{number}"
+
+    @property
+    def results(self):
+        """References to what the function returns."""
+        return [reference for reference in self.moved if reference[0] != "^"]
+
+    def function(self, writer, nodes, stretch_of):
+        """The function that the nodes become."""
+        written = function_pb2.FunctionDef()
+        written.attr["_XlaMustCompile"].b = True
+        written.signature.name = f"kerasmgpu_compiled_{next(_numbers)}"
+        inside, constants = set(self.names), {}
+        for name in self.names:
+            node = written.node_def.add()
+            node.CopyFrom(nodes[name])
+            node.device = ""
+            node.attr.pop("_lower_using_switch_merge", None)
+            del node.input[:]
+            for reference in nodes[name].input:
+                source = node_name(reference)
+                if source in inside:
+                    node.input.append(reference)
+                elif source in nodes and nodes[source].op == "Const":
+                    constants[source] = nodes[source]
+                    node.input.append(reference)
+                elif reference[0] != "^":
+                    node.input.append(self._arguments[reference])
+        for constant in constants.values():
+            node = written.node_def.add()
+            node.CopyFrom(constant)
+            node.device = ""
+            del node.input[:]
+        for reference, name in self._arguments.items():
+            dtype = writer.dtype(reference)
+            written.signature.input_arg.append(argument(name, dtype))
+        for number, reference in enumerate(self.results):
+            output, dtype = f"output_{number}", writer.dtype(reference)
+            written.signature.output_arg.append(argument(output, dtype))
+            written.ret[output] = reference
+        return written
+
+    def call(self, writer, function, key, moved):
+        """Writes the call of the function."""
+        device, level, _ = key
+        attributes = {
+            "Tin": [writer.dtype(r) for r in self._arguments],
+            "Tout": [writer.dtype(r) for r in self.results],
+            "f": function_attribute(function),
+            "_XlaMustCompile": True,
+        }
+        writer.op(
+            "PartitionedCall",
+            [moved.get(r, r) for r in self._arguments],
+            attributes,
+            device,
+            f"compiled/{key[1]}_{key[2]}",
+            [moved.get(r, r)[1:] for r in self._controls],
+        )
+
+
+def _stretches(writer, nodes):
+    """For each node that is compiled, the stretch that it belongs to.
+
+    A stretch is `(device, level, number of the device)`. The level is how many
+    stretches a node comes after. Between nodes of one device and level there is
+    no path that leaves the device, so they can be one function.
+    """
+    devices, levels, early = {}, {}, set()
+    compilable = {
+        name: _is_compilable(writer, name, node) for name, node in nodes.items()
+    }
+    stretch_of = {}
+    for name, node in nodes.items():
+        before = [
+            other
+            for other in map(node_name, node.input)
+            if other in nodes and nodes[other].op != "Const"
+        ]
+        if not compilable[name] and early.issuperset(before):
+            # Reads of variables, sizes: there before anything is computed.
+            early.add(name)
+        levels[name] = max(
+            (
+                levels[other]
+                + (
+                    not compilable[name]
+                    or not compilable[other]
+                    or nodes[other].device != node.device
+                )
+                for other in before
+                if other not in early
+            ),
+            default=0,
+        )
+        if compilable[name] and node.op != "Const":
+            device = devices.setdefault(node.device, len(devices))
+            stretch_of[name] = (node.device, levels[name], device)
+    return _worthwhile(writer, nodes, stretch_of)
+
+
+def _worthwhile(writer, nodes, stretch_of):
+    """Leaves out stretches that are tiny, or that pass lists of tensors."""
+    size = collections.Counter(stretch_of.values())
+    bad = {key for key, count in size.items() if count < FEWEST}
+    for name, node in nodes.items():
+        for reference in node.input:
+            before = stretch_of.get(node_name(reference))
+            after = stretch_of.get(name)
+            if before == after or reference[0] == "^":
+                continue
+            if writer.dtype(reference) == tf.variant:
+                bad |= {before, after}
+    return {name: key for name, key in stretch_of.items() if key not in bad}
+
+
+def _is_compilable(writer, name, node):
+    if name in writer.on_host or not node.device or node.op in _OUTSIDE:
+        return False
+    if node.op in _SIZES_DEPEND_ON_VALUES:
+        return False
+    kind = "XLA_GPU_JIT" if "GPU" in node.device else "XLA_CPU_JIT"
+    if not _has_kernel(node.op, kind):
+        return False
+    if node.op not in _BRANCHES and graphs.op_definition(node.op).is_stateful:
+        return False
+    return not _NO_TYPES & _types(node)
+
+
+_NO_TYPES = {tf.string.as_datatype_enum, tf.resource.as_datatype_enum}
+
+
+def _types(node):
+    """Types that are among the attributes of a node."""
+    found = set()
+    for value in node.attr.values():
+        found.add(value.type)
+        found.update(value.list.type)
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _has_kernel(type, kind):
+    """Whether XLA has a kernel for a type of operation."""
+    _load_kernels()
+    registered = kernels.get_registered_kernels_for_op(type).kernel
+    return any(kernel.device_type == kind for kernel in registered)
+
+
+@functools.lru_cache(maxsize=None)
+def _load_kernels():
+    """XLA's kernels are registered when it first compiles something."""
+    with tf.init_scope():
+        tf.function(lambda x: x + 1.0, jit_compile=True)(0.0)
+
+
+def _say_what_is_left(writer, nodes):
+    """One line about operations on replicas that XLA doesn't know."""
+    left = sorted(
+        {
+            node.op
+            for name, node in nodes.items()
+            if name not in writer.on_host
+            and node.device
+            and node.op not in _OUTSIDE
+            and node.op != "Const"
+            and not _is_compilable(writer, name, node)
+        }
+    )
+    if left:
+        logging.log_first_n(
+            logging.INFO,
+            "kerasmgpu: jit_compile=True compiles all but these operations, "
+            "which XLA can't: %s.",
+            1,
+            ", ".join(left),
+        )

@@ -1,0 +1,234 @@
+"""Runs a step on one device and on replicas, and compares what comes out."""
+
+import contextlib
+import functools
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.partitioner.function import Partitioned, Shares
+from kerasmgpu.partitioner.replicas import Replicas, bounds_of
+
+NUM_STEPS = 2
+"""Steps that are run where a program has variables."""
+
+
+class Difference(Exception):
+    """The replicas did not do what one device does."""
+
+
+class Discarded(Exception):
+    """A program that one device does not run, or that nothing can compare."""
+
+
+def check(step, inputs, variables, setting, precision="float32"):
+    """Checks that replicas do what one device does.
+
+    Args:
+        step: Function of the variables and the inputs, in this order; returns
+            a tuple of tensors.
+        inputs: `{name: program.Input}`.
+        variables: `{name: program.Variable}`.
+        setting: `program.Setting`.
+        precision: The float type with the fewest digits among the step's.
+
+    Raises:
+        Difference: If they do not.
+        Discarded: If one device can't run it.
+    """
+    epsilon = float(ml_dtypes.finfo(_numpy(precision)).eps) if precision else 0.0
+    try:
+        expected = _on_one_device(step, inputs, variables, setting)
+        moved = _on_one_device(step, inputs, variables, setting, 4 * epsilon)
+    except Exception as error:
+        raise Discarded(f"{type(error).__name__}: {error}") from error
+    try:
+        found = _on_replicas(step, inputs, variables, setting)
+    except Exception as error:
+        raise Difference(_first_lines(error)) from error
+    for name in expected:
+        _compare(name, expected[name], found[name], moved[name], epsilon)
+
+
+def _on_one_device(step, inputs, variables, setting, relative=0.0):
+    """`{name: array}` of all outputs and of the variables after each step."""
+
+    def value(given):
+        return given.perturbed(relative) if relative else given.tensor()
+
+    made = [
+        variable.make(value(variable.initial)) for variable in variables.values()
+    ]
+    tensors = [value(given) for given in inputs.values()]
+    function = tf.function(
+        functools.partial(step, *made),
+        input_signature=_specifications(inputs, setting),
+        autograph=False,
+    )
+    return _steps(lambda: function(*tensors), variables, made)
+
+
+def _on_replicas(step, inputs, variables, setting):
+    """The same on the replicas; copies of variables must be the same too."""
+    if variables:
+        strategy = _strategy(setting.num_replicas)
+        replicas, one_device = strategy.replicas, strategy.extended.one_device
+        scope = strategy.scope()
+    else:
+        replicas, one_device = _replicas(setting.num_replicas), None
+        scope = contextlib.nullcontext()
+    with scope:
+        made = [variable.make() for variable in variables.values()]
+    partitioned = Partitioned(
+        functools.partial(step, *made),
+        replicas,
+        one_device or contextlib.nullcontext,
+        "step",
+    )
+    tensors, in_shares = [], []
+    for given in inputs.values():
+        is_share = setting.shares and given.is_batch
+        in_shares.append(is_share)
+        tensors += (
+            _shares(given.tensor(), setting.num_replicas)
+            if is_share
+            else [given.tensor()]
+        )
+    program = partitioned.program(
+        tuple(_specifications(inputs, setting)), tuple(in_shares)
+    )
+
+    def run():
+        return program.trace.packed(program.written()(tensors))
+
+    found = _steps(run, variables, made)
+    for name, variable in zip(variables, made):
+        _compare_copies(name, variable)
+    return found
+
+
+def _specifications(inputs, setting):
+    return [
+        tf.TensorSpec(
+            given.shape
+            if setting.static or not given.is_batch
+            else (None, *given.shape[1:]),
+            given.dtype,
+        )
+        for given in inputs.values()
+    ]
+
+
+def _shares(tensor, num_replicas):
+    bounds = bounds_of(tensor.shape[0], num_replicas)
+    return [tensor[a:b] for a, b in zip(bounds, bounds[1:])]
+
+
+def _steps(run, variables, made):
+    results = {}
+    for number in range(NUM_STEPS if variables else 1):
+        prefix = f"step {number}: " if variables else ""
+        for position, output in enumerate(run()):
+            results[f"{prefix}output {position}"] = output.numpy()
+        for name, variable in zip(variables, made):
+            # The sum, where replicas hold parts.
+            results[f"{prefix}variable {name}"] = variable.read_value().numpy()
+    return results
+
+
+@functools.cache
+def _replicas(number):
+    names = [
+        f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(number)
+    ]
+    return Replicas(names, names[0])
+
+
+@functools.cache
+def _strategy(number):
+    import kerasmgpu
+
+    return kerasmgpu.MirroredStrategy([f"CPU:{n}" for n in range(number)])
+
+
+# Comparison ------------------------------------------------------------------
+
+
+def _compare(name, expected, found, moved, epsilon):
+    if expected.dtype != found.dtype or expected.shape != found.shape:
+        raise Difference(
+            f"{name} is {found.dtype}{list(found.shape)}, on one device "
+            f"{expected.dtype}{list(expected.shape)}."
+        )
+    if not _is_inexact(expected):
+        if not np.array_equal(expected, found):
+            raise Difference(f"{name} is\n{found}\non one device\n{expected}")
+        return
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    expected, found, moved = (
+        array.astype(wide) for array in (expected, found, moved)
+    )
+    allowed = _tolerance(expected, moved, epsilon)
+    if allowed is None:
+        return
+    same = _same_special(expected, found)
+    finite = np.isfinite(expected) & np.isfinite(found)
+    with np.errstate(all="ignore"):
+        off = np.abs(np.where(finite, expected - found, 0))
+    if np.any(off > allowed) or not same:
+        raise Difference(
+            f"{name} is\n{found}\non one device\n{expected}\n"
+            f"off by {off.max(initial=0)}, where {allowed} is allowed"
+        )
+
+
+def _tolerance(expected, moved, epsilon):
+    """Difference that rounding explains; `None` if it explains any.
+
+    Sums over replicas are sums in another order: their last digits differ. What
+    becomes of other last digits is seen where those of the inputs are changed.
+    """
+    if not _same_special(expected, moved):
+        return None
+    finite = np.isfinite(expected) & np.isfinite(moved)
+    with np.errstate(all="ignore"):
+        change = np.abs(np.where(finite, expected - moved, 0)).max(initial=0)
+        largest = np.abs(np.where(finite, expected, 0)).max(initial=0)
+    if change > 1e4 * epsilon * largest and change > 0.01 * largest:
+        return None
+    return 64 * epsilon * largest + 16 * change
+
+
+def _same_special(one, two):
+    """Whether what is infinite or not a number is so in both."""
+    if one.dtype.kind == "c":
+        return np.array_equal(np.isfinite(one), np.isfinite(two))
+    return np.array_equal(np.isnan(one), np.isnan(two)) and np.array_equal(
+        np.where(np.isinf(one), one, 0), np.where(np.isinf(two), two, 0)
+    )
+
+
+def _compare_copies(name, variable):
+    if variable.synchronization == tf.VariableSynchronization.ON_READ:
+        return
+    first, *others = [copy.numpy() for copy in variable.values]
+    for number, copy in enumerate(others, 1):
+        if first.tobytes() != copy.tobytes():
+            raise Difference(
+                f"variable {name} is\n{copy}\non replica {number}, on replica 0"
+                f"\n{first}"
+            )
+
+
+def _is_inexact(array):
+    return array.dtype.kind in "fc" or array.dtype == tf.bfloat16.as_numpy_dtype
+
+
+def _numpy(dtype):
+    return tf.as_dtype(dtype).as_numpy_dtype
+
+
+def _first_lines(error):
+    text = f"{type(error).__name__}: {error}"
+    return "\n".join(text.splitlines()[:12])

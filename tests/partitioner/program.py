@@ -1,0 +1,184 @@
+"""A program of a fuzzer: inputs, variables and the lines of a step."""
+
+import dataclasses
+import textwrap
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """An input of a step, or the first value of a variable.
+
+    Attributes:
+        kind: `"whole"` for small whole numbers, so that sums and comparisons
+            of them are exact; `"normal"` for normally distributed ones;
+            `"special"` for these with some that are infinite or not a number.
+        seed: Seed of its values.
+        shape: Its shape.
+        dtype: Name of its type.
+        is_batch: Whether its first axis is one of rows, of which TensorFlow
+            does not know the number where shapes are not static.
+    """
+
+    kind: str
+    seed: int
+    shape: tuple
+    dtype: str
+    is_batch: bool = True
+
+    def array(self):
+        """Its values."""
+        generator = np.random.default_rng(self.seed)
+        dtype = tf.as_dtype(self.dtype)
+        if dtype == tf.bool:
+            return generator.integers(0, 2, self.shape).astype(bool)
+        if self.kind == "whole" or dtype.is_integer:
+            array = generator.integers(-3, 4, self.shape)
+        else:
+            array = generator.normal(size=self.shape)
+        if dtype.is_complex:
+            array = array + 1j * np.flip(array)
+        if self.kind == "special":
+            array = np.where(generator.uniform(size=self.shape) < 0.1, np.inf, array)
+            array = np.where(generator.uniform(size=self.shape) < 0.1, np.nan, array)
+        return np.asarray(array).astype(dtype.as_numpy_dtype)
+
+    def tensor(self):
+        """Its values as a tensor."""
+        return tf.constant(self.array())
+
+    def perturbed(self, relative):
+        """Its values with other last digits, where they have any."""
+        array = self.array()
+        if self.kind == "whole" or not _has_digits(self.dtype):
+            return tf.constant(array)
+        generator = np.random.default_rng(self.seed + 1)
+        signs = generator.choice([-1, 1], self.shape)
+        return tf.constant((array * (1 + relative * signs)).astype(array.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """A variable that a step reads and assigns.
+
+    Attributes:
+        initial: `Input` with its first value.
+        aggregation: Name of a `tf.VariableAggregation`.
+        synchronization: Name of a `tf.VariableSynchronization`.
+    """
+
+    initial: Input
+    aggregation: str = "NONE"
+    synchronization: str = "AUTO"
+
+    def make(self, value=None):
+        """The variable; in a strategy's scope one with several copies."""
+        return tf.Variable(
+            self.initial.tensor() if value is None else value,
+            aggregation=getattr(tf.VariableAggregation, self.aggregation),
+            synchronization=getattr(
+                tf.VariableSynchronization, self.synchronization
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How a program is run.
+
+    Attributes:
+        num_replicas: Number of replicas.
+        static: Whether TensorFlow knows the number of rows while it traces.
+        shares: Whether batches are given to each replica in shares.
+    """
+
+    num_replicas: int
+    static: bool
+    shares: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step, and what it is run on.
+
+    Attributes:
+        inputs: `{name: Input}`.
+        variables: `{name: Variable}`.
+        lines: Lines of the step's body.
+        outputs: Names of what it returns.
+        setting: How it is run.
+        precision: Name of the float type with the fewest digits in it.
+    """
+
+    inputs: dict
+    variables: dict
+    lines: tuple
+    outputs: tuple
+    setting: Setting
+    precision: str = "float32"
+
+    def function(self):
+        """The step as a function of its variables and its inputs."""
+        names = {"tf": tf}
+        exec(compile(self.function_text(), "<program>", "exec"), names)
+        return names["step"]
+
+    def function_text(self):
+        """The text of the step."""
+        arguments = ", ".join([*self.variables, *self.inputs])
+        body = [*self.lines, f"return {', '.join(self.outputs)},"]
+        return f"def step({arguments}):\n{indented(body)}\n"
+
+    def script(self):
+        """A complete script that runs the program and says what differs.
+
+        It is started from the repository's root.
+        """
+        inputs = "".join(
+            f"        {name!r}: {value},\n" for name, value in self.inputs.items()
+        )
+        variables = "".join(
+            f"        {name!r}: {value},\n"
+            for name, value in self.variables.items()
+        )
+        return _SCRIPT.format(
+            function=self.function_text(),
+            inputs=inputs,
+            variables=variables,
+            setting=self.setting,
+            precision=self.precision,
+        )
+
+
+_SCRIPT = '''\
+from tests import conftest  # Eight logical CPU devices.
+import tensorflow as tf
+from tests.partitioner.checking import check
+from tests.partitioner.program import Input, Setting, Variable
+
+
+{function}
+
+check(
+    step,
+    inputs={{
+{inputs}    }},
+    variables={{
+{variables}    }},
+    setting={setting},
+    precision={precision!r},
+)
+print("No difference.")
+'''
+
+
+def indented(lines):
+    """Lines as the body of a function."""
+    return textwrap.indent("\n".join(lines), "    ")
+
+
+def _has_digits(dtype):
+    dtype = tf.as_dtype(dtype)
+    return dtype.is_floating or dtype.is_complex
