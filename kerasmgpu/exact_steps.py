@@ -71,14 +71,21 @@ class ExactSteps:
             program, written, steps, self.experimental_local_results
         )
 
-    def run_on_one_device(self, function, *arguments):
+    def run_on_one_device(self, function, batch):
         """Runs a function as on one device, eagerly; copies are refreshed.
 
         Args:
-            function: Function as it runs on one device.
-            *arguments: Its arguments, whole.
+            function: Function of a batch as it runs on one device.
+            batch: What `prepared` returned.
         """
-        return self.extended.run_on_one_device(function, arguments)
+        return self.extended.run_on_one_device(
+            function, (self._whole(batch),), self.replicas.first == 0
+        )
+
+    @functools.cached_property
+    def _whole(self):
+        """A function that puts the replicas' shares of a batch together."""
+        return self.partitioned(lambda batch: batch)
 
     def run(self, fn, args=(), kwargs=None, options=None):
         """Runs `fn` on each replica; a Keras model's step exactly.

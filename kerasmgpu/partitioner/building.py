@@ -66,6 +66,7 @@ class Build:
         self.captures = {}
         self._kept = {}
         self._batch = None
+        self._required = []
 
     # What rules use to write operations --------------------------------------
 
@@ -328,19 +329,35 @@ class Build:
         """
         self._batch = (reference, dtype)
 
+    def require(self, condition, message):
+        """Lets nothing happen unless a condition on the inputs holds.
+
+        Args:
+            condition: Reference to a boolean on the host.
+            message: What the error says that is raised otherwise.
+        """
+        text = self.constant(message, tf.string, HOST)
+        attributes = {"T": [tf.string], "summarize": 1}
+        self.op("Assert", [condition, text], attributes, HOST, "require")
+        self._required.append(self.writer.last)
+
     def started(self, place):
         """Name of a node that has run when there is a batch."""
         reference, dtype = self._batch
         return self.keep(
             ("started", place),
             lambda: self.writer.barrier(
-                reference, dtype, self.device(HOST), self.device(place)
+                reference,
+                dtype,
+                self.device(HOST),
+                self.device(place),
+                self._required,
             ),
         )
 
     def effects(self):
         """Names of nodes that must run."""
-        return [
+        return self._required + [
             name
             for node in self.graph.effects
             for name in self._done.get(node, ())

@@ -13,6 +13,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.replicas import Replicas, num_bytes
+from kerasmgpu.partitioner.writing import node_name
 
 BYTES_PER_PACK = 25 << 20
 """Values are summed in packs of about this size, so that a pack can travel
@@ -268,6 +269,7 @@ class CollectiveReplicas(Replicas):
             )
             for place, reference in enumerate(references)
         ]
+        build.writer.together(list(map(node_name, totals)))
         if build.clock is not None:
             build.clock.done(totals[0], dtype)
         return totals

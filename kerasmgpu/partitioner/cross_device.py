@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.framework import func_graph as func_graphs
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner.replicas import Replicas, combined
 
@@ -18,14 +19,28 @@ class CrossDeviceReplicas(Replicas):
         devices: Full names of their devices.
         host: Full name of the CPU.
         operations: `tf.distribute.CrossDeviceOps`.
+
+    Raises:
+        InputError: If the operations leave out a device.
     """
 
     def __init__(self, devices, host, operations):
         super().__init__(devices, host)
+        by_halves = isinstance(
+            operations, tf.distribute.HierarchicalCopyAllReduce
+        )
+        if by_halves and self.num % 2:
+            raise InputError(
+                "HierarchicalCopyAllReduce sums two halves of the devices and "
+                f"leaves out one of an odd number. Received: {self.num} "
+                "replicas; use another all-reduce or an even number."
+            )
         self._operations = operations
 
     def reduce(self, build, tensors, by):
         parts = [build.given(tensor) for tensor in tensors]
+        if self.num == 1:
+            return parts
         if by != "sum":
             return [
                 build.same(combined(build, references, tensor.dtype, by))

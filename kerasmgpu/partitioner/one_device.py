@@ -37,26 +37,32 @@ class OneDevice:
         finally:
             self._mode.is_one_device = before
 
-    def run_on_one_device(self, function, arguments):
+    def run_on_one_device(self, function, arguments, is_first_worker=True):
         """Runs a function eagerly, and gives all copies what it assigned.
 
         Args:
             function: Function to run.
-            arguments: Its positional arguments.
+            arguments: Its positional arguments, whole.
+            is_first_worker: Whether this worker holds what variables that are
+                sums over the replicas have become.
         """
-        for variable in self._variables():
-            if is_sum(variable):
-                first, *others = variable.values
-                for copy in others:
-                    first.assign_add(copy)
-                    copy.assign(tf.zeros_like(copy))
+        sums = [v for v in self._variables() if is_sum(v)]
+        for variable in sums:
+            # Whole on the first replica, of this worker as of all others.
+            total = variable.read_value()
+            first, *others = variable.values
+            first.assign(total)
+            for copy in others:
+                copy.assign(tf.zeros_like(copy))
         with self.one_device():
             outputs = function(*arguments)
         for variable in self._variables():
+            first, *others = variable.values
             if not is_sum(variable):
-                first, *others = variable.values
                 for copy in others:
                     copy.assign(first)
+            elif not is_first_worker:
+                first.assign(tf.zeros_like(first))
         return outputs
 
     def _variables(self):

@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.building import Build
 from kerasmgpu.partitioner.compilation import compile_stretches
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
+from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import Planner
 
 _numbers = itertools.count()
@@ -41,8 +42,8 @@ class Program:
         self._written = {}
         self._describe_leaves()
         self._describe_captured()
-        self.joins = []
-        facts.infer(trace.graph, self.joins)
+        self._joins = []
+        facts.infer(trace.graph, self._joins)
         kinds = [self._kinds[tensor] for tensor in trace.graph.inputs]
         rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
         self.plans = Planner(list(dict.fromkeys(rows))).plan(trace.graph, kinds)
@@ -67,6 +68,40 @@ class Program:
                 self._handles[tensor] = [c.handle for c in variable.values]
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
+
+    def _require_equal_rows(self, build):
+        """Inputs that were put side by side are dealt out alike."""
+        for pair in self._joins:
+            tensors = [symbol.source[0] for symbol in pair]
+            counts = [self._counts(build, tensor) for tensor in tensors]
+            if len(counts[0]) != len(counts[1]):
+                rows = self._kinds[tensors[0]].rows
+                total = build.replicas.total_rows(build, rows)
+                counts = [[total] if len(c) > 1 else c for c in counts]
+            vectors = [build.sizes.packed(numbers) for numbers in counts]
+            attributes = {"T": tf.int32, "incompatible_shape_error": True}
+            equal = build.op("Equal", vectors, attributes, HOST)[0]
+            axis = build.constant([0], tf.int32, HOST)
+            attributes = {"Tidx": tf.int32, "keep_dims": False}
+            equal = build.op("All", [equal, axis], attributes, HOST)[0]
+            one, two = pair
+            build.require(
+                equal,
+                f"The {one} and the {two} of {self.trace.name!r} are used row "
+                "by row together, and their numbers differ in this batch. Give "
+                "each batch one number of rows; what is no batch gets a fixed "
+                "first axis.",
+            )
+
+    def _counts(self, build, tensor):
+        """Rows of an input: one number, or one per local replica."""
+        references = build.given(tensor)
+        if build.natural(tensor) == REPLICATED:
+            references = references[:1]
+        return [
+            build.sizes.entry(build.sizes.shape(reference, tensor.dtype), 0)
+            for reference in references
+        ]
 
     def written(self, with_outputs=True):
         """The function for the replicas.
@@ -110,6 +145,7 @@ class Program:
         for tensor, _ in self.trace.captured:
             references = [build.captured(h) for h in self._handles[tensor]]
             build.give(tensor, self._kinds[tensor], references)
+        self._require_equal_rows(build)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
         build.run()

@@ -18,6 +18,7 @@ from tensorflow.core.framework import (
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner.rules.state import ONLY_LOOK
 
+
 class Writer:
     """Writes one function.
 
@@ -38,6 +39,7 @@ class Writer:
         self.effects = []
         self._nodes = {}
         self._known = {}
+        self._peers = {}
         self._number = itertools.count()
 
     def add_input(self, name, dtype):
@@ -107,11 +109,17 @@ class Writer:
             self._known[key] = references
         return references
 
-    def barrier(self, reference, dtype, host, device):
+    def barrier(self, reference, dtype, host, device, controls=()):
         """Writes a node that runs when a tensor is there; returns its name."""
         (there,) = self.op("Identity", [reference], {"T": dtype}, host, "batch")
-        self.op("NoOp", [], {}, device, "start", [node_name(there)])
+        controls = [node_name(there), *controls]
+        self.op("NoOp", [], {}, device, "start", controls)
         return self.last
+
+    def together(self, names):
+        """Notes nodes that wait for each other: all run, or none."""
+        for name in names:
+            self._peers[name] = names
 
     def constant(self, array, dtype, device):
         """Writes a constant and returns the reference to it."""
@@ -227,6 +235,7 @@ class Writer:
             if name in needed or name not in self._nodes:
                 continue
             needed.add(name)
+            waiting += self._peers.get(name, ())
             for reference in self._nodes[name].input:
                 other = node_name(reference)
                 if reference[0] != "^" or not self._only_looks(other):

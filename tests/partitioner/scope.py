@@ -13,8 +13,18 @@ from tests.partitioner.program import indented
 MOST_ELEMENTS = 1500
 MOST_AXES = 5
 
-_WHOLE = {"bfloat16": 16, "float16": 64, "float32": 1 << 14}
+_LARGEST_WHOLE = {"float16": 64, "float32": 1 << 14}
 """Largest whole numbers of which sums are exact, with room for the sums."""
+
+KINDS = {
+    "any": lambda dtype: True,
+    "bool": lambda dtype: dtype == tf.bool,
+    "float": lambda dtype: dtype.is_floating,
+    "index": lambda dtype: dtype in (tf.int32, tf.int64),
+    "number": lambda dtype: dtype.is_floating or dtype.is_integer,
+    "wide": lambda dtype: dtype in (tf.float32, tf.float64),
+}
+"""Kinds of types."""
 
 
 class Skip(Exception):
@@ -27,14 +37,14 @@ class Value:
     Attributes:
         name: Its name in the program.
         tensor: What it is on one device.
-        exact: Whether all replicas can be asked for the same bits: whole
-            numbers that are small enough.
+        exact: Whether all replicas can be asked for the same bits: integers,
+            and whole numbers that are small enough.
     """
 
     def __init__(self, name, tensor, exact):
         self.name = name
         self.tensor = tensor
-        self.exact = exact
+        self.exact = exact or not tensor.dtype.is_floating
 
     def __str__(self):
         return self.name
@@ -43,6 +53,11 @@ class Value:
     def dtype(self):
         """Its `tf.DType`."""
         return self.tensor.dtype
+
+    @property
+    def type(self):
+        """Text for its type."""
+        return f"tf.{self.dtype.name}"
 
     @property
     def shape(self):
@@ -54,21 +69,6 @@ class Value:
         """Its number of axes."""
         return len(self.shape)
 
-    @property
-    def array(self):
-        """Its values."""
-        return self.tensor.numpy()
-
-    def is_apart_from(self, *points):
-        """Whether no element is so near a point that rounding could decide."""
-        if self.exact:
-            return True
-        array = np.asarray(self.array, np.float64)
-        if not array.size or not np.isfinite(array).all():
-            return False
-        near = 0.02 * (1 + np.abs(array).max())
-        return all(np.abs(array - point).min() > near for point in points)
-
 
 class Scope:
     """The body of a function, as it is drawn.
@@ -77,21 +77,24 @@ class Scope:
         draw: Hypothesis's function that draws.
         names: Iterator of numbers for names.
         around: The scope around this one, or `None`.
+        in_loop: Whether its lines are run more often than once.
 
     Attributes:
         values: The values that the function has so far, in their order.
         variables: `{name: tf.Variable}`.
+        is_sum: Names of variables that hold a part on each replica.
         lines: The lines so far.
         depth: How many functions are around it.
-        in_loop: Whether its lines are run more often than once.
     """
 
     def __init__(self, draw, names, around=None, in_loop=False):
         self._draw = draw
         self._names = names
         self._around = around
+        self._functions = {} if around is None else dict(around._functions)
         self.values = []
         self.variables = {} if around is None else around.variables
+        self.is_sum = set() if around is None else around.is_sum
         self.lines = []
         self.depth = 0 if around is None else around.depth + 1
         self.in_loop = in_loop or (around is not None and around.in_loop)
@@ -117,12 +120,6 @@ class Scope:
         """True once in so many times."""
         return self.integer(0, most - 1) == most - 1
 
-    def some(self, items, least=0):
-        """Some of several, in their order."""
-        items = list(items)
-        kept = [item for item in items if self.flag()]
-        return kept if len(kept) >= least else items[:least]
-
     def permutation(self, count):
         """Numbers from 0 in some order."""
         return self._draw(strategies.permutations(range(count)))
@@ -135,7 +132,7 @@ class Scope:
         outer = [] if self._around is None else self._around.visible
         return [*reversed(self.values), *outer]
 
-    def value(self, kind="any", least=0, most=MOST_AXES, where=None):
+    def value(self, kind="any", least=0, most=MOST_AXES, where=None, exact=False):
         """One of the values.
 
         Args:
@@ -143,6 +140,7 @@ class Scope:
             least: Least number of axes.
             most: Largest number of axes.
             where: What else must hold for it.
+            exact: Whether its elements are compared, counted or sorted.
 
         Raises:
             Skip: If there is none.
@@ -152,25 +150,19 @@ class Scope:
             for value in self.visible
             if KINDS[kind](value.dtype)
             and least <= value.rank <= most
+            and (value.exact or not exact)
             and (where is None or where(value))
         ]
         if len(fit) > 3 and not self.chance(3):
             fit = fit[:3]  # Long chains find more than wide trees.
         return self.choice(fit)
 
-    def exact(self, kind="number", least=0, most=MOST_AXES, where=None):
-        """One whose elements can be compared, counted and sorted."""
-
-        def may(value):
-            return value.exact and (where is None or where(value))
-
-        return self.value(kind, least, most, may)
-
-    def alike(self, value, where=None):
+    def alike(self, value, where=None, exact=False):
         """One of the same type."""
         return self.value(
             where=lambda other: other.dtype == value.dtype
-            and (where is None or where(other))
+            and (where is None or where(other)),
+            exact=exact,
         )
 
     def axis(self, value, least=0):
@@ -181,7 +173,11 @@ class Scope:
         return axis - value.rank if self.chance(3) else axis
 
     def size(self, value, axis):
-        """Text for the size of an axis: a number, or what asks for it."""
+        """Text for the size of an axis: a number, or what asks for it.
+
+        A number only where it isn't the size of an axis of rows: as a number,
+        it would be another program for other batches.
+        """
         if self.flag():
             return f"tf.shape({value})[{axis}]"
         return str(value.shape[axis])
@@ -209,13 +205,13 @@ class Scope:
         """A name that nothing has yet."""
         return f"{prefix}{next(self._names)}"
 
-    def let(self, expression, exact=False):
+    def let(self, expression, *sources):
         """Adds a value.
 
         Args:
             expression: Text of what it is.
-            exact: Whether the same bits can be asked for if it turns out to be
-                small whole numbers.
+            *sources: `Value`s; where there are some and all are exact, the
+                new one is exact too if it is small whole numbers.
 
         Returns:
             The `Value`.
@@ -223,22 +219,18 @@ class Scope:
         Raises:
             Skip: If one device refuses it, or it is too large.
         """
-        (value,) = self.let_all([expression], exact)
+        name = self.name()
+        (value,) = self.add([f"{name} = {expression}"], [name], sources)
         return value
 
-    def let_all(self, expressions, exact=False):
-        """Adds several values at once; see `let`."""
-        names = [self.name() for _ in expressions]
-        line = f"{', '.join(names)} = {', '.join(expressions)}"
-        return self.add([line], names, exact)
-
-    def unpack(self, expression, count, exact=False):
+    def unpack(self, expression, count, *sources):
         """Adds the values of a sequence; see `let`."""
         names = [self.name() for _ in range(count)]
-        return self.add([f"{', '.join(names)}, = {expression}"], names, exact)
+        return self.add([f"{', '.join(names)}, = {expression}"], names, sources)
 
-    def add(self, lines, names=(), exact=False):
+    def add(self, lines, names=(), sources=()):
         """Adds lines, and the values that they give names to; see `let`."""
+        exact = bool(sources) and all(source.exact for source in sources)
         known = self.namespace()
         try:
             exec("\n".join(lines), known)
@@ -248,7 +240,7 @@ class Scope:
         if any(_is_too_large(tensor) for tensor in tensors):
             raise Skip
         made = [
-            Value(name, tensor, _is_exact(tensor, exact))
+            Value(name, tensor, exact and _is_whole(tensor))
             for name, tensor in zip(names, tensors)
         ]
         self.lines += lines
@@ -257,7 +249,7 @@ class Scope:
 
     def namespace(self):
         """All names that a line can use, and what they are."""
-        known = {"tf": tf, **self.variables}
+        known = {"tf": tf, **self.variables, **self._functions}
         known |= {value.name: value.tensor for value in self.visible}
         return known
 
@@ -270,63 +262,48 @@ class Scope:
             arguments: `Value`s that it is called with.
             draw_body: Function of its `Scope` and of its own values of the
                 arguments that returns what it returns: `Value`s or texts.
-            in_loop: Whether it is called more often than once.
-            extra: Names of arguments in front of these.
+            in_loop: Whether it is called more often than once, each time with
+                what it returned.
+            extra: `Value`s of arguments in front of these.
 
         Returns:
             `(name, results)`.
         """
         inner = Scope(self._draw, self._names, self, in_loop)
         given = [
-            Value(self.name("a"), argument.tensor, argument.exact)
+            Value(self.name("a"), argument.tensor, argument.exact and not in_loop)
             for argument in arguments
         ]
-        inner.values += given
+        inner.values += [*extra, *given]
         results = draw_body(inner, given)
         name = self.name("f")
-        names = ", ".join([*extra, *map(str, given)])
-        returned = ", ".join(map(str, results))
-        body = indented([*inner.lines, f"return {returned},"])
-        self.add([f"def {name}({names}):", *body.splitlines()])
+        names = ", ".join(map(str, [*extra, *given]))
+        returned = "".join(f"{result}, " for result in results).strip()
+        lines = [
+            f"def {name}({names}):",
+            *indented([*inner.lines, f"return {returned}"]).splitlines(),
+        ]
+        known = self.namespace()
+        exec("\n".join(lines), known)
+        self._functions[name] = known[name]
+        self.lines += lines
         return name, results
-
-
-KINDS = {
-    "any": lambda dtype: True,
-    "bool": lambda dtype: dtype == tf.bool,
-    "complex": lambda dtype: dtype.is_complex,
-    "float": lambda dtype: dtype.is_floating,
-    "index": lambda dtype: dtype in (tf.int32, tf.int64),
-    "inexact": lambda dtype: dtype.is_floating or dtype.is_complex,
-    "integer": lambda dtype: dtype.is_integer,
-    "number": lambda dtype: dtype.is_floating
-    or dtype.is_complex
-    or dtype.is_integer,
-    "real": lambda dtype: dtype.is_floating or dtype.is_integer,
-    "wide": lambda dtype: dtype in (tf.float32, tf.float64),
-}
-"""Kinds of types."""
 
 
 def _is_too_large(tensor):
     if tensor.shape.rank > MOST_AXES or int(tf.size(tensor)) > MOST_ELEMENTS:
         return True
-    if tensor.dtype.is_floating and bool(
-        tf.reduce_any(tf.math.is_finite(tensor))
-    ):
-        finite = tf.where(tf.math.is_finite(tensor), tensor, 0)
-        return float(tf.reduce_max(tf.abs(tf.cast(finite, tf.float64)))) > 1e4
-    return False
+    if not tensor.dtype.is_floating:
+        return tensor.dtype not in (tf.int32, tf.int64, tf.bool)
+    array = np.abs(tensor.numpy().astype(np.float64))
+    return bool(array.size and not array.max() < 1e4)
 
 
-def _is_exact(tensor, exact):
-    dtype = tensor.dtype
-    if not (dtype.is_floating or dtype.is_complex):
+def _is_whole(tensor):
+    if not tensor.dtype.is_floating:
         return True
-    if not exact:
+    array = tensor.numpy().astype(np.float64)
+    if (array != np.round(array)).any():
         return False
-    array = tensor.numpy().astype(np.complex128 if dtype.is_complex else float)
-    parts = np.stack([array.real, array.imag])
-    if not np.isfinite(parts).all() or (parts != np.round(parts)).any():
-        return False
-    return np.abs(parts).max(initial=0) <= _WHOLE.get(dtype.name, 1 << 14)
+    most = _LARGEST_WHOLE.get(tensor.dtype.name, 1 << 14)
+    return np.abs(array).max(initial=0) <= most
