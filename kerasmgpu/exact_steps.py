@@ -7,7 +7,7 @@ import weakref
 import tensorflow as tf
 
 from kerasmgpu import _keras, file_sharding, shares, workers
-from kerasmgpu.partitioner.execution import Execution
+from kerasmgpu.partitioner.execution import Execution, is_empty
 from kerasmgpu.partitioner.function import Partitioned, joined
 
 
@@ -207,7 +207,7 @@ def _trains(function):
 
 def _tensors_in_shares(specification):
     """Whether the tensors of a leaf are given in shares."""
-    if isinstance(specification, tf.OptionalSpec):
+    if is_empty(specification):
         return ()
     if isinstance(specification, tf.TensorSpec):
         return (bool(specification.shape.rank),)

@@ -41,6 +41,8 @@ def _has_metrics(model):
 def _build_metrics(model, specification):
     batch = tf.nest.map_structure(_symbolic, specification)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if None in tf.nest.flatten(x):
+        return  # Keras knows it of complete inputs only.
     y_pred = model.compute_output_spec(x)
     metrics, loss = model._compile_metrics, model._compile_loss
     if metrics is not None and not metrics.built:

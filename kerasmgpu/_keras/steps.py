@@ -13,6 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
+from kerasmgpu.partitioner.execution import is_empty
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
@@ -195,11 +196,14 @@ class PredictSteps:
 def without_optionals(batch):
     """A batch, or its specification, with `None` for what holds no data."""
     return tf.nest.map_structure(
-        lambda leaf: None
-        if isinstance(leaf, (tf.experimental.Optional, tf.OptionalSpec))
-        else leaf,
-        batch,
+        lambda leaf: None if _holds_no_data(leaf) else leaf, batch
     )
+
+
+def _holds_no_data(leaf):
+    if isinstance(leaf, tf.TypeSpec):
+        return is_empty(leaf)
+    return isinstance(leaf, tf.experimental.Optional)
 
 
 def _of_any_rows(leaf):

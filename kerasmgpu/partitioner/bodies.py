@@ -29,13 +29,10 @@ def write(parent, node, plan):
     local = any(map(is_local, (*plan.wants, *plan.gives))) or any(
         _has_local(body, plans) for body, plans in zip(node.bodies, plan.details)
     )
-    together = any(
-        _needs_others(body, plans)
-        for body, plans in zip(node.bodies, plan.details)
-    )
-    if parent.replicas.num > 1 and (together or _has_updates(node)):
+    together = _bodies_need_others(node, plan)
+    if parent.replicas.total > 1 and (together or _has_updates(node)):
         _build_once(parent, node, plan, parent.replicas, None)
-    elif local and parent.replicas.num > 1:
+    elif local:
         _build_on_each(parent, node, plan)
     else:
         _build_once(parent, node, plan, parent.replicas.alone(), 0)
@@ -237,28 +234,39 @@ def _has_local(body, plans):
     )
 
 
-def _needs_others(body, plans):
-    """Whether a body needs what other replicas have."""
+def _bodies_need_others(node, plan):
+    """Whether the bodies of a loop or branch need what other replicas have."""
+    wanted = [plan.gives] * len(node.bodies)
+    if "While" in node.type:
+        wanted[0] = (REPLICATED,)  # The condition's.
+    return any(
+        _needs_others(body, plans, wants)
+        for body, plans, wants in zip(node.bodies, plan.details, wanted)
+    )
+
+
+def _needs_others(body, plans, wanted):
+    """Whether a body needs what other replicas have to give what is wanted."""
+    pairs = list(zip(body.outputs, wanted))
     for node, plan in plans.nodes.items():
-        for tensor, want in zip(node.inputs, plan.wants):
-            kind = plans.kinds[tensor]
-            if want == kind or isinstance(want, LocalSizes):
-                continue
-            if isinstance(kind, ListOf):
-                continue
-            if kind != REPLICATED and tensor not in plans.free:
-                return True
-            if isinstance(want, Partial):
-                return True
+        pairs += zip(node.inputs, plan.wants)
         if node.is_stateful and not node.bodies:
             if node.type not in state.COPIES:
                 return True
-        if node.bodies and any(
-            _needs_others(inner, planned)
-            for inner, planned in zip(node.bodies, plan.details)
-        ):
+        if node.bodies and _bodies_need_others(node, plan):
             return True
-    return False
+    return any(_is_from_others(tensor, want, plans) for tensor, want in pairs)
+
+
+def _is_from_others(tensor, want, plans):
+    # A part of a sum that is needed whole is a part as it is made.
+    made = plans.nodes.get(tensor.node)
+    kind = made.gives[tensor.index] if made else plans.kinds[tensor]
+    if want == kind or isinstance(want, LocalSizes) or isinstance(kind, ListOf):
+        return False
+    # Only the first of all replicas has a whole value as its part of a sum.
+    is_whole = kind == REPLICATED or tensor in plans.free
+    return isinstance(want, Partial) or not is_whole
 
 
 def _has_updates(node):

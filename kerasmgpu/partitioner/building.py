@@ -293,7 +293,7 @@ class Build:
             self.note_done(node)
             outputs = [self.same(reference) for reference in made]
         outputs = [
-            self.replicas.agreed(self, references, tensor.dtype)
+            self.replicas.agreed(self, references, tensor)
             if tensor in self.plans.must_agree
             else references
             for tensor, references in zip(node.outputs, outputs)

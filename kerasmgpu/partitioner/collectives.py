@@ -43,6 +43,12 @@ _TRAVELS = {
 
 _groups = itertools.count(70_000)
 
+_MOST_COLLECTIVES = 1 << 16
+"""More than a function has."""
+
+_LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
+"""Lengths that vectors whose length isn't fixed are filled up to."""
+
 
 class CollectiveReplicas(Replicas):
     """Replicas that send each other values by collectives.
@@ -70,8 +76,6 @@ class CollectiveReplicas(Replicas):
         self.total = total or self.num
         self.hint = hint
         self._timeout_seconds = timeout_seconds
-        self._all_group, self._host_group = next(_groups), next(_groups)
-        self._instances = itertools.count(1)
 
     @property
     def num_workers(self):
@@ -104,9 +108,7 @@ class CollectiveReplicas(Replicas):
         if self.num_workers == 1:
             return super().total_rows(build, rows)
         table = self._table(build, self._given_counts(build, rows))
-        attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
-        axis = build.sizes.scalar(0)
-        return build.op("Sum", [table, axis], attributes, HOST)[0]
+        return _reduced(build, "Sum", table)
 
     def _table(self, build, counts):
         """The number of rows of every replica of the job."""
@@ -119,7 +121,7 @@ class CollectiveReplicas(Replicas):
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._between_hosts(build, padded, tf.int32)
+        return self._between_hosts(build, padded, tf.int32, is_fixed=True)
 
     # Communication -----------------------------------------------------------
 
@@ -136,14 +138,14 @@ class CollectiveReplicas(Replicas):
     def _gathered(self, build, tensor, sharded, own, place):
         """The rows of all workers: each fills its own into zeros."""
         travels = _transport(tensor)
-        front = sizes.product([*tensor.shape[: sharded.axis], sharded.outer])
         rows = sizes.product([sharded.rows.size, sharded.inner])
-        behind = sizes.product(tensor.shape[sharded.axis + 1 :])
+        front, behind = self._around(build, tensor, sharded, own)
+        outer = build.sizes.scalar(sharded.outer)
         shape = build.sizes.packed(
             [
-                build.sizes.scalar(front),
+                build.sizes.times(_product(build, front), outer),
                 build.sizes.scalar(-1),
-                build.sizes.scalar(behind),
+                _product(build, behind),
             ]
         )
         blocks = build.reshape(own, shape, tensor.dtype, place)
@@ -164,14 +166,29 @@ class CollectiveReplicas(Replicas):
         )
         attributes = {"T": travels, "Tpaddings": tf.int32}
         padded = build.op("Pad", [blocks, paddings], attributes, place)[0]
-        whole = self._between_hosts(build, padded, travels)
+        whole = self._between_hosts(build, padded, travels, _is_fixed([tensor]))
         if travels != tensor.dtype:
             whole = build.cast(whole, travels, tensor.dtype, place)
-        shape = list(tensor.shape)
-        shape[sharded.axis] = sharded.size
-        return build.reshape(
-            whole, build.sizes.vector(tuple(shape)), tensor.dtype, place
+        own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
+        shape = build.concat([front, own_axis, behind], 0, tf.int32, HOST)
+        return build.reshape(whole, shape, tensor.dtype, place)
+
+    def _around(self, build, tensor, sharded, own):
+        """Sizes of the axes in front of the sharded one, and behind it."""
+        axis = sharded.axis
+        if tensor.shape is not None:
+            vectors = [tensor.shape[:axis], tensor.shape[axis + 1 :]]
+            return [build.sizes.vector(tuple(vector)) for vector in vectors]
+        shape = build.sizes.shape(own, tensor.dtype)
+        zero, one, here, next_one = (
+            build.constant([number], tf.int32, HOST)
+            for number in (0, 1, axis, axis + 1)
         )
+        cut = (tf.int32, HOST)
+        return [
+            build.strided_slice(shape, zero, here, one, *cut),
+            build.strided_slice(shape, next_one, zero, one, *cut, end_mask=1),
+        ]
 
     def reduce(self, build, tensors, by):
         if self.total == 1:
@@ -199,7 +216,9 @@ class CollectiveReplicas(Replicas):
             if len(flat) > 1:
                 flat = [_flat(build, reference, travels, place) for reference in flat]
             packs.append(build.concat(flat, 0, travels, place))
-        totals = self.collective(build, packs, travels, _MERGE[by])
+        totals = self.collective(
+            build, packs, travels, _MERGE[by], _is_fixed(tensors)
+        )
         results = [[] for _ in tensors]
         for place, total in enumerate(totals):
             parts = [total]
@@ -212,15 +231,7 @@ class CollectiveReplicas(Replicas):
         return results
 
     def _unpacked(self, build, total, shapes, dtype, place):
-        lengths = [
-            build.op(
-                "Prod",
-                [shape, build.sizes.scalar(0)],
-                {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False},
-                HOST,
-            )[0]
-            for shape in shapes
-        ]
+        lengths = [_product(build, shape) for shape in shapes]
         parts = build.op(
             "SplitV",
             [total, build.sizes.packed(lengths), build.sizes.scalar(0)],
@@ -232,12 +243,13 @@ class CollectiveReplicas(Replicas):
             for part, shape in zip(parts, shapes)
         ]
 
-    def agreed(self, build, references, dtype):
+    def agreed(self, build, references, tensor):
         """A whole value, as the first worker has it.
 
         Kernels that add in an order of their own may give other bits to other
         workers; what variables are changed by must be the same everywhere.
         """
+        dtype = tensor.dtype
         if self.num_workers == 1 or dtype not in (*_TRAVELS, *_TRAVELS_AS):
             return references
         travels = _TRAVELS_AS.get(dtype, dtype)
@@ -247,26 +259,27 @@ class CollectiveReplicas(Replicas):
             value = build.cast(value, dtype, travels, place)
         if self.first:
             value = build.op("ZerosLike", [value], {"T": travels}, place)[0]
-        value = self._between_hosts(build, value, travels)
+        value = self._between_hosts(build, value, travels, _is_fixed([tensor]))
         if travels != dtype:
             value = build.cast(value, travels, dtype, place)
         return build.same(value)
 
-    def collective(self, build, references, dtype, merge):
-        """One value per replica, merged over all replicas of the job."""
+    def collective(self, build, references, dtype, merge, is_fixed):
+        """One value per replica, merged over all replicas of the job.
+
+        Args:
+            build: The `Build`.
+            references: The values.
+            dtype: Their type.
+            merge: `"Add"`, `"Max"` or `"Min"`.
+            is_fixed: Whether they have the same shape in every step.
+        """
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
-        instance = next(self._instances)
+        meeting = self._meeting(build, "replicas", self.total)
+        write = self._write if is_fixed else self._filled_up
         totals = [
-            self._write(
-                build,
-                reference,
-                dtype,
-                merge,
-                place,
-                (self.total, self._all_group, instance),
-                self.hint,
-            )
+            write(build, reference, dtype, merge, place, meeting, self.hint)
             for place, reference in enumerate(references)
         ]
         build.writer.together(list(map(node_name, totals)))
@@ -274,13 +287,65 @@ class CollectiveReplicas(Replicas):
             build.clock.done(totals[0], dtype)
         return totals
 
-    def _between_hosts(self, build, reference, dtype):
+    def _between_hosts(self, build, reference, dtype, is_fixed):
         """One value per worker, summed over the workers."""
-        group = (self.num_workers, self._host_group, next(self._instances))
-        return self._write(build, reference, dtype, "Add", HOST, group, "ring")
+        meeting = self._meeting(build, "hosts", self.num_workers)
+        write = self._write if is_fixed else self._filled_up
+        return write(build, reference, dtype, "Add", HOST, meeting, "ring")
 
-    def _write(self, build, reference, dtype, merge, place, group, hint):
-        numbers = [build.constant(n, tf.int32, HOST) for n in group]
+    def _meeting(self, build, who, size):
+        """Numbers of a new collective: of the members, the group, and its own.
+
+        Each function has groups of its own.
+        """
+        while build.parent is not None:
+            build = build.parent
+        group, instances = build.keep(
+            ("meetings", who), lambda: (next(_groups), itertools.count(1))
+        )
+        return size, group, next(instances)
+
+    def _filled_up(self, build, value, dtype, merge, place, meeting, hint):
+        """A collective of values whose shape may change from step to step.
+
+        TensorFlow remembers the shape of a collective by its number. So vectors
+        are filled up to one of some lengths, each of which has its own numbers.
+        """
+        number = build.sizes
+        shape = number.shape(value, dtype)
+        length = _product(build, shape)
+        lengths = build.constant(_LENGTHS, tf.int32, HOST)
+        is_less = build.op("Less", [lengths, length], {"T": tf.int32}, HOST)[0]
+        is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
+        which = _reduced(build, "Sum", is_less)
+        filled = number.entry_at(lengths, which)
+        rest = build.op("Sub", [filled, length], {"T": tf.int32}, HOST)[0]
+        zero, one = number.scalar(0), number.scalar(1)
+        paddings = build.reshape(
+            number.packed([zero, rest]),
+            build.constant([1, 2], tf.int32, HOST),
+            tf.int32,
+            HOST,
+        )
+        flat = _flat(build, value, dtype, place)
+        attributes = {"T": dtype, "Tpaddings": tf.int32}
+        flat = build.op("Pad", [flat, paddings], attributes, place)[0]
+        size, group, instance = meeting
+        instance = number.plus(
+            number.scalar(instance),
+            number.times(which, number.scalar(_MOST_COLLECTIVES)),
+        )
+        meeting = size, group, instance
+        total = self._write(build, flat, dtype, merge, place, meeting, hint)
+        bounds = [number.packed([bound]) for bound in (zero, length, one)]
+        total = build.strided_slice(total, *bounds, dtype, place)
+        return build.reshape(total, shape, dtype, place)
+
+    def _write(self, build, value, dtype, merge, place, meeting, hint):
+        numbers = [
+            build.constant(n, tf.int32, HOST) if isinstance(n, int) else n
+            for n in meeting
+        ]
         attributes = {
             "T": dtype,
             "merge_op": merge,
@@ -294,7 +359,7 @@ class CollectiveReplicas(Replicas):
         last = build.last_collective.get(place)
         made = build.op(
             "CollectiveReduceV2",
-            [reference, *numbers],
+            [value, *numbers],
             attributes,
             place,
             f"replica_{place}/all_reduce" if place != HOST else "host/all_reduce",
@@ -319,6 +384,22 @@ class _OnEachPlace:
     def __iter__(self):
         # For who asks whether all references are the same.
         return iter((self, None))
+
+
+def _product(build, vector):
+    """The product of a vector of sizes."""
+    return _reduced(build, "Prod", vector)
+
+
+def _reduced(build, type, vector):
+    attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
+    axis = build.sizes.scalar(0)
+    return build.op(type, [vector, axis], attributes, HOST)[0]
+
+
+def _is_fixed(tensors):
+    """Whether tensors have elements, and as many in every step."""
+    return all(0 < num_bytes(tensor) < float("inf") for tensor in tensors)
 
 
 def _flat(build, reference, dtype, place):

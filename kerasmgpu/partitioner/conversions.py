@@ -110,7 +110,9 @@ def _rows_of(build, tensor, reference, sharded, place):
     start, count = build.sizes.bounds(sharded, place)
     shape, axis = tensor.shape, sharded.axis
     if shape is not None and _may_be_one(shape[axis], sharded):
-        return _rows_unless_one(build, tensor, reference, axis, start, count)
+        return _rows_unless_one(
+            build, tensor, reference, axis, sharded.size, start, count
+        )
     if sharded.outer == 1:
         return sliced(build, reference, axis, start, count, tensor.dtype)
     # Several blocks of all rows.
@@ -154,13 +156,15 @@ def _may_be_one(size, sharded):
     return size == 1 or not isinstance(size, int)
 
 
-def _rows_unless_one(build, tensor, reference, axis, start, count):
-    """Rows of an axis; if it turns out to have one element, that stays."""
+def _rows_unless_one(build, tensor, reference, axis, size, start, count):
+    """Rows of an axis; if it turns out to have one for all rows, that stays.
+
+    One element for one row is that row: replicas without rows get none.
+    """
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
     integers = {"T": tf.int32}
-    is_one = build.op(
-        "Equal", [build.sizes.scalar(tensor.shape[axis]), one], integers, HOST
-    )[0]
+    given = [build.sizes.scalar(s) for s in (tensor.shape[axis], size)]
+    is_one = build.op("Less", given, integers, HOST)[0]
     start, count = (
         build.op("SelectV2", [is_one, if_one, otherwise], integers, HOST)[0]
         for if_one, otherwise in ((zero, start), (one, count))

@@ -29,7 +29,7 @@ class CrossDeviceReplicas(Replicas):
         by_halves = isinstance(
             operations, tf.distribute.HierarchicalCopyAllReduce
         )
-        if by_halves and self.num % 2:
+        if by_halves and self.num > 1 and self.num % 2:
             raise InputError(
                 "HierarchicalCopyAllReduce sums two halves of the devices and "
                 f"leaves out one of an odd number. Received: {self.num} "

@@ -91,9 +91,9 @@ class Execution:
         """The tensors of a batch in the order in which the program wants them."""
         tensors = []
         for leaf in tf.nest.flatten(batch):
-            if isinstance(leaf, tf.experimental.Optional):
-                continue
             whole = joined(self._local_results(leaf))
+            if whole is None or isinstance(whole, tf.experimental.Optional):
+                continue
             if isinstance(whole, Shares):
                 tensors.append(whole.values)
             else:
@@ -104,6 +104,13 @@ class Execution:
             for shares, width in zip(tensors, self._written.widths)
             for tensor in shares[:width]
         ]
+
+
+def is_empty(specification):
+    """Whether what a specification is of holds no data: a batch's `None`."""
+    return isinstance(specification, tf.OptionalSpec) or not (
+        tf.nest.flatten(specification, expand_composites=True)
+    )
 
 
 class _without_optimizer:

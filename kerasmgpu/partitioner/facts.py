@@ -6,7 +6,10 @@ that the rules of its operation say, or a symbol of its own.
 """
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.elements import Elements
 from kerasmgpu.partitioner.rules import control_flow, integers, table
+
+_MOST_PASSES = 20
 
 
 def infer(graph, joins):
@@ -19,23 +22,82 @@ def infer(graph, joins):
         joins: List to which pairs of symbols are added that must be equal when
             the graph runs: rows of two inputs that were put side by side.
     """
-    axes_of = {}
-    for node in graph.nodes:
-        for tensor in node.outputs:
-            tensor.shape, tensor.value = tensor.static, None
-        if node.type in table.VALUES:
-            _infer_values(node)
-        if node.type == "BroadcastGradientArgs":
-            _infer_gradient_arguments(node)
-        if node.type in control_flow.FACTS:
-            control_flow.FACTS[node.type](node, lambda body: infer(body, joins))
-        if node.type in table.AXES:
-            axes = _join_rows(node, joins)
-            axes_of[node] = axes
-        if all(_is_known(tensor) for tensor in node.outputs):
-            continue
-        _infer_shapes(node, axes_of.get(node))
-    return graph
+    inference = Inference(graph, joins)
+    for number in range(_MOST_PASSES + 1):
+        inference.infer(graph)
+        if not inference.has_news(is_last=number == _MOST_PASSES - 1):
+            return
+
+
+class Inference:
+    """Looks at a graph, and at those of its loops and branches.
+
+    Args:
+        graph: `Graph`.
+        joins: See `infer`.
+    """
+
+    def __init__(self, graph, joins):
+        self._joins = joins
+        self._elements = {}
+        self._outer = {tensor.node for tensor in graph.inputs}
+        self._outer.update(graph.nodes)
+
+    def infer(self, graph):
+        """Sets what is known of all tensors of a graph."""
+        axes_of = {}
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                tensor.shape, tensor.value = tensor.static, None
+            if node.type in table.VALUES:
+                _infer_values(node)
+            if node.type == "BroadcastGradientArgs":
+                _infer_gradient_arguments(node)
+            if node.type in control_flow.FACTS:
+                control_flow.FACTS[node.type](node, self)
+            if node.type in table.AXES:
+                axes_of[node] = _join_rows(node, self._joins)
+            if not all(_is_known(tensor) for tensor in node.outputs):
+                _infer_shapes(node, axes_of.get(node))
+
+    def complete(self, tensor):
+        """Gives each axis of unknown size a symbol of its own."""
+        complete(tensor)
+
+    def elements(self, node):
+        """The `Elements` of the list that a node makes."""
+        return self._elements.setdefault(node, Elements())
+
+    def lasting(self, known):
+        """A shape or value without sizes that only one loop knows."""
+        if isinstance(known, tuple):
+            return tuple(map(self.lasting, known))
+        return known if self._is_lasting(known) else None
+
+    def _is_lasting(self, size):
+        if not isinstance(size, sizes.Size):
+            return True
+        return all(
+            symbol.joined.source[0].node in self._outer
+            for symbol in size.symbols
+        )
+
+    def has_news(self, is_last):
+        """Whether the graph must be looked at again.
+
+        Args:
+            is_last: Whether it may be looked at only once more.
+        """
+        lists = [one for one in self._elements.values() if not one.is_joined]
+        news = not is_last and any([one.guess() for one in lists])
+        if not news:
+            news = any([one.give_up(wholly=is_last) for one in lists])
+            if news:
+                for one in lists:
+                    one.guess()
+        for one in lists:
+            one.forget()
+        return news
 
 
 def _infer_values(node):
@@ -140,7 +202,7 @@ def complete(tensor):
     """Gives each axis of unknown size a symbol of its own."""
     if tensor.shape is not None and None in tensor.shape:
         tensor.shape = tuple(
-            sizes.of(sizes.Symbol(f"{tensor}[{axis}]", (tensor, axis)))
+            sizes.of(tensor.symbol(axis))
             if size is None
             else size
             for axis, size in enumerate(tensor.shape)

@@ -129,8 +129,11 @@ def joined(shares):
         shares: List with one value per replica.
 
     Returns:
-        `Shares` of tensors; sparse and ragged ones are put together.
+        `Shares` of tensors; sparse and ragged ones are put together. What
+        holds no data (`None`, a `tf.experimental.Optional`) is as it was.
     """
+    if shares[0] is None or isinstance(shares[0], tf.experimental.Optional):
+        return shares[0]
     if isinstance(shares[0], tf.SparseTensor):
         return tf.sparse.concat(0, list(shares))
     if isinstance(shares[0], tf.RaggedTensor):

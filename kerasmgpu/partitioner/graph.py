@@ -11,6 +11,8 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.framework import function_def_to_graph as functions
 from tensorflow.python.framework import op_def_registry
 
+from kerasmgpu.partitioner import sizes
+
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 """Operations that call a function; they are inlined."""
 
@@ -23,6 +25,9 @@ BODIES = {
     "StatelessCase": ("branches",),
 }
 """Operations that hold functions, and the attributes that name them."""
+
+LISTS = {"EmptyTensorList", "TensorListReserve"}
+"""Operations that make lists for others to put something in."""
 
 PASS = {
     "Identity",
@@ -46,9 +51,10 @@ class Tensor:
     """An output of a node.
 
     `shape` is a tuple of sizes (see `sizes.py`), or `None` where the rank is
-    not known; `static` is what TensorFlow knows of it. `value` is what is known of a small integer tensor: a size for a
-    scalar, a tuple of sizes for a vector, `None` otherwise. `element` is the
-    shape of what a variable's handle or a list of tensors holds.
+    not known; `static` is what TensorFlow knows of it. `value` is what is known
+    of a small integer tensor: a size for a scalar, a tuple of sizes for a
+    vector, `None` otherwise. `element` is the shape of what a variable's handle
+    holds, or the `elements.Elements` of a list of tensors.
     """
 
     __slots__ = (
@@ -59,6 +65,7 @@ class Tensor:
         "shape",
         "value",
         "element",
+        "_symbols",
     )
 
     def __init__(self, node, index, dtype, shape=None):
@@ -69,9 +76,18 @@ class Tensor:
         self.shape = shape
         self.value = None
         self.element = None
+        self._symbols = None
 
     def __repr__(self):
         return f"{self.node.name}:{self.index}"
+
+    def symbol(self, axis):
+        """The symbol for the size of an axis of which nothing is known."""
+        if self._symbols is None:
+            self._symbols = {}
+        if axis not in self._symbols:
+            self._symbols[axis] = sizes.Symbol(f"{self}[{axis}]", (self, axis))
+        return self._symbols[axis]
 
 
 class Node:
@@ -415,6 +431,8 @@ def _can_merge(node):
     # assignment: TensorFlow's automatic control dependencies say which.
     if node.type == "ReadVariableOp":
         return True
+    if node.type in LISTS:
+        return False  # What is put into them later need not be the same.
     return not node.is_stateful and not node.bodies
 
 

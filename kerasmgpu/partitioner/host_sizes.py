@@ -94,6 +94,13 @@ class HostSizes:
             vector, *bounds, dtype, HOST, shrink_axis_mask=1
         )
 
+    def entry_at(self, vector, index):
+        """An entry of a vector, at an index that is a reference."""
+        attributes = {"Tparams": tf.int32, "Tindices": tf.int32}
+        attributes |= {"Taxis": tf.int32, "batch_dims": 0}
+        inputs = [vector, index, self.scalar(0)]
+        return self._build.op("GatherV2", inputs, attributes, HOST)[0]
+
     def start(self, rows, place):
         """The number of a replica's first row."""
         return self._keep(("start", rows, place), lambda: self._rows("start", rows, place))

@@ -14,7 +14,7 @@ from kerasmgpu.partitioner.kinds import (
     Rows,
     Sharded,
 )
-from kerasmgpu.partitioner.rules import control_flow, state, table
+from kerasmgpu.partitioner.rules import control_flow, lists, state, table
 
 _MOST_PASSES = 50
 
@@ -96,7 +96,7 @@ class Planner:
         if node.type in control_flow.CONTROL:
             return control_flow.CONTROL[node.type](node, kinds, self)
         if any(isinstance(kind, ListOf) for kind in kinds):
-            return control_flow.of_lists(node, kinds)
+            return lists.of_lists(node, kinds)
         if node.type in table.PLANS:
             plan = table.PLANS[node.type](node, kinds)
             if plan is not None:

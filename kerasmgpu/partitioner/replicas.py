@@ -186,7 +186,7 @@ class Replicas:
                 totals[number] = build.same(total)
         return totals
 
-    def agreed(self, build, references, dtype):
+    def agreed(self, build, references, tensor):
         """A whole value that all processes have to the same bits."""
         return references
 

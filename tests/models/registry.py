@@ -39,7 +39,7 @@ class Model(Case):
     why: str = ""
     evaluates: bool = True
     predicts: bool = True
-    in_suite: bool = True
+    in_suite: bool = False
     needs: str = ""
 
     @contextlib.contextmanager

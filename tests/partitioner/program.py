@@ -14,7 +14,7 @@ class Input:
     Attributes:
         kind: `"whole"` for small whole numbers, so that sums and comparisons
             of them are exact; `"normal"` for normally distributed ones;
-            `"special"` for these with some that are infinite or not a number.
+            `"zero"` for zeros.
         seed: Seed of its values.
         shape: Its shape.
         dtype: Name of its type.
@@ -32,31 +32,28 @@ class Input:
         """Its values."""
         generator = np.random.default_rng(self.seed)
         dtype = tf.as_dtype(self.dtype)
-        if dtype == tf.bool:
-            return generator.integers(0, 2, self.shape).astype(bool)
-        if self.kind == "whole" or dtype.is_integer:
+        if self.kind == "zero":
+            array = np.zeros(self.shape)
+        elif dtype == tf.bool:
+            array = generator.integers(0, 2, self.shape)
+        elif self.kind == "whole" or dtype.is_integer:
             array = generator.integers(-3, 4, self.shape)
         else:
             array = generator.normal(size=self.shape)
-        if dtype.is_complex:
-            array = array + 1j * np.flip(array)
-        if self.kind == "special":
-            array = np.where(generator.uniform(size=self.shape) < 0.1, np.inf, array)
-            array = np.where(generator.uniform(size=self.shape) < 0.1, np.nan, array)
         return np.asarray(array).astype(dtype.as_numpy_dtype)
 
-    def tensor(self):
-        """Its values as a tensor."""
-        return tf.constant(self.array())
+    def tensor(self, relative=0.0):
+        """Its values as a tensor.
 
-    def perturbed(self, relative):
-        """Its values with other last digits, where they have any."""
+        Args:
+            relative: Change of their last digits, where they have any.
+        """
         array = self.array()
-        if self.kind == "whole" or not _has_digits(self.dtype):
-            return tf.constant(array)
-        generator = np.random.default_rng(self.seed + 1)
-        signs = generator.choice([-1, 1], self.shape)
-        return tf.constant((array * (1 + relative * signs)).astype(array.dtype))
+        if relative and self.kind == "normal" and self.dtype.startswith("float"):
+            generator = np.random.default_rng(self.seed + 1)
+            signs = generator.choice([-1, 1], self.shape)
+            array = (array * (1 + relative * signs)).astype(array.dtype)
+        return tf.constant(array)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +70,10 @@ class Variable:
     aggregation: str = "NONE"
     synchronization: str = "AUTO"
 
-    def make(self, value=None):
+    def make(self):
         """The variable; in a strategy's scope one with several copies."""
         return tf.Variable(
-            self.initial.tensor() if value is None else value,
+            self.initial.tensor(),
             aggregation=getattr(tf.VariableAggregation, self.aggregation),
             synchronization=getattr(
                 tf.VariableSynchronization, self.synchronization
@@ -177,8 +174,3 @@ print("No difference.")
 def indented(lines):
     """Lines as the body of a function."""
     return textwrap.indent("\n".join(lines), "    ")
-
-
-def _has_digits(dtype):
-    dtype = tf.as_dtype(dtype)
-    return dtype.is_floating or dtype.is_complex

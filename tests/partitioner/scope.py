@@ -173,11 +173,7 @@ class Scope:
         return axis - value.rank if self.chance(3) else axis
 
     def size(self, value, axis):
-        """Text for the size of an axis: a number, or what asks for it.
-
-        A number only where it isn't the size of an axis of rows: as a number,
-        it would be another program for other batches.
-        """
+        """Text for the size of an axis: a number, or what asks for it."""
         if self.flag():
             return f"tf.shape({value})[{axis}]"
         return str(value.shape[axis])

@@ -6,6 +6,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     elementwise,
     indexing,
     integers,
+    lists,
     random,
     reductions,
     shapes,

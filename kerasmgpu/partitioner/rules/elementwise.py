@@ -61,8 +61,10 @@ def elementwise(node):
     if node.type == "IdentityN":
         return None
     out = node.outputs[0].shape
-    if out is None or any(tensor.shape is None for tensor in node.inputs):
+    if any(tensor.shape is None for tensor in node.inputs):
         return None
+    if out is None:
+        out = _stretched([tensor.shape for tensor in node.inputs])
     return Axes(
         tuple(
             broadcast_labels(tensor.shape, out)
@@ -73,6 +75,15 @@ def elementwise(node):
         additive=node.type in _ADDITIVE,
         stretches=len(node.inputs) > 1 and not _of_one_shape(node.type),
     )
+
+
+def _stretched(shapes):
+    """The shape of what is made of several, as far as it is known."""
+    out = []
+    for axis in range(-max(map(len, shapes), default=0), 0):
+        found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
+        out.append(found.pop() if len(found) == 1 else None if found else 1)
+    return tuple(out)
 
 
 def broadcast_labels(shape, out):

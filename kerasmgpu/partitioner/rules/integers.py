@@ -133,12 +133,33 @@ def gather(node):
 @value("Reshape", "ExpandDims", "Squeeze")
 def reshape(node):
     source, out = node.inputs[0].value, node.outputs[0].shape
+    if source is None:
+        source = _slice_of_constant(node.inputs[0])
     if source is None or out is None or len(out) > 1:
         return None
     entries = source if isinstance(source, tuple) else (source,)
     if len(out) == 0:
         return entries[0] if len(entries) == 1 else None
     return entries
+
+
+def _slice_of_constant(tensor):
+    """What the gradient of a padding takes out of the table of paddings."""
+    node = tensor.node
+    if node.type != "Slice" or node.inputs[0].node.type != "Const":
+        return None
+    begin, size = (given.value for given in node.inputs[1:])
+    if not tensor.dtype.is_integer or sum(node.inputs[0].shape) > LONGEST:
+        return None
+    if not _is_integer_vector(begin) or not _is_integer_vector(size):
+        return None
+    taken = constant_array(node.inputs[0].node)[
+        tuple(
+            slice(first, None if count == -1 else first + count)
+            for first, count in zip(begin, size)
+        )
+    ]
+    return tuple(taken.ravel().tolist())
 
 
 @value("AddV2", "Add", "Sub", "Mul")

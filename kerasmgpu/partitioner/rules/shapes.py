@@ -77,15 +77,24 @@ def expand_or_squeeze(node, kinds):
     """Axes of one element come and go."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL, *[REPLICATED] * (len(kinds) - 1)), (PARTIAL,))
-    if not isinstance(kinds[0], Sharded):
+    kind, source = kinds[0], node.inputs[0].shape
+    if not isinstance(kind, Sharded) or source is None:
         return None
-    if node.type == "Squeeze" and not node.attr("squeeze_dims"):
-        # A share of one row would lose its axis.
-        return None
-    moved = moved_axis(node, kinds[0])
-    if moved is None:
-        return None
-    return Plan((kinds[0], *[REPLICATED] * (len(kinds) - 1)), (moved,))
+    if node.type == "Squeeze":
+        squeezed = {n % len(source) for n in node.attr("squeeze_dims") or ()}
+        # Where all axes of one element go, a share of one row would lose its
+        # own; and a share of one row in all may have none.
+        if not squeezed or kind.axis in squeezed:
+            return None
+        axis = kind.axis - sum(n < kind.axis for n in squeezed)
+    else:
+        where = node.inputs[1].value
+        if isinstance(where, tuple) and len(where) == 1:
+            (where,) = where
+        if not isinstance(where, int):
+            return None
+        axis = kind.axis + (where % (len(source) + 1) <= kind.axis)
+    return Plan((kind, *[REPLICATED] * (len(kinds) - 1)), (kind.at(axis),))
 
 
 def _reshaped(node, kind, rest):
@@ -455,6 +464,15 @@ def strided_slice_grad(node):
         sizes={0: 0},
         linear=(4,),
     )
+
+
+@shape("Range")
+def range_shape(node):
+    """The numbers of rows, `arange(rows)`, are as many as there are rows."""
+    start, limit, delta = (tensor.value for tensor in node.inputs)
+    if start != 0 or delta != 1 or not isinstance(limit, sizes.Size):
+        return None
+    return [(limit,)]
 
 
 @shape("StridedSliceGrad", "BroadcastTo", "Fill")

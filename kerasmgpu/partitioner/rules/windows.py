@@ -1,9 +1,13 @@
 """Convolutions, pooling and images: rows are independent, the rest is whole."""
 
-from kerasmgpu.partitioner.rules.table import Axes, axes
+import dataclasses
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.kinds import REPLICATED, Sharded
+from kerasmgpu.partitioner.rules.table import Axes, Plan, axes, plan, shape
 
 ROWS = """
-AdjustContrastv2 AdjustHue AdjustSaturation AvgPool AvgPool3D BatchToSpace
+AdjustContrastv2 AdjustHue AdjustSaturation AvgPool AvgPool3D
 Conv2D Conv3D CropAndResizeGradImage DepthToSpace DepthwiseConv2dNative
 Dilation2D ExtractImagePatches ExtractVolumePatches HSVToRGB
 LRN MaxPool MaxPool3D
@@ -140,9 +144,42 @@ def filter_gradient(node):
     )
 
 
-@axes("SpaceToBatchND")
-def space_to_batch(node):
-    return None
+@plan("SpaceToBatchND", "BatchToSpaceND")
+def space_and_batch(node, kinds):
+    """Of dilated convolutions: all rows once for each place in a window."""
+    kind, places = kinds[0], _places_of_window(node)
+    if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:
+        return None
+    if node.type == "SpaceToBatchND":
+        outer = sizes.product([kind.outer, places])
+    else:
+        outer = sizes.divide(kind.outer, places)
+    if outer is None:
+        return None
+    given = dataclasses.replace(kind, outer=outer)
+    return Plan((kind, REPLICATED, REPLICATED), (given,))
+
+
+@shape("SpaceToBatchND", "BatchToSpaceND")
+def space_and_batch_shape(node):
+    source, out = node.inputs[0].shape, node.outputs[0].static
+    places = _places_of_window(node)
+    if not source or not out or places is None:
+        return None
+    if node.type == "SpaceToBatchND":
+        rows = sizes.product([source[0], places])
+    else:
+        rows = sizes.divide(source[0], places)
+    return [(rows, *out[1:])]
+
+
+def _places_of_window(node):
+    window = node.inputs[1].value
+    if not isinstance(window, tuple) or not all(
+        isinstance(size, int) and size > 0 for size in window
+    ):
+        return None
+    return sizes.product(window)
 
 
 def _rows(tensor):

@@ -1,0 +1,197 @@
+"""Lists of tensors, as loops have them."""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.elements import Elements, common
+from kerasmgpu.partitioner.graph import LISTS
+from kerasmgpu.partitioner.kinds import (
+    REPLICATED,
+    ListOf,
+    LocalSizes,
+    Partial,
+    Sharded,
+)
+from kerasmgpu.partitioner.rules.control_flow import control, facts
+from kerasmgpu.partitioner.rules.table import Plan
+
+
+@facts("EmptyTensorList")
+def empty_list_facts(node, inference):
+    node.outputs[0].element = inference.elements(node)
+
+
+@facts("TensorListReserve")
+def reserved_list_facts(node, inference):
+    """What isn't set is zeros of the shape that the list is made with."""
+    elements = inference.elements(node)
+    value = node.inputs[0].value
+    if isinstance(value, tuple) and not {None, -1}.intersection(value):
+        elements.put(node, inference.lasting(value))
+    node.outputs[0].element = elements
+
+
+@facts("TensorListFromTensor")
+def from_tensor_facts(node, inference):
+    elements = inference.elements(node)
+    shape = node.inputs[0].shape
+    item = None if shape is None else shape[1:]
+    elements.put(node, inference.lasting(item))
+    node.outputs[0].element = elements
+
+
+@facts("TensorListSetItem", "TensorListPushBack")
+def put_item_facts(node, inference):
+    elements = node.inputs[0].element
+    if elements is not None:
+        item = node.inputs[-1]
+        elements.put(
+            node, inference.lasting(item.shape), inference.lasting(item.value)
+        )
+    node.outputs[0].element = elements
+
+
+@facts("Identity", "TensorListResize")
+def same_list_facts(node, inference):
+    node.outputs[0].element = node.inputs[0].element
+
+
+@facts("ZerosLike")
+def zeros_like_facts(node, inference):
+    """A list of zeros of the same shapes, to which others are added."""
+    like = node.inputs[0].element
+    if node.outputs[0].dtype == tf.variant and like is not None:
+        elements = inference.elements(node)
+        elements.put(node, like.shape)
+        node.outputs[0].element = elements
+
+
+@facts("AddN", "Select", "SelectV2", "TensorListConcatLists")
+def of_lists_facts(node, inference):
+    """What is made of several lists is as all of them are."""
+    if node.outputs[0].dtype == tf.variant:
+        lists = [t for t in node.inputs if t.dtype == tf.variant]
+        element = lists[0].element
+        for other in lists[1:]:
+            element = common(element, other.element)
+        node.outputs[0].element = element
+
+
+@facts("TensorListGetItem", "TensorListPopBack")
+def item_facts(node, inference):
+    elements = node.inputs[0].element
+    if node.type == "TensorListPopBack":
+        node.outputs[0].element = elements
+    if elements is not None and elements.shape is not None:
+        # Sizes that nobody knows are left to TensorFlow, or get symbols.
+        item = node.outputs[-1]
+        item.shape = _merged(elements.shape, item.static)
+        item.value = elements.value
+
+
+@facts("TensorListStack")
+def stack_facts(node, inference):
+    elements, out = node.inputs[0].element, node.outputs[0]
+    if elements is None or elements.shape is None:
+        return
+    count = out.shape[0] if out.shape else node.attr("num_elements")
+    if count is None or (isinstance(count, int) and count < 0):
+        count = None
+    out.shape = _merged((count, *elements.shape), out.static)
+
+
+@facts("TensorListElementShape")
+def element_shape_facts(node, inference):
+    """Sizes that TensorFlow would only know as -1 may be told."""
+    elements = node.inputs[0].element
+    if elements is None or elements.shape is None:
+        return
+    if None not in elements.shape:
+        node.outputs[0].value = elements.shape
+
+
+def _merged(shape, static):
+    """Sizes that are known in one of two shapes of a rank."""
+    if static is None or len(static) != len(shape):
+        return shape
+    return tuple(b if a is None else a for a, b in zip(shape, static))
+
+
+@control(*LISTS)
+def new_list(node, kinds, plan):
+    """Each replica has a list for its parts."""
+    made = plan.lists.setdefault(node, ListOf())
+    return Plan((_element_shape(made.kind), REPLICATED), (made,))
+
+
+def _element_shape(kind):
+    return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
+
+
+@control("TensorListFromTensor")
+def from_tensor(node, kinds, plan):
+    """`(tensor, element_shape)`: the first axis is cut up, so it is whole."""
+    kind = kinds[0]
+    made = plan.lists.setdefault(node, ListOf())
+    if isinstance(kind, Sharded) and kind.axis > 0:
+        item = kind.at(kind.axis - 1)
+        made.put(item)
+        return Plan((kind, LocalSizes(item)), (made,))
+    made.put(REPLICATED)
+    return Plan((REPLICATED, REPLICATED), (made,))
+
+
+@control("TensorListSetItem", "TensorListPushBack")
+def put_item(node, kinds, plan):
+    """`(list, [index,] item)`."""
+    made, kind = kinds[0], kinds[-1]
+    if isinstance(kind, Partial):
+        kind = REPLICATED
+    made.put(kind)
+    wanted = made.kind
+    rest = (REPLICATED,) * (len(kinds) - 2)
+    return Plan((made, *rest, wanted), (made,))
+
+
+@control("TensorListGetItem", "TensorListPopBack")
+def get_item(node, kinds, plan):
+    """`(list, [index,] element_shape)`."""
+    made = kinds[0]
+    kind = made.kind or REPLICATED
+    shape = _element_shape(kind)
+    rest = (REPLICATED,) * (len(kinds) - 2)
+    gives = (kind,) if node.type == "TensorListGetItem" else (made, kind)
+    return Plan((made, *rest, shape), gives)
+
+
+@control("TensorListStack")
+def stack(node, kinds, plan):
+    """`(list, element_shape)`: a new first axis."""
+    made = kinds[0]
+    kind = made.kind or REPLICATED
+    gives = kind.at(kind.axis + 1) if isinstance(kind, Sharded) else kind
+    return Plan((made, _element_shape(kind)), (gives,))
+
+
+@control("TensorListLength", "TensorListResize")
+def of_list(node, kinds, plan):
+    made = kinds[0]
+    gives = made if node.type == "TensorListResize" else REPLICATED
+    return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))
+
+
+_OF_LISTS = {"AddN", "Identity", "Select", "SelectV2", "ZerosLike"}
+
+
+def of_lists(node, kinds):
+    """What is done to lists as wholes is done to each replica's.
+
+    Other operations get lists of whole elements.
+    """
+    lists = [kind for kind in kinds if isinstance(kind, ListOf)]
+    if node.type not in _OF_LISTS:
+        for kind in lists:
+            kind.must_be_whole()
+        return Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
+    for other in lists[1:]:
+        lists[0].join(other)
+    return Plan(tuple(kinds), (lists[0],))

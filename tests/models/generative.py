@@ -1,0 +1,360 @@
+"""Models that make pictures: autoencoders, adversaries, diffusion."""
+
+import math
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+from tests.models.registry import fitted, images, model, reals
+
+
+def encoder(latent):
+    inputs = keras.Input((8, 8, 1))
+    x = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu")(
+        inputs
+    )
+    x = layers.Dense(6, activation="relu")(layers.Flatten()(x))
+    return keras.Model(inputs, [layers.Dense(latent)(x), layers.Dense(latent)(x)])
+
+
+def decoder(latent):
+    return keras.Sequential(
+        [
+            keras.Input((latent,)),
+            layers.Dense(4 * 4 * 3, activation="relu"),
+            layers.Reshape((4, 4, 3)),
+            layers.Conv2DTranspose(1, 3, strides=2, padding="same"),
+        ]
+    )
+
+
+class Sampling(layers.Layer):
+    """Draws from a normal distribution of the given mean and logarithm."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seed_generator = keras.random.SeedGenerator(3)
+
+    def call(self, inputs):
+        mean, logarithm = inputs
+        noise = keras.random.normal(ops.shape(mean), seed=self.seed_generator)
+        return mean + ops.exp(0.5 * logarithm) * noise
+
+
+def divergence(mean, logarithm):
+    terms = 1 + logarithm - ops.square(mean) - ops.exp(logarithm)
+    return ops.mean(ops.sum(-0.5 * terms, axis=1))
+
+
+class VariationalAutoencoder(keras.Model):
+    """With a step and with metrics of its own, as in Keras's example."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder, self.decoder = encoder(2), decoder(2)
+        self.sampling = Sampling()
+        self.total = keras.metrics.Mean(name="loss")
+        self.difference = keras.metrics.Mean(name="difference")
+
+    @property
+    def metrics(self):
+        return [self.total, self.difference]
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            mean, logarithm = self.encoder(data)
+            made = self.decoder(self.sampling((mean, logarithm)))
+            difference = ops.mean(
+                ops.sum(
+                    keras.losses.binary_crossentropy(
+                        data, made, from_logits=True
+                    ),
+                    axis=(1, 2),
+                )
+            )
+            loss = difference + divergence(mean, logarithm)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        self.total.update_state(loss)
+        self.difference.update_state(difference)
+        return {m.name: m.result() for m in self.metrics}
+
+
+@model("generative", evaluates=False, predicts=False, in_suite=True)
+def variational_autoencoder_with_its_own_step():
+    result = VariationalAutoencoder()
+    result.compile(keras.optimizers.Adam(0.01))
+    return fitted(result, images(9, 8, 8, 1))
+
+
+class AddsDivergence(layers.Layer):
+    def call(self, inputs):
+        self.add_loss(0.1 * divergence(*inputs))
+        return inputs
+
+
+@model("generative")
+def variational_autoencoder_with_an_added_loss():
+    inputs = keras.Input((8, 8, 1))
+    drawn = Sampling()(AddsDivergence()(encoder(2)(inputs)))
+    result = keras.Model(inputs, decoder(2)(drawn))
+    result.compile(keras.optimizers.Adam(0.01), "mse")
+    x = images(9, 8, 8, 1)
+    return fitted(result, x, x)
+
+
+class VectorQuantizer(layers.Layer):
+    """Replaces vectors by their nearest of a code book."""
+
+    def build(self, shape):
+        self.codes = self.add_weight(shape=(shape[-1], 5))
+
+    def call(self, inputs):
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        far = (
+            ops.sum(flat**2, axis=1, keepdims=True)
+            + ops.sum(self.codes**2, axis=0)
+            - 2 * ops.matmul(flat, self.codes)
+        )
+        chosen = ops.one_hot(ops.argmin(far, axis=1), 5, dtype=inputs.dtype)
+        near = ops.matmul(chosen, ops.transpose(self.codes))
+        near = ops.reshape(near, ops.shape(inputs))
+        self.add_loss(0.25 * ops.mean((ops.stop_gradient(near) - inputs) ** 2))
+        self.add_loss(ops.mean((near - ops.stop_gradient(inputs)) ** 2))
+        return inputs + ops.stop_gradient(near - inputs)
+
+
+@model("generative")
+def vector_quantised_autoencoder():
+    result = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(4, 3, strides=2, padding="same", activation="relu"),
+            layers.Conv2D(3, 1),
+            VectorQuantizer(),
+            layers.Conv2DTranspose(1, 3, strides=2, padding="same"),
+        ]
+    )
+    result.compile(keras.optimizers.Adam(0.01), "mse")
+    x = images(9, 8, 8, 1)
+    return fitted(result, x, x)
+
+
+def judge():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(4, 3, strides=2, padding="same"),
+            layers.LeakyReLU(negative_slope=0.2),
+            layers.Dropout(0.2, seed=5),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
+
+
+def maker(latent):
+    return keras.Sequential(
+        [
+            keras.Input((latent,)),
+            layers.Dense(4 * 4 * 3),
+            layers.BatchNormalization(),
+            layers.LeakyReLU(negative_slope=0.2),
+            layers.Reshape((4, 4, 3)),
+            layers.Conv2DTranspose(4, 4, strides=2, padding="same"),
+            layers.BatchNormalization(),
+            layers.LeakyReLU(negative_slope=0.2),
+            layers.Conv2D(1, 3, padding="same", activation="sigmoid"),
+        ]
+    )
+
+
+class Adversaries(keras.Model):
+    """Two networks with an optimizer each."""
+
+    latent = 4
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.judge, self.maker = judge(), maker(self.latent)
+        self.seed_generator = keras.random.SeedGenerator(11)
+        self.judge_loss = keras.metrics.Mean(name="judge_loss")
+        self.maker_loss = keras.metrics.Mean(name="maker_loss")
+
+    def compile(self, judge_optimizer, maker_optimizer):
+        super().compile()
+        self.judge_optimizer = judge_optimizer
+        self.maker_optimizer = maker_optimizer
+
+    @property
+    def metrics(self):
+        return [self.judge_loss, self.maker_loss]
+
+    def noise(self, count):
+        return keras.random.normal(
+            (count, self.latent), seed=self.seed_generator
+        )
+
+    def improve(self, optimizer, network, loss_of, metric):
+        """A step of one of the networks."""
+        with tf.GradientTape() as tape:
+            loss = loss_of()
+        variables = network.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        metric.update_state(loss)
+
+
+class DeepConvolutionalGan(Adversaries):
+    def train_step(self, data):
+        count = ops.shape(data)[0]
+        loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
+        made = self.maker(self.noise(count), training=True)
+        both = ops.concatenate([made, data], axis=0)
+        labels = ops.concatenate(
+            [ops.ones((count, 1)), ops.zeros((count, 1))], axis=0
+        )
+        labels += 0.05 * keras.random.uniform(
+            ops.shape(labels), seed=self.seed_generator
+        )
+        self.improve(
+            self.judge_optimizer,
+            self.judge,
+            lambda: loss_of(labels, self.judge(both, training=True)),
+            self.judge_loss,
+        )
+        noise = self.noise(count)
+        self.improve(
+            self.maker_optimizer,
+            self.maker,
+            lambda: loss_of(
+                ops.zeros((count, 1)),
+                self.judge(self.maker(noise, training=True)),
+            ),
+            self.maker_loss,
+        )
+        return {m.name: m.result() for m in self.metrics}
+
+
+@model("generative", evaluates=False, predicts=False)
+def deep_convolutional_gan():
+    result = DeepConvolutionalGan()
+    result.compile(keras.optimizers.Adam(1e-3), keras.optimizers.Adam(1e-3))
+    return fitted(result, images(9, 8, 8, 1))
+
+
+class WassersteinGan(Adversaries):
+    """The judge's gradient is to have length 1: a gradient of a gradient."""
+
+    def penalty(self, data, made):
+        mixed = keras.random.uniform(
+            (ops.shape(data)[0], 1, 1, 1), seed=self.seed_generator
+        )
+        between = data + mixed * (made - data)
+        with tf.GradientTape() as tape:
+            tape.watch(between)
+            judged = self.judge(between, training=True)
+        (gradient,) = tape.gradient(judged, [between])
+        length = ops.sqrt(ops.sum(ops.square(gradient), axis=(1, 2, 3)))
+        return ops.mean((length - 1.0) ** 2)
+
+    def train_step(self, data):
+        count = ops.shape(data)[0]
+        for _ in range(2):
+            made = self.maker(self.noise(count), training=True)
+            self.improve(
+                self.judge_optimizer,
+                self.judge,
+                lambda: (
+                    ops.mean(self.judge(made, training=True))
+                    - ops.mean(self.judge(data, training=True))
+                    + 10.0 * self.penalty(data, made)
+                ),
+                self.judge_loss,
+            )
+        noise = self.noise(count)
+        self.improve(
+            self.maker_optimizer,
+            self.maker,
+            lambda: -ops.mean(self.judge(self.maker(noise, training=True))),
+            self.maker_loss,
+        )
+        return {m.name: m.result() for m in self.metrics}
+
+
+@model("generative", evaluates=False, predicts=False)
+def wasserstein_gan_with_a_penalty():
+    result = WassersteinGan()
+    result.compile(
+        keras.optimizers.Adam(1e-3, beta_1=0.5),
+        keras.optimizers.Adam(1e-3, beta_1=0.5),
+    )
+    return fitted(result, images(9, 8, 8, 1))
+
+
+class TimeEmbedding(layers.Layer):
+    """Sines and cosines of the noise's time, and a dense layer."""
+
+    def build(self, shape):
+        self.dense = layers.Dense(4, activation="swish")
+        self.dense.build((None, 4))
+
+    def call(self, time):
+        rates = ops.exp(-math.log(100.0) * ops.arange(2, dtype="float32"))
+        angles = ops.cast(time, self.compute_dtype)[:, None] * ops.cast(
+            rates, self.compute_dtype
+        )
+        return self.dense(
+            ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        )
+
+
+def noise_network():
+    pictures, time = keras.Input((8, 8, 1)), keras.Input((), dtype="int32")
+    embedded = TimeEmbedding()(time)
+    x = first = layers.Conv2D(4, 3, padding="same")(pictures)
+    x = layers.GroupNormalization(2)(x) + embedded[:, None, None, :]
+    x = layers.Conv2D(4, 3, strides=2, padding="same", activation="swish")(x)
+    flat = layers.Reshape((16, 4))(x)
+    x = x + layers.Reshape((4, 4, 4))(layers.MultiHeadAttention(1, 4)(flat, flat))
+    x = layers.UpSampling2D(interpolation="nearest")(x)
+    x = layers.Concatenate()([x, first])
+    return keras.Model([pictures, time], layers.Conv2D(1, 3, padding="same")(x))
+
+
+class Diffusion(keras.Model):
+    """Learns the noise that was added; keeps a moving average of itself."""
+
+    steps = 10
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.network, self.average = noise_network(), noise_network()
+        self.average.set_weights(self.network.get_weights())
+        self.average.trainable = False
+        self.seed_generator = keras.random.SeedGenerator(2)
+
+    def train_step(self, data):
+        count = ops.shape(data)[0]
+        time = keras.random.randint(
+            (count,), 0, self.steps, seed=self.seed_generator
+        )
+        kept = ops.cast(ops.cumprod(ops.linspace(0.99, 0.8, self.steps)), data.dtype)
+        kept = ops.take(kept, time)[:, None, None, None]
+        noise = keras.random.normal(ops.shape(data), seed=self.seed_generator)
+        noisy = ops.sqrt(kept) * data + ops.sqrt(1 - kept) * noise
+        with tf.GradientTape() as tape:
+            guessed = self.network([noisy, time], training=True)
+            loss = self.compute_loss(data, noise, guessed)
+        variables = self.network.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        for own, averaged in zip(self.network.weights, self.average.weights):
+            averaged.assign(0.9 * averaged + 0.1 * own)
+        return {"loss": loss}
+
+
+@model("generative", evaluates=False, predicts=False)
+def denoising_diffusion():
+    result = Diffusion()
+    result.compile(keras.optimizers.AdamW(1e-3), "mse")
+    return fitted(result, reals(9, 8, 8, 1))

@@ -1,0 +1,87 @@
+"""Runs many random programs on one device and on replicas.
+
+    python -m tests.partitioner --programs=10000 --seed=1
+
+Each program that does something else on replicas is printed as a script of its
+own, as short as Hypothesis can make it. Programs are run in processes of some
+hundreds each: TensorFlow keeps what it has traced.
+"""
+
+import multiprocessing
+import multiprocessing.pool
+import signal
+import tempfile
+
+from absl import app, flags
+
+from tests.partitioner.work import work
+
+_PROGRAMS = flags.DEFINE_integer(
+    "programs", 1000, "Number of programs.", lower_bound=1
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the first programs.")
+_PROCESSES = flags.DEFINE_integer(
+    "processes", 1, "Processes that run at a time.", lower_bound=1
+)
+
+_OF_ONE_SEED = 50
+"""Programs of one seed; those after the first failure are not run."""
+
+_IN_A_PROCESS = 10
+"""Seeds of which a process runs the programs."""
+
+
+def main(argv):
+    """Prints progress and failures; the exit status is 1 if there are any."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    number = -(-_PROGRAMS.value // _OF_ONE_SEED)
+    seeds = range(_SEED.value, _SEED.value + number)
+    shares = [
+        seeds[first : first + _IN_A_PROCESS]
+        for first in range(0, number, _IN_A_PROCESS)
+    ]
+    totals = [0, 0, 0]
+    with multiprocessing.pool.ThreadPool(_PROCESSES.value) as pool:
+        for counts in pool.imap_unordered(_in_a_process, shares):
+            totals = [a + b for a, b in zip(totals, counts)]
+            run, discarded, failed = totals
+            print(
+                f"{run} programs were run, {failed} failed; one device "
+                f"refused {discarded} more.",
+                flush=True,
+            )
+    return 1 if failed else 0
+
+
+def _in_a_process(seeds):
+    """Numbers of programs that were run, that were refused and that failed."""
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    run = refused = failed = 0
+    with tempfile.NamedTemporaryFile("r", suffix=".py") as last:
+        process = context.Process(
+            target=work, args=(seeds, _OF_ONE_SEED, last.name, send)
+        )
+        process.start()
+        send.close()
+        try:
+            while True:
+                counts, failure = receive.recv()
+                run, refused = run + counts[0], refused + counts[1]
+                if failure is not None:
+                    failed += 1
+                    print(f"\n{failure}\n", flush=True)
+        except EOFError:
+            process.join()
+        if process.exitcode:
+            failed += 1
+            status = process.exitcode
+            ended = signal.Signals(-status).name if status < 0 else status
+            print(f"\n# The process ended with {ended}, in this program:")
+            print(last.read(), flush=True)
+    return run, refused, failed
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,202 @@
+"""Branches, loops, lists, functions and gradients."""
+
+import tensorflow as tf
+
+from tests.partitioner.operations.table import draw_lines, operation
+from tests.partitioner.scope import Skip
+
+_DEEPEST = 2
+
+
+@operation(3)
+def branches(scope):
+    """Functions of the same values, one of which is called."""
+    arguments = _arguments(scope)
+    like = arguments[0]
+    count = scope.integer(2, 3)
+    names = []
+    exact = []
+    for _ in range(count):
+        name, results = scope.function(
+            arguments, lambda inner, given: [_result(inner, given[0], like)]
+        )
+        names.append(f"lambda: {name}({_listed(arguments)})")
+        exact += results
+    chosen = scope.value("index", most=1, where=lambda v: 0 not in v.shape)
+    number = f"tf.cast(tf.reduce_sum({chosen}), tf.int32)"
+    if count == 2:
+        text = f"tf.cond({number} % 2 == 0, {', '.join(names)})"
+    else:
+        text = f"tf.switch_case({number} % 3, [{', '.join(names)}])"
+    scope.let(text, *exact)
+
+
+@operation(3)
+def while_loop(scope):
+    """Values that change from one pass to the next."""
+    arguments = _arguments(scope)
+    passes = str(scope.integer(0, 3))
+    if scope.chance(3):
+        chosen = scope.value("index", most=2)
+        passes = f"tf.cast(tf.reduce_sum({chosen}), tf.int32) % 3"
+    counter = scope.let("tf.constant(0)")
+
+    def body(inner, given):
+        return [
+            f"{counter} + 1",
+            *(_result(inner, value, value) for value in given),
+        ]
+
+    name, _ = scope.function(arguments, body, in_loop=True, extra=[counter])
+    scope.unpack(
+        f"tf.while_loop(lambda i, *_: i < {passes}, {name}, "
+        f"[{counter}, {_listed(arguments)}])",
+        len(arguments) + 1,
+    )
+
+
+@operation(2)
+def over_time(scope):
+    """A loop over one axis that writes what it makes into a list."""
+    x = scope.value(least=2)
+    first = scope.axis(x) % x.rank
+    order = [first, *(n for n in range(x.rank) if n != first)]
+    turned = scope.let(f"tf.transpose({x}, {order})", x)
+    steps = turned.shape[0]
+    if not 0 < steps <= 6:
+        raise Skip
+    state = scope.let(f"{turned}[0]", turned)
+    item = scope.let(f"{turned}[{steps - 1}]", turned)
+
+    def cell(inner, given):
+        return [_result(inner, given[1], state)]
+
+    name, _ = scope.function([state, item], cell, in_loop=True)
+    loop = scope.name("f")
+    dtype = x.type
+    line = "\n".join(
+        [
+            f"def {loop}(i, state, made):",
+            f"    state = {name}(state, {turned}[i])[0]",
+            "    return i + 1, state, made.write(i, state)",
+        ]
+    )
+    last, all_ = scope.name(), scope.name()
+    run = [
+        *line.splitlines(),
+        f"_, {last}, {all_} = tf.while_loop(lambda i, *_: i < {steps}, {loop}, "
+        f"[0, {state}, tf.TensorArray({dtype}, {steps})])",
+        f"{all_} = {all_}.stack()",
+    ]
+    scope.add(run, [last, all_])
+
+
+@operation()
+def mapped(scope):
+    """Each element of the first axis by itself, or in turn."""
+    x = scope.value("number", least=1, where=lambda v: 0 < v.shape[0] <= 8)
+    item = scope.let(f"{x}[0]", x)
+    name, _ = scope.function(
+        [item], lambda inner, given: [_result(inner, given[0], item)], True
+    )
+    text = scope.choice(
+        [
+            f"tf.map_fn(lambda x: {name}(x)[0], {x})",
+            f"tf.scan(lambda a, x: a + {name}(x)[0], {x})",
+            f"tf.foldl(lambda a, x: a + {name}(x)[0], {x})",
+            "tf.vectorized_map(tf.autograph.experimental.do_not_convert("
+            f"lambda x: {name}(x)[0]), {x})",
+        ]
+    )
+    scope.let(text)
+
+
+@operation()
+def called(scope):
+    """A function of its own."""
+    arguments = _arguments(scope)
+    name, results = scope.function(
+        arguments, lambda inner, given: [_result(inner, given[0], arguments[0])]
+    )
+    (made,) = scope.unpack(
+        f"tf.function({name}, autograph=False)({_listed(arguments)})", 1, *results
+    )
+    return made
+
+
+@operation(5)
+def gradient(scope):
+    """Of a sum, with respect to values and variables."""
+    if scope.depth >= _DEEPEST:
+        raise Skip
+    x = scope.value("wide")
+    arguments = [x]
+    if scope.flag():
+        y = scope.value("wide")
+        if y is not x:
+            arguments.append(y)
+
+    def loss(inner, given):
+        draw_lines(inner, 5)
+        result = inner.value("wide", where=lambda v: v in inner.values)
+        name = scope.choice(["sum", "mean"])
+        return [inner.let(f"tf.reduce_{name}(tf.cast({result}, tf.float32))")]
+
+    name, _ = scope.function(arguments, loss)
+    variables = [
+        variable
+        for variable, held in scope.variables.items()
+        if held.dtype in (tf.float32, tf.float64)
+        and variable not in scope.is_sum
+    ]
+    if scope.flag():
+        variables = []
+    tape, made = scope.name("tape"), scope.name()
+    names = [scope.name() for _ in [*arguments, *variables]]
+    sources = _listed([*arguments, *variables])
+    scope.add(
+        [
+            f"with tf.GradientTape() as {tape}:",
+            f"    {tape}.watch([{_listed(arguments)}])",
+            f"    {made}, = {name}({_listed(arguments)})",
+            f"{', '.join(names)}, = {tape}.gradient({made}, [{sources}], "
+            "unconnected_gradients='zero')",
+        ],
+        [made, *names],
+    )
+
+
+def _arguments(scope):
+    """What a function is called with; one or two values."""
+    if scope.depth >= _DEEPEST:
+        raise Skip
+    first = scope.value()
+    arguments = [first]
+    if scope.flag():
+        second = scope.value()
+        if second is not first:
+            arguments.append(second)
+    return arguments
+
+
+def _result(inner, given, like):
+    """A value of the shape and type of another one, by some lines."""
+    draw_lines(inner, 4)
+    fit = [
+        value
+        for value in reversed(inner.values)
+        if value.shape == like.shape and value.dtype == like.dtype
+    ]
+    if fit and not inner.chance(5):
+        return fit[0]
+    if like.dtype == tf.bool:
+        return like if inner.flag() else inner.let(f"~{like}")
+    numbers = [v for v in inner.values if v.dtype == like.dtype]
+    if not numbers:
+        return like
+    one = inner.choice(numbers)
+    return inner.let(f"{like} + tf.reduce_sum({one})", like, one)
+
+
+def _listed(values):
+    return ", ".join(map(str, values))

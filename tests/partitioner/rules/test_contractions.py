@@ -1,0 +1,56 @@
+"""Rules for matrix products and einsum."""
+
+import pytest
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import ROWS, kinds_of
+
+
+def test_rows_times_a_kernel_are_rows():
+    kernel = tf.ones([4, 3])
+    assert kinds_of(lambda x: tf.matmul(x, kernel), [ROWS, 4]) == ["rows on 0"]
+
+
+def test_a_kernels_gradient_is_a_sum_over_replicas():
+    kernel = tf.ones([4, 3])
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            loss = tf.reduce_sum(tf.tanh(tf.matmul(x, kernel)))
+        return tape.gradient(loss, [x, kernel])
+
+    assert kinds_of(gradients, [ROWS, 4]) == ["rows on 0", "partial sum"]
+
+
+def test_stacks_of_matrices_keep_their_rows():
+    def attention(query, key):
+        return tf.matmul(query, key, transpose_b=True)
+
+    both = [ROWS, 5, 4]
+    assert kinds_of(attention, both, both) == ["rows on 0"]
+
+
+@pytest.mark.parametrize(
+    "equation, kind",
+    [
+        ("bqd,bkd->bqk", "rows on 0"),
+        ("bqd,bkd->qkb", "rows on 2"),
+        ("bqd,bkd->qk", "partial sum"),
+    ],
+)
+def test_einsum_follows_its_letters(equation, kind):
+    def product(x, y):
+        return tf.einsum(equation, x, y)
+
+    both = [ROWS, 5, 4]
+    assert kinds_of(product, both, both) == [kind]
+
+
+def test_einsum_sums_parts_that_are_linear_in_it():
+    kernel = tf.ones([4, 3])
+
+    def product(x):
+        return tf.einsum("a,ab->b", tf.reduce_sum(x, 0), kernel)
+
+    assert kinds_of(product, [ROWS, 4]) == ["partial sum"]

@@ -1,0 +1,61 @@
+"""Rules for operations on each element."""
+
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+
+
+def test_rows_meet_what_is_stretched_to_them():
+    bias = tf.ones([4])
+    assert kinds_of(lambda x: tf.tanh(x + bias), [ROWS, 4]) == ["rows on 0"]
+
+
+def test_axes_count_from_the_last_one():
+    kinds = kinds_of(lambda x, y: x[None] * y, [ROWS, 4], [ROWS, 4])
+    assert kinds == ["rows on 1"]
+
+
+def test_a_part_times_a_number_is_a_part():
+    kinds = kinds_of(lambda x: tf.reduce_sum(x, 0) * 3.0, [ROWS, 4])
+    assert kinds == ["partial sum"]
+
+
+def test_a_function_that_is_not_linear_needs_the_sum():
+    assert kinds_of(lambda x: tf.exp(tf.reduce_sum(x)), [ROWS]) == ["replicated"]
+
+
+def test_a_part_plus_a_whole_is_a_part():
+    """The first replica adds the whole."""
+    assert kinds_of(lambda x: tf.reduce_sum(x) + 1.0, [ROWS]) == ["partial sum"]
+    same(lambda x: (tf.reduce_sum(x) + 1.0,), [5], num_replicas=3)
+
+
+def test_a_part_that_is_stretched_is_summed_before():
+    kinds = kinds_of(lambda x: tf.reduce_sum(x) + tf.ones([3]), [ROWS])
+    assert kinds == ["replicated"]
+
+
+def test_a_vector_condition_chooses_rows():
+    def select(condition, x):
+        return tf.compat.v1.where(condition, x, -x)
+
+    plan = Planned(select, [ROWS, "bool"], [ROWS, 4])
+    assert plan.kinds == ["rows on 0"]
+    assert plan.gathered == []
+
+
+def test_a_bias_gradient_is_a_sum_over_replicas():
+    bias = tf.ones([4])
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(bias)
+            loss = tf.reduce_sum(tf.tanh(tf.nn.bias_add(x, bias)))
+        return tape.gradient(loss, bias)
+
+    assert kinds_of(gradient, [ROWS, 4]) == ["partial sum"]
+
+
+def test_one_row_is_stretched_to_all_rows():
+    for rows in (1, 5):
+        same(lambda x: (x + x[:1],), [rows, 3], num_replicas=3)

@@ -1,0 +1,111 @@
+"""Rules for operations that move, join or cut axes."""
+
+import pytest
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+def test_transposes_move_rows(order):
+    kinds = kinds_of(lambda x: tf.transpose(x, order), [ROWS, 3, 4])
+    assert kinds == [f"rows on {order.index(0)}"]
+
+
+def test_a_reshape_merges_rows_with_what_follows():
+    kinds = kinds_of(lambda x: tf.reshape(x, [-1, 4]), [ROWS, 3, 4])
+    assert kinds == ["rows on 0, 1 * rows * 3"]
+
+
+def test_a_reshape_merges_rows_with_what_is_in_front():
+    def merge(x):
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, 4])
+
+    assert kinds_of(merge, [ROWS, 3, 4]) == ["rows on 0, 3 * rows * 1"]
+
+
+def test_a_reshape_splits_rows_from_what_follows():
+    def there_and_back(x):
+        flat = tf.reshape(x, [-1])
+        return tf.reshape(flat, [tf.shape(x)[0], 3, 4])
+
+    assert kinds_of(there_and_back, [ROWS, 3, 4]) == ["rows on 0"]
+
+
+def test_a_reshape_that_mixes_rows_needs_all_rows():
+    plan = Planned(lambda x: tf.reshape(x, [2, -1]), [ROWS, 3])
+    assert plan.gathered == ["Reshape"]
+
+
+def test_axes_of_one_element_come_and_go():
+    def expand(x):
+        return x[None], tf.squeeze(tf.expand_dims(x, 0), 0)
+
+    assert kinds_of(expand, [ROWS, 4]) == ["rows on 1", "rows on 0"]
+
+
+def test_squeezing_all_that_is_one_needs_all_rows():
+    same(lambda x: (tf.squeeze(x),), [2, 1], num_replicas=2)
+
+
+def test_rows_after_rows_are_blocks():
+    def several_times(x):
+        return tf.concat([x, x + 1, x], 0) * 2.0, tf.tile(x, [2, 1])
+
+    assert kinds_of(several_times, [ROWS, 4]) == [
+        "rows on 0, 3 * rows * 1",
+        "rows on 0, 2 * rows * 1",
+    ]
+
+
+def test_blocks_are_cut_where_they_were_put_together():
+    def there_and_back(x):
+        return tf.split(tf.concat([x, x + 1], 0), 2)
+
+    assert kinds_of(there_and_back, [ROWS, 4]) == ["rows on 0", "rows on 0"]
+
+
+def test_parts_of_other_axes():
+    plan = Planned(lambda x: x[:, 1:, ::2], [ROWS, 4, 4])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])
+
+
+def test_parts_of_rows_need_all_rows():
+    assert Planned(lambda x: x[1:], [ROWS, 4]).gathered == ["StridedSlice"]
+
+
+def test_padding_of_other_axes():
+    plan = Planned(lambda x: tf.pad(x, [[0, 0], [1, 2]]), [ROWS, 4])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])
+
+
+def test_turned_around():
+    def turn(axis):
+        return lambda x: (tf.reverse(x, [axis]), tf.roll(x, 1, axis))
+
+    assert Planned(turn(1), [ROWS, 4]).gathered == []
+    assert Planned(turn(0), [ROWS, 4]).gathered == ["ReverseV2", "Roll"]
+
+
+def test_one_hot_gives_an_axis():
+    kinds = kinds_of(lambda x: tf.one_hot(x, 3, axis=0), [ROWS, "int32"])
+    assert kinds == ["rows on 1"]
+
+
+def test_matrices_of_rows():
+    plan = Planned(lambda x: tf.linalg.diag_part(x), [ROWS, 3, 3])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])
+
+
+def test_blocks_of_rows_are_gathered_in_order():
+    """Seven rows on three replicas: `[x0 … x6, y0 … y6]`."""
+    same(
+        lambda x: (tf.cumsum(tf.concat([x, -x], 0), 0),), [7, 2], num_replicas=3
+    )
+
+
+def test_one_row_is_no_axis_to_drop():
+    """A share of one row may have none."""
+    for static in (False, True):
+        same(lambda x: (tf.squeeze(x, 0) * 2,), [1, 2], static=static)
+        same(lambda x: (x[None] * 2,), [1, 2], static=static)

@@ -1,0 +1,42 @@
+"""How operations are planned by their axes."""
+
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import ROWS, Planned
+
+
+def test_an_operation_without_a_rule_gets_all_rows():
+    plan = Planned(lambda x: tf.unique(x).y, [ROWS, "int32"])
+    assert plan.gathered == ["Unique"]
+
+
+def test_a_part_that_would_grow_is_summed_before():
+    """A sum of four numbers is less than sixteen products."""
+    kernel = tf.ones([1, 4])
+
+    def outer(x):
+        return tf.matmul(tf.reduce_sum(x, 0)[:, None], kernel)
+
+    assert Planned(outer, [ROWS, 4]).kinds == ["replicated"]
+
+
+def test_a_product_of_two_parts_is_no_part():
+    def product(x):
+        total = tf.reduce_sum(x, 0)
+        return total * total
+
+    assert Planned(product, [ROWS, 4]).kinds == ["replicated"]
+
+
+def test_a_sum_of_two_parts_is_a_part():
+    def total(x):
+        return tf.reduce_sum(x, 0) + tf.reduce_sum(x * x, 0)
+
+    assert Planned(total, [ROWS, 4]).kinds == ["partial sum"]
+
+
+def test_replicas_make_their_own_rows():
+    def ones(x):
+        return tf.ones([tf.shape(x)[0], 3])
+
+    assert Planned(ones, [ROWS]).kinds == ["rows on 0"]

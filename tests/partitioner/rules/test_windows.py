@@ -1,0 +1,47 @@
+"""Rules for convolutions, pools and images."""
+
+import pytest
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+
+IMAGES = [ROWS, 4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: tf.nn.conv2d(x, tf.ones([2, 2, 2, 3]), 1, "SAME"),
+        lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"),
+        lambda x: tf.nn.avg_pool2d(x, 2, 1, "SAME"),
+        lambda x: tf.image.resize(x, [3, 5]),
+    ],
+)
+def test_images_keep_their_rows(operation):
+    plan = Planned(operation, IMAGES)
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])
+
+
+def test_gradients_of_a_convolution():
+    kernel = tf.ones([2, 2, 2, 3])
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            loss = tf.reduce_sum(tf.nn.conv2d(x, kernel, 1, "VALID") ** 2)
+        return tape.gradient(loss, [x, kernel])
+
+    assert kinds_of(gradients, IMAGES) == ["rows on 0", "partial sum"]
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_kernels_that_take_no_empty_shares(static):
+    def step(x):
+        kernel = tf.ones([2, 2, 2, 3])
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            made = tf.nn.max_pool2d(tf.nn.conv2d(x, kernel, 1, "SAME"), 2, 2, "SAME")
+            loss = tf.reduce_sum(made * made)
+        return loss, *tape.gradient(loss, [x, kernel])
+
+    same(step, [1, 4, 4, 2], num_replicas=3, static=static)

@@ -1,0 +1,75 @@
+"""Looks for programs that do something else on replicas."""
+
+import pathlib
+
+import hypothesis
+import tensorflow as tf
+
+from tests import conftest  # noqa: F401 - Eight logical CPU devices.
+from tests.partitioner.checking import Difference, Discarded, check
+from tests.partitioner.programs import programs
+
+SETTINGS = hypothesis.settings(
+    database=None,
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+"""Programs take long, and some of them nobody can compare."""
+
+
+# TensorFlow logs what it refuses.
+tf.get_logger().setLevel("CRITICAL")
+
+
+def search(seed, number, path):
+    """Runs programs until one fails.
+
+    Args:
+        seed: Seed of what is drawn.
+        number: Number of programs.
+        path: File for the program that is being run, for who finds that it
+            ended the process.
+
+    Returns:
+        `(counts, failure)`: how many programs were run, and how many more one
+        device refused; the script of the shortest program that failed, or
+        `None`.
+    """
+    run, refused, failure = 0, 0, None
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(SETTINGS, max_examples=number)
+    @hypothesis.given(programs())
+    def all_do_the_same(program):
+        nonlocal run, refused, failure
+        pathlib.Path(path).write_text(program.script(), "utf-8")
+        try:
+            check_program(program)
+        except Discarded:
+            refused += failure is None
+        except Difference as difference:
+            lines = [f"Seed {seed}.", *str(difference).splitlines()]
+            comment = "".join(f"# {line}\n" for line in lines)
+            failure = comment + program.script()
+            raise
+        else:
+            run += failure is None
+
+    try:
+        all_do_the_same()
+    except Difference:
+        run += 1
+    return (run, refused), failure
+
+
+def check_program(program):
+    """Runs one program; see `checking.check`."""
+    check(
+        program.function(),
+        program.inputs,
+        program.variables,
+        program.setting,
+        program.precision,
+    )

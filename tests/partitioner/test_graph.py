@@ -1,0 +1,78 @@
+"""A traced function as a graph of nodes."""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner import graph
+
+
+def read(function, *shapes):
+    """The graph of a function of float32 tensors."""
+    specifications = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    traced = tf.function(function, specifications, autograph=False)
+    return graph.read(traced.get_concrete_function().graph)
+
+
+def types(read_graph):
+    """Types of a graph's operations, without constants."""
+    return [n.type for n in read_graph.nodes if n.type not in ("Const", "Input")]
+
+
+def test_nodes_stand_in_the_order_of_need():
+    found = read(lambda x, y: tf.tanh(x * y + x), [2], [2])
+    assert types(found) == ["Mul", "AddV2", "Tanh"]
+    assert [tensor.static for tensor in found.inputs] == [(2,), (2,)]
+    assert found.outputs == found.nodes[-1].outputs
+
+
+def test_calls_are_inlined():
+    inner = tf.function(lambda x: tf.tanh(x), autograph=False)
+    found = read(lambda x: tf.function(lambda y: inner(y) + 1.0)(x), [2])
+    assert types(found) == ["Tanh", "AddV2"]
+
+
+def test_what_is_the_same_is_computed_once():
+    found = read(lambda x: tf.tanh(x) + tf.tanh(tf.identity(x)), [2])
+    assert types(found) == ["Tanh", "AddV2"]
+    assert found.nodes[-1].inputs == found.nodes[-2].outputs * 2
+
+
+def test_draws_are_not_the_same():
+    found = read(lambda x: x + tf.random.normal([2]) + tf.random.normal([2]), [2])
+    assert types(found).count("RandomStandardNormal") == 2
+
+
+def test_what_nobody_needs_is_gone():
+    def step(x):
+        tf.exp(x)
+        return tf.tanh(x)
+
+    assert types(read(step, [2])) == ["Tanh"]
+
+
+def test_effects_stay_in_order():
+    variable = tf.Variable(1.0)
+
+    def step(x):
+        variable.assign_add(x)
+        value = variable.read_value()
+        variable.assign(3.0)
+        return value
+
+    found = read(step, [])
+    first, read_node, last = (
+        next(n for n in found.nodes if n.type == type)
+        for type in ("AssignAddVariableOp", "ReadVariableOp", "AssignVariableOp")
+    )
+    assert first in read_node.controls
+    assert {first, read_node} & set(last.controls)
+    assert last in found.effects or any(last in n.controls for n in found.effects)
+
+
+def test_bodies_are_graphs_of_their_own():
+    found = read(
+        lambda x: tf.while_loop(lambda x: x < 9.0, lambda x: (x * 2.0,), [x]), []
+    )
+    (loop,) = [node for node in found.nodes if "While" in node.type]
+    condition, body = loop.bodies
+    assert "Less" in types(condition)
+    assert "Mul" in types(body)

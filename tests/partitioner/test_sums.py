@@ -1,0 +1,67 @@
+"""Partial values that are summed together."""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.replicas import Replicas, packs
+
+
+class Noted(Replicas):
+    """Replicas that note what is summed together."""
+
+    def __init__(self):
+        names = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1)]
+        super().__init__(names, names[0])
+        self.groups = []
+
+    def reduce(self, build, tensors, by):
+        self.groups.append((by, [tensor.static for tensor in tensors]))
+        return super().reduce(build, tensors, by)
+
+
+def groups(function, shape):
+    """What is summed together in a function of rows."""
+    replicas = Noted()
+    specification = tf.TensorSpec(shape, tf.float32)
+    Partitioned(function, replicas).program((specification,)).written()
+    return replicas.groups
+
+
+def test_gradients_are_summed_at_the_end_of_the_backward_pass():
+    first, second = tf.Variable(tf.ones([4, 3])), tf.Variable(tf.ones([3, 2]))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(tf.tanh(x @ first) @ second))
+        for gradient, variable in zip(
+            tape.gradient(loss, [first, second]), [first, second]
+        ):
+            variable.assign_sub(gradient)
+
+    ((by, shapes),) = groups(step, [None, 4])
+    assert by == "sum"
+    assert sorted(shapes) == [(3, 2), (4, 3)]
+
+
+def test_a_sum_that_others_wait_for_goes_by_itself():
+    def step(x):
+        x = tf.tanh(x - tf.reduce_mean(x, 0))
+        return tf.exp(tf.reduce_sum(x))
+
+    assert groups(step, [None, 4]) == [("sum", [(4,)]), ("sum", [()])]
+
+
+def test_sums_and_extremes_go_apart():
+    def step(x):
+        return tf.exp(tf.reduce_sum(x, 0) * tf.reduce_max(x, 0))
+
+    assert sorted(groups(step, [None, 4])) == [("max", [(4,)]), ("sum", [(4,)])]
+
+
+def test_small_ones_of_a_shape_are_summed_as_one():
+    class Tensor:
+        def __init__(self, shape):
+            self.shape, self.dtype = shape, tf.float32
+
+    given = [Tensor((4,)), Tensor((100, 100)), Tensor((4,)), Tensor((2,))]
+    assert packs(given, 1000) == [[0, 2], [1], [3]]

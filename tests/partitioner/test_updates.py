@@ -1,0 +1,72 @@
+"""Rewrites of what an optimizer does."""
+
+import collections
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.tracing import Trace
+from tests.partitioner.program import Input, Variable
+from tests.partitioner.rules.planned import same
+
+
+def types(function):
+    """How often each type of operation is there in a function's trace."""
+    trace = Trace(function, (tf.TensorSpec([], tf.float32),), "step")
+    return collections.Counter(node.type for node in trace.graph.nodes)
+
+
+def test_what_was_just_assigned_is_not_read_again():
+    variable = tf.Variable([1.0, 2.0])
+
+    def step(x):
+        variable.assign(variable * x)
+        return variable + 1.0
+
+    found = types(step)
+    assert found["ReadVariableOp"] == 1
+    assert found["AssignVariableOp"] == 1
+
+
+def test_an_update_is_an_addition_and_an_assignment():
+    variable = tf.Variable([1.0, 2.0])
+    found = types(lambda x: variable.assign_add([x, x]) and None)
+    assert found["AssignAddVariableOp"] == 0
+    assert found["AddV2"] == found["AssignVariableOp"] == 1
+
+
+def test_updates_of_one_shape_are_one_of_their_stack():
+    variables = [tf.Variable(tf.ones([2]) * n) for n in range(3)]
+
+    def step(x):
+        for variable in variables:
+            variable.assign(tf.tanh(variable * x) * 0.5)
+
+    found = types(step)
+    assert found["Tanh"] == 1
+    assert found["AssignVariableOp"] == 3
+
+
+def test_updates_that_need_each_other_stay_apart():
+    variables = [tf.Variable(tf.ones([2])) for _ in range(2)]
+
+    def step(x):
+        first, second = variables
+        first.assign(tf.tanh(first * x))
+        second.assign(tf.tanh(second * tf.reduce_sum(first)))
+
+    assert types(step)["Tanh"] == 2
+
+
+def test_stacks_change_nothing():
+    weights = [
+        Variable(Input("whole", seed, (2,), "float32")) for seed in range(3)
+    ]
+
+    def step(first, second, third, x):
+        mean = tf.reduce_mean(x)
+        for weight in (first, second, third):
+            weight.assign(weight * 0.5 + mean)
+            weight.assign_sub(weight * 0.25)
+        return first + second, third.read_value()
+
+    same(step, [5, 2], num_replicas=3, variables=weights)
