@@ -40,8 +40,14 @@ setup(
         "report": ["matplotlib>=3.8"],
         # 1,797 real images of digits, the data of the batch-size study.
         "digits": ["scikit-learn>=1.3"],
-        # The test runner, and what the tests of the plots and of SciPy's sparse
-        # matrices need.
-        "test": ["pytest>=8.0", "matplotlib>=3.8", "scipy>=1.11"],
+        # The test runner, what draws random programs and makes those that fail
+        # short, and what the tests of the plots and of SciPy's sparse matrices
+        # need.
+        "test": [
+            "pytest>=8.0",
+            "hypothesis>=6.100",
+            "matplotlib>=3.8",
+            "scipy>=1.11",
+        ],
     },
 )

@@ -9,7 +9,14 @@ seams by subject and say what each is for; `seams.SEAMS` lists the names, which
 with TensorFlow 2.18 and 2.21.
 """
 
-from kerasmgpu._keras import epochs, scalars, steps, writers  # noqa: F401
+from kerasmgpu._keras import (  # noqa: F401
+    epochs,
+    losses,
+    scalars,
+    steps,
+    sums,
+    writers,
+)
 from kerasmgpu._keras.engine import (
     LocalExtended,
     WorkerExtended,

@@ -8,7 +8,7 @@ already (the optimizer's variables and the metrics') needs no trace.
 import keras
 import tensorflow as tf
 from keras.src.backend import compute_output_spec
-from keras.src.models.functional import Functional
+from keras.src.models.functional import Functional, unpack_singleton
 
 
 def build(model, specification):
@@ -30,7 +30,9 @@ def build(model, specification):
 
 def _is_functional(model):
     """Whether Keras knows what a model returns without calling it."""
-    return isinstance(model, (Functional, keras.Sequential))
+    if not isinstance(getattr(model, "_functional", model), Functional):
+        return False
+    return type(model).call in (Functional.call, keras.Sequential.call)
 
 
 def _has_metrics(model):
@@ -43,7 +45,8 @@ def _build_metrics(model, specification):
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     if None in tf.nest.flatten(x):
         return  # Keras knows it of complete inputs only.
-    y_pred = model.compute_output_spec(x)
+    # A call gives the one item of a list by itself.
+    y_pred = unpack_singleton(model.compute_output_spec(x))
     metrics, loss = model._compile_metrics, model._compile_loss
     if metrics is not None and not metrics.built:
         compute_output_spec(

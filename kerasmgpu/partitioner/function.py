@@ -1,6 +1,7 @@
 """Functions that replicas run together, from ones that run on one device."""
 
 import contextlib
+import weakref
 
 import numpy as np
 import tensorflow as tf
@@ -52,19 +53,31 @@ class Partitioned:
         Returns:
             What the function returns for the whole batch.
         """
-        arguments = tf.nest.map_structure(_prepared, arguments)
+        program, tensors = self.prepared(
+            *tf.nest.map_structure(as_tensor, arguments)
+        )
+        return program.trace.packed(program.written()(tensors))
+
+    def prepared(self, *arguments):
+        """What is to be called for some arguments.
+
+        Args:
+            *arguments: See `__call__`; without arrays.
+
+        Returns:
+            The `Program`, and a list of the tensors that it takes.
+        """
         specification = tf.nest.map_structure(_specification, arguments)
         tensors, in_shares = [], []
         for leaf in tf.nest.flatten(arguments):
             if isinstance(leaf, Shares):
                 tensors += leaf.values
                 in_shares.append(True)
-            elif isinstance(_specification(leaf), tf.TypeSpec):
+            elif isinstance(leaf, _TENSORS):
                 parts = tf.nest.flatten(leaf, expand_composites=True)
                 tensors += parts
                 in_shares += [False] * len(parts)
-        program = self.program(specification, tuple(in_shares))
-        return program.trace.packed(program.written()(tensors))
+        return self.program(specification, tuple(in_shares)), tensors
 
     def program(self, specification, in_shares=None):
         """The program for arguments of this kind.
@@ -79,7 +92,12 @@ class Partitioned:
         """
         flat = tf.nest.flatten(specification)
         structure = tf.nest.map_structure(lambda leaf: 0, specification)
-        key = (repr(structure), in_shares, *map(_kind_of_leaf, flat))
+        # As for `tf.function`: in another graph, what the function closes over
+        # may be other tensors.
+        graph = None
+        if not tf.executing_eagerly():
+            graph = weakref.ref(tf.compat.v1.get_default_graph())
+        key = (repr(structure), in_shares, graph, *map(_kind_of_leaf, flat))
         known = self._programs.setdefault(key, [])
         for given, program in known:
             if all(map(_is_compatible, given, flat)):
@@ -101,11 +119,23 @@ class Partitioned:
         ]
 
     def _traced(self, specification, in_shares):
-        def on_one_device(*arguments):
+        leaves = tf.nest.flatten(specification)
+        given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
+
+        def on_one_device(*tensors):
+            remaining = iter(tensors)
+            arguments = tf.nest.pack_sequence_as(
+                specification,
+                [
+                    next(remaining) if is_given else leaf
+                    for leaf, is_given in zip(leaves, given)
+                ],
+            )
             with self._one_device():
                 return self._function(*arguments)
 
-        trace = Trace(on_one_device, specification, self._name)
+        types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
+        trace = Trace(on_one_device, types, self._name)
         return Program(
             trace, self._replicas, in_shares, self._jit_compile, self._own_time
         )
@@ -141,10 +171,34 @@ def joined(shares):
     return Shares(shares)
 
 
-def _prepared(leaf):
+_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+
+def as_tensor(leaf):
+    """A leaf of arguments; arrays become tensors."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         return tf.convert_to_tensor(leaf)
     return leaf
+
+
+def with_tensors(arguments, tensors):
+    """Arguments with other tensors in the place of theirs.
+
+    Args:
+        arguments: Nest.
+        tensors: List of what `prepared` returned for it, or of tensors alike.
+    """
+    remaining = iter(tensors)
+
+    def other(leaf):
+        if not isinstance(leaf, _TENSORS):
+            return leaf
+        parts = tf.nest.flatten(leaf, expand_composites=True)
+        return tf.nest.pack_sequence_as(
+            leaf, [next(remaining) for _ in parts], expand_composites=True
+        )
+
+    return tf.nest.map_structure(other, arguments)
 
 
 def _specification(leaf):
@@ -153,7 +207,7 @@ def _specification(leaf):
         first = leaf.values[0]
         rows = [None] if first.shape.rank else []
         return tf.TensorSpec([*rows, *first.shape[1:]], first.dtype)
-    if isinstance(leaf, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
+    if isinstance(leaf, _TENSORS):
         return tf.type_spec_from_value(leaf)
     return leaf
 
@@ -164,7 +218,36 @@ def _kind_of_leaf(leaf):
         return leaf
     if isinstance(leaf, tf.TypeSpec):
         return type(leaf), leaf.dtype, leaf.shape.rank
-    return leaf
+    return _Same(leaf)
+
+
+class _Same:
+    """A value of which each other one is traced anew.
+
+    Args:
+        value: The value; two are the same if they are equal and of one type, or
+            if they are one object that has no hash.
+    """
+
+    def __init__(self, value):
+        self._value = value
+        try:
+            self._key = type(value), hash(value)
+        except TypeError:
+            self._key = type(value), id(value)
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __eq__(self, other):
+        if not isinstance(other, _Same) or self._key != other._key:
+            return False
+        return self._value is other._value or (
+            isinstance(self._value, _VALUES) and self._value == other._value
+        )
+
+
+_VALUES = (str, bytes, int, float, complex, tuple, frozenset, tf.DType)
 
 
 def _is_compatible(given, leaf):

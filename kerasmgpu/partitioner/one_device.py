@@ -85,6 +85,11 @@ class OneDevice:
     def _num_replicas_in_sync(self):
         return 1 if self.is_one_device else super()._num_replicas_in_sync
 
+    def _get_local_replica_id(self, replica_id_in_sync_group):
+        if self.is_one_device:
+            return 0  # On every worker: the first of its own copies.
+        return super()._get_local_replica_id(replica_id_in_sync_group)
+
     def _call_for_each_replica(self, fn, args, kwargs):
         if self.is_one_device:
             with tf.distribute.ReplicaContext(self._container_strategy(), 0):

@@ -14,8 +14,7 @@ class Trace:
 
     Args:
         function: Function of positional arguments.
-        arguments: Tuple of nests: a `tf.TypeSpec` for every tensor; other
-            leaves are passed as they are.
+        arguments: Tuple of `tf.TypeSpec`s.
         name: Its name, for people.
 
     Attributes:
@@ -24,6 +23,7 @@ class Trace:
             order of `tf.nest.flatten(…, expand_composites=True)`.
         captured: Pairs of the other inputs and what they are.
         outputs: What the function returned, with symbolic tensors.
+        variables: Trainable variables that it reads.
     """
 
     def __init__(self, function, arguments, name):
@@ -36,6 +36,7 @@ class Trace:
         graph = updates.stacked(graphs.without_unneeded(graph))
         self.graph = graphs.without_unneeded(graph)
         self.outputs = func_graph.structured_outputs
+        self.variables = func_graph.trainable_variables
         captured = {id(inner): outer for outer, inner in func_graph.captures}
         pairs = [
             (tensor, captured.get(id(placeholder)))

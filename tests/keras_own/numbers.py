@@ -16,7 +16,7 @@ METHODS = (
 )
 
 TOLERANCE = 1e-4
-"""Largest difference of two values, for every 1 of the largest in the array."""
+"""Largest difference of two values: of the largest in the array, if above 1."""
 
 
 class Numbers:
@@ -62,7 +62,7 @@ class Numbers:
         return method
 
 
-def difference(one, many):
+def differences(one, many):
     """Where two lists of calls differ by more than rounding, in words.
 
     Args:
@@ -70,37 +70,36 @@ def difference(one, many):
         many: Those of the same test under a strategy.
 
     Returns:
-        A string, or `None` where there is no difference.
+        List of strings.
     """
     if [c["method"] for c in one] != [c["method"] for c in many]:
-        return "other methods of models were called"
-    for number, (call, other) in enumerate(zip(one, many), 1):
-        for what in ("returned", "variables", "optimizer"):
-            words = _difference(call[what], other[what])
-            if words is not None:
-                return f"call {number}, {call['method']}, {what}: {words}"
-    return None
+        return ["other methods of models were called"]
+    return [
+        f"call {number}, {call['method']}, {what}: {words}"
+        for number, (call, other) in enumerate(zip(one, many), 1)
+        for what in ("returned", "variables", "optimizer")
+        for words in _differences(call[what], other[what])
+    ]
 
 
-def _difference(one, many):
+def _differences(one, many):
     if len(one) != len(many):
-        return f"{len(one)} arrays on one device, {len(many)} here"
-    for number, (a, b) in enumerate(zip(one, many)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return (
-                f"array {number} is {a.dtype}{list(a.shape)} on one device, "
-                f"{b.dtype}{list(b.shape)} here"
-            )
-        if a.dtype.kind in "fc":
-            scale = max(1.0, np.max(np.abs(a[np.isfinite(a)]), initial=0.0))
-            same = np.allclose(
-                b, a, rtol=0, atol=TOLERANCE * scale, equal_nan=True
-            )
-        else:
-            same = np.array_equal(a, b)
-        if not same:
-            return f"array {number} is {_short(a)} on one device, {_short(b)}"
-    return None
+        return [f"{len(one)} arrays on one device, {len(many)} here"]
+    return [
+        f"array {number} is {_short(a)} on one device, {_short(b)} here"
+        for number, (a, b) in enumerate(zip(one, many))
+        if not _is_same(a, b)
+    ]
+
+
+def _is_same(one, many):
+    if one.shape != many.shape or one.dtype != many.dtype:
+        return False
+    if one.dtype.kind not in "fc":
+        return np.array_equal(one, many)
+    largest = np.max(np.abs(one[np.isfinite(one)]), initial=0.0)
+    tolerance = TOLERANCE * max(1.0, largest)
+    return np.allclose(many, one, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _arrays(nest):
@@ -119,4 +118,5 @@ def _arrays(nest):
 
 
 def _short(array):
-    return np.array2string(array.ravel()[:6], precision=6, separator=",")
+    values = np.array2string(array.ravel()[:6], precision=6, separator=",")
+    return f"{array.dtype}{list(array.shape)} {values}"

@@ -7,6 +7,7 @@ import types
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.keras_own.numbers import Numbers
@@ -61,6 +62,10 @@ class UnderStrategy:
             # Some modules import JAX at their top, for tests that TensorFlow
             # skips; an empty module lets the others be collected.
             sys.modules["jax"] = types.ModuleType("jax")
+        # Keras's own one does not lie in its wheel; a few modules import it.
+        conftest = types.ModuleType("conftest")
+        conftest.skip_if_backend = _skip_if_backend
+        sys.modules["conftest"] = conftest
         from keras.src.testing import TestCase
 
         _after_set_up(TestCase, self._distribute)
@@ -96,6 +101,11 @@ class UnderStrategy:
         if self.strategy is not None:
             tf.distribute.experimental_set_strategy(self.strategy)
             test.addCleanup(tf.distribute.experimental_set_strategy, None)
+
+
+def _skip_if_backend(backend, reason):
+    """Marks a test that is not for one of Keras's backends."""
+    return pytest.mark.skipif(keras.backend.backend() == backend, reason=reason)
 
 
 def _always_seeded(seed):

@@ -1,58 +1,112 @@
-"""The script tells strategies apart and explains only what it should."""
+"""The command tells strategies apart and explains only what it should."""
 
-import subprocess
-import sys
-from pathlib import Path
+import re
 
+import numpy as np
 import pytest
 
-from tests.keras_trainer.explanations import explanation
+from tests.keras_own import explanations, files
+from tests.keras_own.comparison import failures_of, run
+from tests.keras_own.explanations import explanation
+from tests.keras_own.numbers import differences
 
-REPOSITORY = Path(__file__).parents[2]
-
-
-def rerun(strategy, select):
-    """Runs the script on selected tests; `(exit status, printed text)`."""
-    command = [sys.executable, "-m", "tests.keras_trainer"]
-    done = subprocess.run(
-        [*command, f"--strategy={strategy}", f"--select={select}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return done.returncode, done.stdout
+TRAINER = "keras.src.trainers.trainer_test"
 
 
 # `nested_inputs` feeds 3 rows, which 2 replicas can't share evenly.
 
 
-def test_uneven_batches_of_kerass_own_test_pass_with_ours():
-    status, printed = rerun("ours", "test_nested_inputs")
-    assert "strategy=ours: 1 passed, 0 failed" in printed
-    assert status == 0
+def test_uneven_batches_of_kerass_own_test_pass_with_ours(capsys):
+    assert run("ours", ["trainer_test"], "test_nested_inputs") == 0
+    printed = capsys.readouterr().out
+    assert "one device: 1 passed, 0 failed" in printed
+    assert "ours: 1 passed, 0 failed" in printed
+    assert "of 1 tests that pass on one device 1 pass" in printed
 
 
-def test_the_same_test_fails_with_stock_and_is_not_explained():
-    status, printed = rerun("stock", "test_nested_inputs")
-    assert "strategy=stock: 0 passed, 1 failed (0 explained)" in printed
+def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
+    assert run("stock", ["trainer_test"], "test_nested_inputs") == 1
+    printed = capsys.readouterr().out
+    assert "stock: 0 passed, 1 failed" in printed
     assert "NOT EXPLAINED" in printed
-    assert status == 1
 
 
-def test_a_selection_without_tests_is_a_failure():
-    status, printed = rerun("none", "no_such_test")
-    assert "0 run" in printed
-    assert status == 1
+def test_a_selection_without_tests_is_a_failure(capsys):
+    assert run("none", ["trainer_test"], "no_such_test") == 1
+    assert "strategy=none: 0 passed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "error, explained",
-    [
-        ("ModuleNotFoundError: No module named 'grain'", True),
-        ("AssertionError: 1.0 != 2.0", False),
-    ],
-)
-def test_only_a_missing_package_explains_a_test_that_needs_it(error, explained):
-    cause = explanation("test_fit_with_data_adapter_grain_dataset", error)
-    assert (cause is not None) == explained
+def test_files_are_found_by_group_and_by_name():
+    assert TRAINER in files.modules()
+    assert TRAINER in files.modules(["trainers"])
+    assert files.modules(["trainer_test"]) == [TRAINER]
+    assert "keras.src.layers.rnn.lstm_test" in files.modules(["rnn"])
+
+
+def test_an_unknown_file_is_named():
+    with pytest.raises(ValueError, match="no_such_test"):
+        files.modules(["no_such_test"])
+
+
+def test_a_test_must_do_as_on_one_device():
+    one = (
+        dict.fromkeys(["same", "other", "fails", "lost", "skips"], "passed"),
+        {},
+        {name: calls(1.0) for name in ("same", "other", "fails", "lost")},
+    )
+    many = (
+        {
+            "same": "passed",
+            "other": "passed",
+            "fails": "failed",
+            "skips": "skipped",
+        },
+        {"fails": "AssertionError"},
+        {"same": calls(1.0), "other": calls(2.0)},
+    )
+    failures = failures_of(one, many)
+    assert list(failures) == ["other", "fails", "lost", "skips"]
+    assert failures["fails"] == "AssertionError"
+    assert failures["lost"] == "not run" and failures["skips"] == "skipped"
+
+
+def test_what_fails_on_one_device_too_is_no_failure():
+    results = ({"needs_a_package": "failed"}, {"needs_a_package": "E"}, {})
+    assert failures_of(results, results) == {}
+
+
+def test_rounding_is_no_difference_but_other_numbers_are():
+    assert differences(calls(1.0), calls(1.0 + 1e-6)) == []
+    (words,) = differences(calls(1.0), calls(1.001))
+    assert words.startswith("call 1, fit, variables: array 0 is float32[2]")
+    assert differences(calls(100.0), calls(100.001)) == []
+
+
+def test_integers_and_shapes_must_be_the_same():
+    assert differences(calls(1, "int32"), calls(2, "int32"))
+    assert differences(calls(1, "int32"), calls(1, "int64"))
+    assert differences(calls(1.0), calls(1.0)[:0])
+
+
+def calls(value, dtype="float32"):
+    array = np.full([2], value, dtype)
+    return [
+        {"method": "fit", "returned": [], "variables": [array], "optimizer": []}
+    ]
+
+
+def test_a_cause_explains_only_the_error_that_it_names(monkeypatch):
+    causes = {("trainers.trainer_test", "T::t"): (r"Other numbers:.*1", "why")}
+    monkeypatch.setattr(explanations, "CAUSES", causes)
+    assert explanation(TRAINER, "T::t", "Other numbers:\ncall 1") == "why"
+    assert explanation(TRAINER, "T::t", "AssertionError: 1.0 != 2.0") is None
+    assert explanation(TRAINER, "T::other", "Other numbers:\ncall 1") is None
+
+
+def test_only_counts_of_steps_are_explained_by_the_end_of_the_data():
+    pattern, _ = explanations.STEP_WITHOUT_DATA
+    count = "\ncall 2, fit, optimizer: array 0 is int64[] 21 on one device, int64[] 20 here"
+    weight = "\ncall 2, fit, optimizer: array 1 is float32[2] [1.,2.] on one device"
+    assert re.fullmatch(pattern, f"Other numbers:{count}{count}")
+    assert not re.fullmatch(pattern, f"Other numbers:{count}{weight}")
+    assert not re.fullmatch(pattern, f"Other numbers:{weight}{count}")

@@ -54,4 +54,4 @@ def classifier(name, side):
 
 
 for _name, _side in LEAST_SIDES.items():
-    model("applications", name=_name, evaluates=False)(classifier(_name, _side))
+    model("applications", name=_name)(classifier(_name, _side))

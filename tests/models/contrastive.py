@@ -78,7 +78,7 @@ class SimClr(keras.Model):
         return {"loss": loss, "accuracy": self.accuracy.result()}
 
 
-@model("contrastive", evaluates=False)
+@model("contrastive")
 def simclr():
     result = SimClr()
     result.compile(keras.optimizers.Adam(0.01))
@@ -122,7 +122,7 @@ class Clip(keras.Model):
         )
 
 
-@model("contrastive", in_suite=True, predicts=False)
+@model("contrastive", in_suite=True, predicts=False, evaluates=True)
 def clip():
     result = Clip()
     result.compile(keras.optimizers.AdamW(0.01))

@@ -54,7 +54,9 @@ def causal(result):
 def bert_text_classifier():
     backbone = models().BertBackbone(num_heads=2, max_sequence_length=6, **SIZES)
     result = models().BertTextClassifier(backbone, 3, preprocessor=None)
-    result.compile(keras.optimizers.AdamW(0.01), token_loss(), ["accuracy"])
+    result.compile(
+        keras.optimizers.AdamW(0.01), token_loss(), metrics=["accuracy"]
+    )
     x = {**texts(), "segment_ids": integers(2, 9, 6)}
     return fitted(result, x, integers(3, 9))
 

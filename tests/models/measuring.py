@@ -42,6 +42,8 @@ def outcome(model, strategy=None):
 
     def make():
         made.append(model.make())
+        # On one device Keras would have chosen XLA, which takes long.
+        made[-1].model.jit_compile = model.jit_compile
         return made[-1]
 
     with model.in_precision():

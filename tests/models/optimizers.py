@@ -29,9 +29,9 @@ def classifier(optimizer):
 
 
 def register(name, make_optimizer, **settings):
-    model(
-        "optimizers", name=name, evaluates=False, predicts=False, **settings
-    )(lambda: classifier(make_optimizer()))
+    model("optimizers", name=name, predicts=False, **settings)(
+        lambda: classifier(make_optimizer())
+    )
 
 
 def made(type):

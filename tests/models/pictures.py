@@ -17,7 +17,7 @@ def twice(x, units):
     return x
 
 
-@model("pictures", in_suite=True)
+@model("pictures", in_suite=True, evaluates=True)
 def u_net():
     inputs = keras.Input((8, 8, 3))
     first = twice(inputs, 3)
@@ -73,9 +73,10 @@ def volumes():
     result = keras.Sequential(
         [
             keras.Input((6, 6, 6, 1)),
-            layers.Conv3D(3, 3, activation="relu"),
+            layers.Conv3D(3, 3, use_bias=False),
             layers.MaxPooling3D(2),
             layers.BatchNormalization(),
+            layers.ReLU(),
             layers.Conv3DTranspose(2, 2),
             layers.GlobalAveragePooling3D(),
             layers.Dense(1, activation="sigmoid"),

@@ -77,7 +77,7 @@ def gpt_like_in_float32():
     return fitted(decoder, words[:, :-1], words[:, 1:])
 
 
-@model("transformers")
+@model("transformers", evaluates=True)
 def bert_like():
     """Words that were left out are guessed; the first token says a class."""
     words = sentences(11, 9, 6)

@@ -70,8 +70,23 @@ def _on_one_device(step, inputs, variables, setting, changes):
         for variable, held in zip(variables.values(), made):
             held.assign(variable.initial.tensor(relative))
         tensors = [given.tensor(relative) for given in inputs.values()]
-        results.append(_steps(lambda: function(*tensors), variables, made))
+        with _as_written():
+            results.append(_steps(lambda: function(*tensors), variables, made))
     return results
+
+
+@contextlib.contextmanager
+def _as_written():
+    """Functions are run as they are, not as TensorFlow's optimizer has them.
+
+    With it, TensorFlow 2.21 returns an empty tensor in place of some loops'.
+    """
+    options = tf.config.optimizer
+    options.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def _on_replicas(step, inputs, variables, setting):

@@ -49,7 +49,8 @@ class Input:
             relative: Change of their last digits, where they have any.
         """
         array = self.array()
-        if relative and self.kind == "normal" and self.dtype.startswith("float"):
+        has_digits = self.kind == "normal" and self.dtype.startswith("float")
+        if relative and has_digits:
             generator = np.random.default_rng(self.seed + 1)
             signs = generator.choice([-1, 1], self.shape)
             array = (array * (1 + relative * signs)).astype(array.dtype)
@@ -134,7 +135,8 @@ class Program:
         It is started from the repository's root.
         """
         inputs = "".join(
-            f"        {name!r}: {value},\n" for name, value in self.inputs.items()
+            f"        {name!r}: {value},\n"
+            for name, value in self.inputs.items()
         )
         variables = "".join(
             f"        {name!r}: {value},\n"

@@ -12,7 +12,7 @@ from tests.partitioner.scope import Scope, Value
 _MOST_LINES = 14
 _NUMBERS_OF_REPLICAS = (2, 3, 5, 8)
 _NUMBERS_OF_ROWS = (3, 1, 2, 5, 8, 6, 11)
-_TYPES = ("float32", "float32", "float32", "int32", "float64", "int64", "bool", "float16")
+_TYPES = ("float32",) * 5 + ("int32", "float64", "int64", "bool", "float16")
 
 
 @strategies.composite
@@ -31,8 +31,9 @@ def programs(draw):
         _draw_variable(scope, variables, inner)
     draw_lines(scope, _MOST_LINES)
     made = [v for v in scope.values if v.name not in inputs]
-    outputs = [value.name for value in made[-1:]]
-    outputs += [value.name for value in made[:-1] if scope.chance(3)]
+    # Nothing else is computed; but who is returned must be whole.
+    all_ = scope.flag()
+    outputs = [v.name for v in made if v is made[-1] or all_ or scope.chance(3)]
     is_static = scope.flag()
     setting = Setting(
         scope.choice(_NUMBERS_OF_REPLICAS),

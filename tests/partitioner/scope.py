@@ -132,7 +132,9 @@ class Scope:
         outer = [] if self._around is None else self._around.visible
         return [*reversed(self.values), *outer]
 
-    def value(self, kind="any", least=0, most=MOST_AXES, where=None, exact=False):
+    def value(
+        self, kind="any", least=0, most=MOST_AXES, where=None, exact=False
+    ):
         """One of the values.
 
         Args:
@@ -267,8 +269,8 @@ class Scope:
         """
         inner = Scope(self._draw, self._names, self, in_loop)
         given = [
-            Value(self.name("a"), argument.tensor, argument.exact and not in_loop)
-            for argument in arguments
+            Value(self.name("a"), value.tensor, value.exact and not in_loop)
+            for value in arguments
         ]
         inner.values += [*extra, *given]
         results = draw_body(inner, given)

@@ -30,10 +30,9 @@ def _fails_on_replicas(wrong):
     ],
 )
 def test_differences_are_found(wrong):
+    step = _fails_on_replicas(wrong)
     with pytest.raises(Difference):
-        check(
-            _fails_on_replicas(wrong), {"x": ROWS}, {}, Setting(2, False), "float32"
-        )
+        check(step, {"x": ROWS}, {}, Setting(2, False), "float32")
 
 
 def test_rounding_is_none():

@@ -33,7 +33,8 @@ def test_a_program_runs_for_any_number_of_rows():
 
 def test_rows_in_blocks():
     def count(x):
-        return tf.shape(tf.concat([x, x], 0))[0] + tf.shape(tf.reshape(x, [-1]))[0]
+        twice, flat = tf.concat([x, x], 0), tf.reshape(x, [-1])
+        return tf.shape(twice)[0] + tf.shape(flat)[0]
 
     assert run(count, 5) == 20
 

@@ -11,8 +11,13 @@ from tests.partitioner.rules.planned import same
 
 def types(function):
     """How often each type of operation is there in a function's trace."""
+    return collections.Counter(node.type for node in nodes(function))
+
+
+def nodes(function):
+    """The nodes of a function's trace."""
     trace = Trace(function, (tf.TensorSpec([], tf.float32),), "step")
-    return collections.Counter(node.type for node in trace.graph.nodes)
+    return trace.graph.nodes
 
 
 def test_what_was_just_assigned_is_not_read_again():
@@ -22,14 +27,28 @@ def test_what_was_just_assigned_is_not_read_again():
         variable.assign(variable * x)
         return variable + 1.0
 
-    found = types(step)
-    assert found["ReadVariableOp"] == 1
-    assert found["AssignVariableOp"] == 1
+    (total,) = [node for node in nodes(step) if node.type == "AddV2"]
+    assert total.inputs[0].node.type == "Mul"
+
+
+def test_what_was_assigned_by_somebody_else_is_read():
+    one, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])
+
+    def step(x):
+        one.assign(one * x)
+        return other + 1.0
+
+    (total,) = [node for node in nodes(step) if node.type == "AddV2"]
+    assert total.inputs[0].node.type == "ReadVariableOp"
 
 
 def test_an_update_is_an_addition_and_an_assignment():
     variable = tf.Variable([1.0, 2.0])
-    found = types(lambda x: variable.assign_add([x, x]) and None)
+
+    def step(x):
+        variable.assign_add([x, x])
+
+    found = types(step)
     assert found["AssignAddVariableOp"] == 0
     assert found["AddV2"] == found["AssignVariableOp"] == 1
 

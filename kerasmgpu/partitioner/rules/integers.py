@@ -134,13 +134,28 @@ def gather(node):
 def reshape(node):
     source, out = node.inputs[0].value, node.outputs[0].shape
     if source is None:
-        source = _slice_of_constant(node.inputs[0])
+        given = node.inputs[0]
+        source = _slice_of_constant(given) or _side_by_side(given)
     if source is None or out is None or len(out) > 1:
         return None
     entries = source if isinstance(source, tuple) else (source,)
     if len(out) == 0:
         return entries[0] if len(entries) == 1 else None
     return entries
+
+
+def _side_by_side(tensor):
+    """Multiples and sizes in turn, as the gradient of a repetition has them."""
+    node = tensor.node
+    if node.type != "Transpose" or node.inputs[0].node.type != "Pack":
+        return None
+    pack, order = node.inputs[0].node, node.inputs[1].value
+    vectors = [given.value for given in pack.inputs]
+    if order != (1, 0) or pack.attr("axis") != 0:
+        return None
+    if not all(isinstance(vector, tuple) for vector in vectors):
+        return None
+    return tuple(entry for entries in zip(*vectors) for entry in entries)
 
 
 def _slice_of_constant(tensor):

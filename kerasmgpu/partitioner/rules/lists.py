@@ -129,15 +129,19 @@ def _element_shape(kind):
 
 @control("TensorListFromTensor")
 def from_tensor(node, kinds, plan):
-    """`(tensor, element_shape)`: the first axis is cut up, so it is whole."""
+    """`(tensor, element_shape)`: the first axis is cut up, so it is whole.
+
+    What else is put into the list, or into one that must be alike, may have
+    rows: then a whole tensor is cut up by rows.
+    """
     kind = kinds[0]
     made = plan.lists.setdefault(node, ListOf())
-    if isinstance(kind, Sharded) and kind.axis > 0:
-        item = kind.at(kind.axis - 1)
-        made.put(item)
-        return Plan((kind, LocalSizes(item)), (made,))
-    made.put(REPLICATED)
-    return Plan((REPLICATED, REPLICATED), (made,))
+    has_rows = isinstance(kind, Sharded) and kind.axis > 0
+    made.put(kind.at(kind.axis - 1) if has_rows else REPLICATED)
+    item = made.kind
+    if not isinstance(item, Sharded):
+        return Plan((REPLICATED, REPLICATED), (made,))
+    return Plan((item.at(item.axis + 1), LocalSizes(item)), (made,))
 
 
 @control("TensorListSetItem", "TensorListPushBack")

@@ -101,6 +101,11 @@ def cumulative(node):
     )
 
 
+@shape("Cumsum", "Cumprod", "CumulativeLogsumexp")
+def cumulative_shape(node):
+    return [node.inputs[0].shape]
+
+
 @axes("Softmax", "LogSoftmax", "L2Loss")
 def along_last_axis(node):
     shape = node.inputs[0].shape

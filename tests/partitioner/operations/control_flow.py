@@ -6,6 +6,7 @@ from tests.partitioner.operations.table import draw_lines, operation
 from tests.partitioner.scope import Skip
 
 _DEEPEST = 2
+"""Functions in each other."""
 
 
 @operation(3)
@@ -28,7 +29,7 @@ def branches(scope):
         text = f"tf.cond({number} % 2 == 0, {', '.join(names)})"
     else:
         text = f"tf.switch_case({number} % 3, [{', '.join(names)}])"
-    scope.let(text, *exact)
+    scope.unpack(text, 1, *exact)
 
 
 @operation(3)
@@ -118,10 +119,8 @@ def called(scope):
     name, results = scope.function(
         arguments, lambda inner, given: [_result(inner, given[0], arguments[0])]
     )
-    (made,) = scope.unpack(
-        f"tf.function({name}, autograph=False)({_listed(arguments)})", 1, *results
-    )
-    return made
+    called = f"tf.function({name}, autograph=False)({_listed(arguments)})"
+    scope.unpack(called, 1, *results)
 
 
 @operation(5)
@@ -138,9 +137,11 @@ def gradient(scope):
 
     def loss(inner, given):
         draw_lines(inner, 5)
-        result = inner.value("wide", where=lambda v: v in inner.values)
-        name = scope.choice(["sum", "mean"])
-        return [inner.let(f"tf.reduce_{name}(tf.cast({result}, tf.float32))")]
+        # What depends on the arguments rather than these themselves.
+        made = [v for v in inner.values if v.dtype.is_floating]
+        made = [v for v in made if v not in given][-3:] or given
+        terms = [f"tf.reduce_mean(tf.cast({v}, tf.float32) ** 2)" for v in made]
+        return [inner.let(" + ".join(terms))]
 
     name, _ = scope.function(arguments, loss)
     variables = [
@@ -182,19 +183,13 @@ def _arguments(scope):
 def _result(inner, given, like):
     """A value of the shape and type of another one, by some lines."""
     draw_lines(inner, 4)
-    fit = [
-        value
-        for value in reversed(inner.values)
-        if value.shape == like.shape and value.dtype == like.dtype
-    ]
-    if fit and not inner.chance(5):
-        return fit[0]
+    made = [v for v in inner.values if v.dtype == like.dtype and v is not given]
+    fit = [value for value in made if value.shape == like.shape]
+    if fit and not inner.chance(3):
+        return fit[-1]
     if like.dtype == tf.bool:
-        return like if inner.flag() else inner.let(f"~{like}")
-    numbers = [v for v in inner.values if v.dtype == like.dtype]
-    if not numbers:
-        return like
-    one = inner.choice(numbers)
+        return inner.let(f"~{given}") if given.shape == like.shape else like
+    one = made[-1] if made else given
     return inner.let(f"{like} + tf.reduce_sum({one})", like, one)
 
 

@@ -25,9 +25,9 @@ def gather_nd(scope):
     """Elements by numbers of several axes."""
     x = scope.value(least=1)
     indices, text = _indices(scope, x, 0)
-    batch = scope.integer(
-        0, int(indices.rank > 0 and x.rank > 1 and x.shape[0] == indices.shape[0])
-    )
+    is_batch = indices.rank > 0 and x.rank > 1
+    is_batch = is_batch and x.shape[0] == indices.shape[0]
+    batch = scope.integer(0, int(is_batch))
     if batch:
         text = f"tf.math.floormod({indices}, {_size(x, 1)})"
     scope.let(f"tf.gather_nd({x}, ({text})[..., None], batch_dims={batch})", x)

@@ -66,6 +66,7 @@ def seeded_by_variable(scope):
     seed = scope.choice(names)
     x = scope.value("float")
     scope.let(
-        f"tf.random.stateless_uniform({scope.sizes(x)}, seed=tf.identity({seed}))"
+        f"tf.random.stateless_uniform({scope.sizes(x)}, "
+        f"seed=tf.identity({seed}))"
     )
     scope.add([f"{seed}.assign_add([0, 1])"])

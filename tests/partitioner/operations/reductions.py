@@ -16,9 +16,7 @@ def reduce(scope):
     elif scope.chance(4):
         inexact = ["mean"]
     name = scope.choice(whole + inexact)
-    text = f"tf.reduce_{name}" if name != "variance" else "tf.math.reduce_variance"
-    if name == "euclidean_norm":
-        text = "tf.math.reduce_euclidean_norm"
+    text = f"tf.math.reduce_{name}"
     sources = (x,) if name in whole else ()
     scope.let(f"{text}({x}{_axes(scope, x)})", *sources)
 

@@ -84,13 +84,10 @@ def scatter(scope):
         [
             f"{name}.scatter_add(tf.IndexedSlices({x}, {where}))",
             f"{name}.scatter_sub(tf.IndexedSlices({x}, {where}))",
-            f"{name}.scatter_nd_add(({where})[:, None], {x})",
             f"{name}.scatter_update(tf.IndexedSlices("
             f"tf.zeros_like({x}), {where}))",
         ]
     )
-    if "scatter_nd" in text and name.startswith("m"):
-        raise Skip
     scope.add([text])
 
 

@@ -6,7 +6,7 @@ OPERATIONS = []
 
 
 def operation(weight=1):
-    """Registers an operation that is drawn `weight` times as often as others."""
+    """Registers an operation that is drawn `weight` times as often."""
 
     def register(function):
         OPERATIONS.extend([function] * weight)
@@ -18,7 +18,7 @@ def operation(weight=1):
 def draw_lines(scope, most):
     """Draws operations; those for which there is nothing are left out."""
     for _ in range(most):
-        if not scope.integer(0, 7):
+        if not scope.integer(0, most):
             break
         try:
             scope.choice(OPERATIONS)(scope)

@@ -46,7 +46,7 @@ def kinds_of(function, *specifications):
     return Planned(function, *specifications).kinds
 
 
-def same(step, *inputs, num_replicas=2, static=False, shares=False, variables=()):
+def same(step, *inputs, num_replicas=2, static=False, variables=()):
     """Checks that replicas do what one device does.
 
     Args:
@@ -55,12 +55,11 @@ def same(step, *inputs, num_replicas=2, static=False, shares=False, variables=()
             is one of rows.
         num_replicas: Number of replicas.
         static: Whether TensorFlow knows the number of rows.
-        shares: Whether rows are given in a share per replica.
         variables: `program.Variable`s.
     """
     inputs = {f"x{n}": given(one, n) for n, one in enumerate(inputs)}
     variables = {f"w{n}": variable for n, variable in enumerate(variables)}
-    setting = Setting(num_replicas, static, shares)
+    setting = Setting(num_replicas, static)
     check(step, inputs, variables, setting, "float32")
 
 

@@ -16,8 +16,9 @@ def test_rows_stay_apart_in_a_loop():
 
 def test_what_becomes_rows_in_a_loop_is_rows_from_the_first_pass_on():
     def loop(x):
+        zeros = tf.zeros_like(x)
         return tf.while_loop(
-            lambda n, y: n < 3, lambda n, y: (n + 1, y + x), [0, tf.zeros_like(x)]
+            lambda n, y: n < 3, lambda n, y: (n + 1, y + x), [0, zeros]
         )[1]
 
     assert kinds_of(loop, [ROWS, 4]) == ["rows on 0"]

@@ -18,7 +18,7 @@ from tests.partitioner.rules.planned import ROWS, replicas
         (lambda x: tf.size(x) // 4, "3*rows of input 0"),
         (lambda x: tf.shape(x)[0] // 2, "None"),
         (lambda x: tf.reduce_prod(tf.shape(x)[1:]), "12"),
-        (lambda x: tf.concat([tf.shape(x)[:1], [12]], 0), "(rows of input 0, 12)"),
+        (lambda x: tf.stack([tf.shape(x)[0], 12]), "(rows of input 0, 12)"),
         (lambda x: tf.range(2, 8, 3), "(2, 5)"),
         (lambda x: tf.shape(tf.reshape(x, [-1, 6])), "(2*rows of input 0, 6)"),
         (lambda x: tf.shape(tf.concat([x, x], 0)), "(2*rows of input 0, 3, 4)"),

@@ -9,7 +9,8 @@ def over_time(x):
     """Running sums along axis 1, and their gradient."""
     with tf.GradientTape() as tape:
         tape.watch(x)
-        steps = tf.TensorArray(tf.float32, 3).unstack(tf.transpose(x, [1, 0, 2]))
+        turned = tf.transpose(x, [1, 0, 2])
+        steps = tf.TensorArray(tf.float32, 3).unstack(turned)
 
         def body(n, state, made):
             state = tf.tanh(state + steps.read(n))

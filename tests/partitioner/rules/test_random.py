@@ -15,13 +15,16 @@ def test_each_replica_draws_its_rows():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("draw", [tf.random.stateless_normal, tf.random.stateless_uniform])
+@pytest.mark.parametrize(
+    "draw", [tf.random.stateless_normal, tf.random.stateless_uniform]
+)
 def test_rows_are_those_of_one_device(draw, dtype):
     """Rows of three elements begin anywhere in a block of the generator."""
 
     def bits(x):
         drawn = draw(tf.shape(x), [1, 2], dtype=dtype)
-        integers = tf.bitcast(drawn, {4: tf.int32, 8: tf.int64}[drawn.dtype.size])
+        of_size = {4: tf.int32, 8: tf.int64}
+        integers = tf.bitcast(drawn, of_size[drawn.dtype.size])
         return (integers + tf.cast(x, integers.dtype) * 0,)
 
     same(bits, [7, 3], num_replicas=3)

@@ -8,7 +8,8 @@ from tests.partitioner.rules.planned import ROWS, Planned, same
 
 def test_what_is_read_is_whole():
     variable = tf.Variable(tf.ones([4]))
-    assert Planned(lambda x: variable.read_value(), [ROWS]).kinds == ["replicated"]
+    plan = Planned(lambda x: variable.read_value(), [ROWS])
+    assert plan.kinds == ["replicated"]
 
 
 def test_what_is_assigned_is_summed_before():

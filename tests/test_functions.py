@@ -1,4 +1,4 @@
-"""Functions split over devices give what they give unsplit."""
+"""Functions that are partitioned over devices give what they give on one."""
 
 import collections
 
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.parallel import make_parallel, shared
+from kerasmgpu.functions import make_parallel, partition
 
 RANDOM = np.random.default_rng(0)
 
@@ -25,7 +26,7 @@ def assert_same(ours, expected):
         if isinstance(b, tf.RaggedTensor):
             assert a.to_list() == b.to_list()
         else:
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 W = tf.Variable(normal(4, 3))
@@ -136,26 +137,90 @@ def test_gradients_of_sparse_inputs():
     assert_same(results[1], results[0])
 
 
-def test_what_is_not_batched_goes_to_every_copy_as_it_is():
+def test_inputs_of_all_sorts():
     seen = []
 
     def fn(x, matrix, variable, factor, offset, name, flags):
-        seen.append((factor, name, flags, x.shape[0], matrix.shape[0]))
+        seen.append((factor, name, flags))
         return x @ matrix @ variable * factor + offset
 
-    matrix, square = normal(4, 4), tf.Variable(normal(4, 4))
-    x = normal(4, 4)
-    ours = make_parallel(fn, 2)(
-        x,
-        shared(matrix),
-        square,
-        factor=3,
-        offset=tf.constant(1.0),
-        name="name",
-        flags={"a": (True, None)},
-    )
-    np.testing.assert_allclose(ours, x @ matrix @ square * 3 + 1, rtol=1e-4)
-    assert seen == [(3, "name", {"a": (True, None)}, 2, 4)] * 2
+    matrix, square, x = normal(4, 4), tf.Variable(normal(4, 4)), normal(4, 4)
+    parallel = make_parallel(fn, 2)
+    for factor in (3, 3, 4):
+        ours = parallel(
+            x,
+            matrix,
+            square,
+            factor=factor,
+            offset=tf.constant(1.0),
+            name="name",
+            flags={"a": (True, None)},
+        )
+        expected = x @ matrix @ square * factor + 1
+        np.testing.assert_allclose(ours, expected, rtol=1e-4)
+    # Another Python number is another trace.
+    assert [factor for factor, *_ in seen] == [3, 4]
+    assert seen[0][1:] == ("name", {"a": (True, None)})
+
+
+def test_a_training_step_with_all_that_it_does():
+    @tf.function
+    def step(x, y, weights, total):
+        with tf.GradientTape() as tape:
+            hidden = tf.nn.relu(x @ weights)
+            centred = hidden - tf.reduce_mean(hidden, 0)
+            loss = tf.reduce_mean((tf.reduce_sum(centred, 1) - y) ** 2)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        total.assign_add(tf.reduce_max(tf.sort(y)))
+        if loss > 1e6:  # AutoGraph's.
+            loss = tf.zeros_like(loss)
+        return loss
+
+    results = []
+    first = normal(4, 3)
+    batches = [(normal(n, 4), normal(n)) for n in (7, 7, 1, 3)]
+    for decorate in (lambda fn: fn, partition(num_replicas=3)):
+        variables = tf.Variable(first), tf.Variable(0.0)
+        fn = decorate(step)
+        losses = [fn(x, y, *variables) for x, y in batches]
+        results.append([losses, [v.numpy() for v in variables]])
+    assert_same(results[1], results[0])
+
+
+def test_in_a_scope_variables_have_copies():
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        variable = tf.Variable(normal(3))
+        made = []
+
+        @partition
+        def step(x):
+            if not made:
+                made.append(tf.Variable(tf.ones(())))
+            made[0].assign_add(1.0)
+            variable.assign_add(tf.reduce_mean(x, 0))
+            return made[0] * tf.reduce_sum(variable)
+
+        x = normal(5, 3)
+        expected = variable.numpy() + x.mean(0)
+        result = step(x)
+        with pytest.raises(InputError, match="num_replicas"):
+            partition(step, num_replicas=2)
+    np.testing.assert_allclose(result, 2 * expected.sum(), rtol=1e-5)
+    for one in (variable, made[0]):
+        first, second = one.values
+        np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
+
+
+def test_functions_that_close_over_tensors_of_a_graph():
+    @tf.function
+    def outer(x, factor):
+        return make_parallel(lambda x: x * factor, 2)(x)
+
+    x = normal(3, 2)
+    for factor in (2.0, 3.0):
+        assert_same(outer(x, tf.constant(factor)), x * factor)
 
 
 def test_variables_that_are_passed_have_gradients():
@@ -230,38 +295,19 @@ def test_keras_train_step_ends_with_the_same_weights():
 
 
 @pytest.mark.parametrize(
-    "fn, inputs, message",
+    "fn, inputs",
     [
-        (tf.reduce_sum, [normal(4, 2)], "output, which is a scalar; return"),
-        (lambda x: None, [normal(4, 2)], "output, which is None"),
-        (
-            lambda x: {"loss": (x, x[:1])},
-            [normal(4, 2)],
-            r"output\['loss'\]\[1\], with 1 rows for 2; .* outside$",
-        ),
-        (
-            lambda x: tf.boolean_mask(x, x > 0),
-            [np.array([1.0, 0.0, 1.0])],
-            "output, with more or fewer rows; return .* outside$",
-        ),
-        (
-            lambda x, y: x,
-            [normal(4, 2), normal(3, 2)],
-            r"argument 0 with 4, argument 1 with 3; mark .*shared\(\.\.\.\)$",
-        ),
-        (
-            lambda x, y: x,
-            [normal(4, 2), tf.sparse.eye(3)],
-            "argument 0 with 4, argument 1 with 3",
-        ),
-        (lambda x: x, [1.0], "to split. Received: argument 0=1.0"),
-        (lambda: 1, [], "to split. Received: no inputs"),
+        (tf.reduce_sum, [normal(4, 2)]),
+        (lambda x: {"loss": (x, x[:1])}, [normal(4, 2)]),
+        (lambda x: tf.boolean_mask(x, x > 0), [np.array([1.0, 0.0, 1.0])]),
+        (lambda x, y: (x, tf.sort(y, 0)), [normal(4, 2), normal(3, 2)]),
+        (lambda x: x + 1, [1.0]),
+        (lambda: tf.constant(1), []),
     ],
 )
-def test_what_cannot_be_split_or_joined_is_one_line(fn, inputs, message):
-    with pytest.raises(InputError, match=message) as raised:
-        make_parallel(fn, 2)(*inputs)
-    assert "\n" not in str(raised.value)
+def test_functions_that_are_not_row_by_row(fn, inputs):
+    expected = fn(*map(tf.constant, inputs))
+    assert_same(make_parallel(fn, 3)(*inputs), expected)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +315,7 @@ def test_what_cannot_be_split_or_joined_is_one_line(fn, inputs, message):
     [
         (dict(fn=predict, num_replicas=99), "num_replicas=99"),
         (dict(fn=predict, devices=["GPU:7"]), "GPU:7"),
-        (dict(fn=normal(2, 2)), "make_parallel needs a function"),
+        (dict(fn=normal(2, 2)), "partition needs a function"),
     ],
 )
 def test_devices_and_functions_that_are_not_there(arguments, message):
@@ -287,13 +333,11 @@ def test_errors_of_the_function_stay_what_they_are():
 
 
 def test_unknown_rows_that_differ_are_told_when_it_runs():
-    def unknown(x):
-        return tf.compat.v1.placeholder_with_default(x, [None, 2])
-
     parallel = make_parallel(lambda x, y: x + y, 2)
-    both = tf.function(lambda x, y: parallel(unknown(x), y=unknown(y)))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="y with more or"):
-        both(tf.ones((4, 2)), tf.ones((3, 2)))
+    for rows in (3, 4):
+        parallel(normal(rows, 2), normal(rows, 2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row by row"):
+        parallel(normal(4, 2), normal(3, 2))
 
 
 @pytest.mark.parametrize("in_graph", [True, False])
@@ -329,28 +373,3 @@ def placement(step, folder):
                 for node in graph.node:
                     placed[node.op].add(node.device.rpartition("device:")[2])
     return placed
-
-
-def test_no_copy_waits_for_another():
-    graph = (
-        tf.function(make_parallel(predict, 3))
-        .get_concrete_function(x=tf.ones((6, 4)))
-        .graph
-    )
-    calls = [op for op in graph.get_operations() if "Partitioned" in op.type]
-    assert len(calls) == 3
-    for call in calls:
-        needed = ancestors(call)
-        assert not needed & set(calls)
-
-
-def ancestors(operation):
-    """All operations that one waits for."""
-    found, ahead = set(), [operation]
-    while ahead:
-        current = ahead.pop()
-        before = {tensor.op for tensor in current.inputs}
-        before |= set(current.control_inputs)
-        ahead += before - found
-        found |= before
-    return found

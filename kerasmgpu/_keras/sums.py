@@ -1,0 +1,48 @@
+"""A sum over the replicas that is assigned lies with the first replica.
+
+Metrics are such sums. Where TensorFlow assigns or restores one as a whole, every
+replica gets an equal part of it, rounded: counts of an integer type lose what
+does not divide, and `IoU` outside of a step counts nothing at all. Checked on
+TensorFlow 2.18 and 2.21.
+"""
+
+import tensorflow as tf
+from tensorflow.python.distribute import values_util
+
+from kerasmgpu._keras.scope import is_ours
+from kerasmgpu._keras.seams import seam
+from kerasmgpu.partitioner.one_device import is_sum
+
+
+@seam(values_util, "on_read_assign_cross_replica")
+def _assign(original, var, value, read_value=True):
+    strategy = var.distribute_strategy
+    # By default a program is in a replica of no strategy at all.
+    inside = tf.distribute.has_strategy()
+    whole = tf.distribute.in_cross_replica_context() or not inside
+    if not (whole and is_ours(strategy) and is_sum(var)):
+        return original(var, value, read_value)
+    update = _given_to_the_first(var, value)
+    if not read_value:
+        return update
+    with tf.control_dependencies([update]):
+        return var.read_value()
+
+
+@seam(values_util, "get_on_read_restore_ops")
+def _restore(original, var, tensor, aggregation):
+    if not (is_ours(var.distribute_strategy) and is_sum(var)):
+        return original(var, tensor, aggregation)
+    return _given_to_the_first(var, tensor)
+
+
+def _given_to_the_first(variable, value):
+    """Assigns a value to the first copy in the job, and zeros to the others."""
+    value = tf.cast(value, variable.dtype)
+    first = variable.distribute_strategy.replicas.first
+    updates = []
+    for number, copy in enumerate(variable.values, first):
+        with tf.device(copy.device):
+            part = value if number == 0 else tf.zeros_like(value)
+            updates.append(copy.assign(part, read_value=False))
+    return tf.group(*updates)

@@ -1,0 +1,93 @@
+"""Batches and outputs of all structures that Keras takes, on 2 replicas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+rng = np.random.default_rng(5)
+X = rng.normal(size=(7, 3)).astype("float32")
+Y = rng.normal(size=(7, 1)).astype("float32")
+
+
+def trained(make, x, strategy=None):
+    """Loss of two epochs, predictions and weights of a model of `make()`."""
+    keras.utils.set_random_seed(3)
+    if strategy is None:
+        strategy = tf.distribute.get_strategy()
+    with strategy.scope():
+        model = make()
+        model.compile("sgd", "mse", metrics=["mae"])
+    history = model.fit(x, Y, batch_size=4, epochs=2, verbose=0, shuffle=False)
+    return [
+        *history.history["loss"],
+        *history.history["mae"],
+        np.asarray(model.predict(x, verbose=0)),
+        *model.get_weights(),
+    ]
+
+
+def list_of_one():
+    x = keras.Input((3,))
+    return keras.Model(x, [keras.layers.Dense(1)(x)])
+
+
+class Doubled(keras.Model):
+    """Made of layers' graph, but called as its own code says."""
+
+    def __init__(self, inputs, outputs, **kwargs):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        y = super().call(inputs, training=training, mask=mask)
+        return [2 * y[0]]
+
+
+def doubled():
+    x = keras.Input((3,))
+    y = keras.layers.Dense(1)(x)
+    return Doubled(x, [y, y])
+
+
+class AddIfThere(keras.layers.Layer):
+    def call(self, one, other=None):
+        return one if other is None else one + other
+
+
+def with_an_optional_input():
+    inputs = [keras.Input((3,)), keras.Input((3,), optional=True)]
+    return keras.Model(inputs, keras.layers.Dense(1)(AddIfThere()(*inputs)))
+
+
+@pytest.mark.parametrize(
+    "make, x",
+    [
+        (list_of_one, X),
+        (doubled, X),
+        (with_an_optional_input, [X, None]),
+        (with_an_optional_input, [X, X]),
+    ],
+    ids=["list_of_one", "own_call", "none", "optional"],
+)
+def test_a_model_trains_as_on_one_device(replicas, make, x):
+    one, two = trained(make, x), trained(make, x, replicas(2))
+    for expected, actual in zip(one, two, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_batches_without_some_data_come_in_shares(replicas, monkeypatch):
+    # As on GPUs.
+    strategy = replicas(2)
+    monkeypatch.setattr(strategy.replicas, "shares_memory", False)
+    one = trained(with_an_optional_input, [X, None])
+    two = trained(with_an_optional_input, [X, None], strategy)
+    for expected, actual in zip(one, two, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_required_input_that_is_missing_is_told_as_on_one_device(replicas):
+    with replicas(2).scope():
+        model = list_of_one()
+        model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="not optional"):
+        model.fit([None], Y, verbose=0)

@@ -1,0 +1,62 @@
+"""Variables that are sums over the replicas keep what they are assigned."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+def a_sum(strategy, value):
+    with strategy.scope():
+        return tf.Variable(
+            value,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+
+@pytest.mark.parametrize("value", [7, 1.1])
+def test_an_assigned_sum_is_that_value_in_and_out_of_scope(replicas, value):
+    strategy = replicas(3)
+    variable = a_sum(strategy, type(value)(0))
+    returned = variable.assign(value)
+    assert float(returned) == float(variable) == np.float32(value)
+    with strategy.scope():
+        variable.assign(variable + value)
+    assert float(variable) == np.float32(value) + np.float32(value)
+
+
+def test_a_sum_is_assigned_in_a_graph(replicas):
+    variable = a_sum(replicas(2), 0)
+
+    @tf.function
+    def assign(value):
+        variable.assign(value)
+
+    assign(5)
+    assert int(variable) == 5
+
+
+def test_a_replica_assigns_its_own_part(replicas):
+    strategy = replicas(2)
+    variable = a_sum(strategy, 0)
+    strategy.run(lambda: variable.assign(3))
+    assert int(variable) == 6
+
+
+def test_a_restored_sum_is_what_was_saved(replicas, tmp_path):
+    variable = a_sum(replicas(2), 0)
+    variable.assign(7)
+    path = tf.train.Checkpoint(v=variable).save(tmp_path / "sum")
+    variable.assign(0)
+    tf.train.Checkpoint(v=variable).restore(path).assert_consumed()
+    assert int(variable) == 7
+
+
+def test_a_metric_of_integers_counts_outside_of_steps(replicas):
+    with replicas(2).scope():
+        metric = keras.metrics.IoU(num_classes=2, target_class_ids=[0, 1])
+        metric.update_state([0, 0, 1, 1], [0, 1, 0, 1])
+        metric.update_state([0, 0, 1, 1], [0, 0, 1, 1])
+        inside = float(metric.result())
+    np.testing.assert_allclose([inside, float(metric.result())], 0.6)
