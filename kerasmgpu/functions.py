@@ -152,13 +152,7 @@ class PartitionedFunction:
         self._fn = fn
         self._make = partitioned
         self._scope = scope
-        # A `tf.function` for the sake of AutoGraph.
-        self._traced = (
-            fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
-        )
-        self._partitioned = partitioned(
-            lambda inputs: self._traced(*inputs[0], **inputs[1])
-        )
+        self._partitioned = partitioned(self._traced)
         self._backward = weakref.WeakKeyDictionary()
 
     def __call__(self, *args, **kwargs):
@@ -176,6 +170,7 @@ class PartitionedFunction:
         ]
 
         @tf.custom_gradient
+        @tf.autograph.experimental.do_not_convert
         def run(*sources):
             for variable in program.trace.variables:
                 tape.variable_accessed(variable)
@@ -196,6 +191,15 @@ class PartitionedFunction:
 
         return program.trace.packed(run(*tensors, *captured))
 
+    def _traced(self, inputs):
+        args, kwargs = inputs
+
+        @tf.function  # For the sake of AutoGraph.
+        def traced():
+            return self._fn(*args, **kwargs)
+
+        return traced()
+
     def _backward_of(self, program, inputs, captured, variables):
         """A function of tensors and of gradients of the program's outputs.
 
@@ -205,11 +209,11 @@ class PartitionedFunction:
         if program not in self._backward:
 
             def backward(tensors, output_gradients):
-                args, kwargs = with_tensors(inputs, tensors)
+                given = with_tensors(inputs, tensors)
                 with tf.GradientTape() as recorded:
                     recorded.watch([t for t in tensors if _is_smooth(t)])
                     recorded.watch(captured)
-                    outputs = self._traced(*args, **kwargs)
+                    outputs = self._traced(given)
                 pairs = [
                     (output, given)
                     for output, given in zip(

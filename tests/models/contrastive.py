@@ -122,7 +122,7 @@ class Clip(keras.Model):
         )
 
 
-@model("contrastive", in_suite=True, predicts=False, evaluates=True)
+@model("contrastive", in_suite=True, evaluates=True)
 def clip():
     result = Clip()
     result.compile(keras.optimizers.AdamW(0.01))

@@ -81,7 +81,7 @@ class VariationalAutoencoder(keras.Model):
         return {m.name: m.result() for m in self.metrics}
 
 
-@model("generative", predicts=False, in_suite=True)
+@model("generative", in_suite=True)
 def variational_autoencoder_with_its_own_step():
     result = VariationalAutoencoder()
     result.compile(keras.optimizers.Adam(0.01))
@@ -236,7 +236,7 @@ class DeepConvolutionalGan(Adversaries):
         return {m.name: m.result() for m in self.metrics}
 
 
-@model("generative", predicts=False)
+@model("generative")
 def deep_convolutional_gan():
     result = DeepConvolutionalGan()
     result.compile(keras.optimizers.Adam(1e-3), keras.optimizers.Adam(1e-3))
@@ -282,7 +282,7 @@ class WassersteinGan(Adversaries):
         return {m.name: m.result() for m in self.metrics}
 
 
-@model("generative", predicts=False)
+@model("generative")
 def wasserstein_gan_with_a_penalty():
     result = WassersteinGan()
     result.compile(
@@ -353,7 +353,7 @@ class Diffusion(keras.Model):
         return {"loss": loss}
 
 
-@model("generative", predicts=False)
+@model("generative")
 def denoising_diffusion():
     result = Diffusion()
     result.compile(keras.optimizers.AdamW(1e-3), "mse")

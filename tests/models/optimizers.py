@@ -29,7 +29,7 @@ def classifier(optimizer):
 
 
 def register(name, make_optimizer, **settings):
-    model("optimizers", name=name, predicts=False, **settings)(
+    model("optimizers", name=name, **settings)(
         lambda: classifier(make_optimizer())
     )
 

@@ -17,7 +17,7 @@ def twice(x, units):
     return x
 
 
-@model("pictures", in_suite=True, evaluates=True)
+@model("pictures", in_suite=True, evaluates=True, predicts=True)
 def u_net():
     inputs = keras.Input((8, 8, 3))
     first = twice(inputs, 3)

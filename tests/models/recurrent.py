@@ -24,7 +24,7 @@ def tagger(*hidden, units=5):
     return fitted(result, sentences(9, 9, 6), integers(5, 9, 6, seed=2))
 
 
-@model("recurrent", replica_counts=(2, 3), evaluates=True)
+@model("recurrent", replica_counts=(2, 3), evaluates=True, predicts=True)
 def stacked_lstm_with_a_mask():
     return tagger(
         layers.LSTM(4, return_sequences=True),

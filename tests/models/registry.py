@@ -39,7 +39,7 @@ class Model(Case):
     precision: str = "float64"
     why: str = ""
     evaluates: bool = False
-    predicts: bool = True
+    predicts: bool = False
     jit_compile: bool = False
     in_suite: bool = False
     needs: str = ""

@@ -69,7 +69,7 @@ def gpt_like():
     return fitted(decoder, words[:, :-1], words[:, 1:])
 
 
-@model("transformers", precision="float32", in_suite=False)
+@model("transformers", precision="float32")
 def gpt_like_in_float32():
     words = sentences(11, 9, 7)
     top = keras.metrics.SparseTopKCategoricalAccuracy(3)
@@ -77,7 +77,7 @@ def gpt_like_in_float32():
     return fitted(decoder, words[:, :-1], words[:, 1:])
 
 
-@model("transformers", evaluates=True)
+@model("transformers", evaluates=True, predicts=True)
 def bert_like():
     """Words that were left out are guessed; the first token says a class."""
     words = sentences(11, 9, 6)
@@ -199,7 +199,7 @@ class OwnAttention(layers.Layer):
         return self.out(ops.reshape(mixed, (rows, length, units)))
 
 
-@model("transformers")
+@model("transformers", in_suite=True)
 def rotary_attention_by_hand():
     tokens = keras.Input((None,), dtype="int32")
     x = layers.Embedding(11, 8, mask_zero=True)(tokens)

@@ -87,7 +87,7 @@ class SharpnessAware(keras.Model):
         return {"loss": loss, "sharpness": length}
 
 
-@model("tricks", in_suite=True, predicts=False)
+@model("tricks", in_suite=True)
 def sharpness_aware_minimisation():
     inner = network(1)
     result = SharpnessAware(inner.inputs[0], inner.outputs[0])
@@ -303,7 +303,7 @@ class DeepQ(keras.Model):
             slow.assign(fast)
 
 
-@model("tricks", predicts=False)
+@model("tricks")
 def deep_q_learning():
     result = DeepQ()
     result.compile(keras.optimizers.Adam(0.02))

@@ -156,6 +156,8 @@ def by_axes(node, axes, kinds, free=frozenset()):
         label = labels[kind.axis]
         if label is None or not _may_shard(axes, label):
             continue
+        if axes.stretches and _may_be_stretched(node, axes, label, kind):
+            continue
         wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
         cost = sum(
             _size(tensor)
@@ -204,6 +206,17 @@ def _may_shard(axes, label):
     if label in axes.sums:
         return True
     return all(labels is not None and label in labels for labels in axes.outputs)
+
+
+def _may_be_stretched(node, axes, label, kind):
+    """Whether rows meet an axis of a fixed size: a batch of one row may."""
+    if isinstance(kind.size, int):
+        return False
+    return any(
+        label in labels and isinstance(tensor.shape[labels.index(label)], int)
+        for labels, tensor in zip(axes.outputs, node.outputs)
+        if tensor.shape is not None
+    )
 
 
 def _wanted(labels, label, kind):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, Planned
+from tests.partitioner.rules.planned import ROWS, Planned, same
 
 
 def test_an_operation_without_a_rule_gets_all_rows():
@@ -40,3 +40,9 @@ def test_replicas_make_their_own_rows():
         return tf.ones([tf.shape(x)[0], 3])
 
     assert Planned(ones, [ROWS]).kinds == ["rows on 0"]
+
+
+def test_one_row_is_stretched_to_a_fixed_size():
+    """Which of three rows, or one, it is, is known when the step runs."""
+    for rows in (1, 3):
+        same(lambda x: (x * tf.ones([3, 2]),), [rows, 2])
