@@ -71,20 +71,23 @@ class ExactSteps:
             program, written, steps, self.experimental_local_results
         )
 
-    def run_on_one_device(self, function, batch):
+    def run_on_one_device(self, function, *arguments):
         """Runs a function as on one device, eagerly; copies are refreshed.
 
         Args:
-            function: Function of a batch as it runs on one device.
-            batch: What `prepared` returned.
+            function: Function as it runs on one device.
+            *arguments: Its arguments, whole.
         """
         return self.extended.run_on_one_device(
-            function, (self._whole(batch),), self.replicas.first == 0
+            function, arguments, self.replicas.first == 0
         )
+
+    def whole(self, batch):
+        """A batch that `prepared` returned, of all replicas of the job."""
+        return self._whole(batch)
 
     @functools.cached_property
     def _whole(self):
-        """A function that puts the replicas' shares of a batch together."""
         return self.partitioned(lambda batch: batch)
 
     def run(self, fn, args=(), kwargs=None, options=None):

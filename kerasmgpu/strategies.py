@@ -35,12 +35,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         cross_device_ops: `tf.distribute.CrossDeviceOps` that sums gradients.
             Default: TensorFlow's choice on GPUs (NCCL), and a reduction on
             one device where CPU devices stand in for them.
-        random: `"global"` (default): random layers give every row what it
-            would get on one device; `"per_replica"`: replicas draw
-            independently, which saves drawing for the rows of the others.
         batch_norm: `"global"` (default): batch normalisation uses the moments
-            of the global batch, one collective per layer; `"per_replica"`:
-            each replica normalises with its own rows, without collectives.
+            of the global batch, as on one device, at the cost of a collective
+            per layer; `"per_replica"`: each replica normalises with the
+            moments of its own rows, and moving averages are of their means.
 
     Example:
 
@@ -57,7 +55,6 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         self,
         devices=None,
         cross_device_ops=None,
-        random="global",
         batch_norm="global",
     ):
         _keras.install()
@@ -69,8 +66,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         super(tf.distribute.MirroredStrategy, self).__init__(
             _keras.LocalExtended(self, devices, cross_device_ops)
         )
-        self._random_mode = _one_of("random", random, _SCOPES)
-        self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
 
 
 class MultiWorkerMirroredStrategy(
@@ -89,7 +85,6 @@ class MultiWorkerMirroredStrategy(
             nothing does.
         communication_options: `tf.distribute.experimental.
             CommunicationOptions`. Default: TensorFlow's.
-        random: See `MirroredStrategy`.
         batch_norm: See `MirroredStrategy`.
         num_replicas: Replicas of this worker, the same on all workers.
             Default: all its GPUs, or all its logical CPU devices.
@@ -120,7 +115,6 @@ class MultiWorkerMirroredStrategy(
         self,
         cluster_resolver=None,
         communication_options=None,
-        random="global",
         batch_norm="global",
         num_replicas=None,
         devices=None,
@@ -128,8 +122,7 @@ class MultiWorkerMirroredStrategy(
         timeout_seconds=None,
     ):
         _keras.install()
-        self._random_mode = _one_of("random", random, _SCOPES)
-        self._batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         if cluster_resolver is None:
             worker = cluster.from_environment()
@@ -168,7 +161,6 @@ def strategy(
     virtual_devices=None,
     all_reduce="auto",
     num_packs=1,
-    random="global",
     batch_norm="global",
 ):
     """The strategy for this process: what recipes and new programs call.
@@ -190,7 +182,6 @@ def strategy(
         num_packs: Number of packs that gradients are concatenated into
             before they are summed (`"nccl"` and `"hierarchical_copy"` in one
             process).
-        random: See `MirroredStrategy`.
         batch_norm: See `MirroredStrategy`.
 
     Returns:
@@ -211,7 +202,6 @@ def strategy(
     if cluster.from_environment() is not None:
         return MultiWorkerMirroredStrategy(
             communication_options=_communication_options(all_reduce, num_packs),
-            random=random,
             batch_norm=batch_norm,
             num_replicas=num_replicas,
             devices=devices,
@@ -221,7 +211,6 @@ def strategy(
     return MirroredStrategy(
         names,
         cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
-        random=random,
         batch_norm=batch_norm,
     )
 

@@ -27,13 +27,6 @@ def test_a_variable_with_copies_is_an_array_in_and_out_of_scope(
     assert np.array_equal(inside, value) and np.array_equal(outside, value)
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_a_variable_with_copies_is_as_true_as_its_value(replicas, value):
-    with replicas(2).scope():
-        variable = tf.Variable(value)
-    assert bool(variable) is value
-
-
 def test_a_variable_whose_copies_are_summed_is_their_sum(replicas):
     with replicas(2).scope():
         variable = tf.Variable(
@@ -53,15 +46,3 @@ def test_the_step_count_of_a_model_is_a_number(replicas):
     model.fit(tf.ones([4, 1]), tf.ones([4, 1]), batch_size=2, verbose=0)
     assert int(model.optimizer.iterations) == 2
     assert int(model.optimizer.iterations.value) == 2
-
-
-def test_a_variable_has_no_truth_value_in_a_graph(replicas):
-    with replicas(2).scope():
-        variable = tf.Variable(False)
-
-    @tf.function(autograph=False)
-    def branch():
-        return 1 if variable else 2
-
-    with pytest.raises(TypeError, match="tf.Tensor.*bool"):
-        branch()

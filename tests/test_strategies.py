@@ -244,21 +244,69 @@ class AlwaysDrops(keras.layers.Layer):
         return keras.random.dropout(inputs, 0.5, seed=self.seed_generator)
 
 
-def masks_drawn(random):
-    strategy = kerasmgpu.strategy(num_replicas=4, random=random)
+def masks_drawn():
+    strategy = kerasmgpu.strategy(num_replicas=4)
     with strategy.scope():
         model = keras.Sequential([keras.Input((16,)), AlwaysDrops()])
     ones = np.ones((24, 16), "float32")
     return [model.predict(ones, verbose=0) for _ in range(2)]
 
 
-@pytest.mark.parametrize("random", ["global", "per_replica"])
-def test_every_row_draws_its_own_values_and_a_seed_repeats_them(random):
-    first, second = masks_drawn(random)
+def test_every_row_draws_its_own_values_and_a_seed_repeats_them():
+    first, second = masks_drawn()
     assert len({row.tobytes() for row in first}) == 24
     assert not np.array_equal(first, second)
-    again, _ = masks_drawn(random)
+    again, _ = masks_drawn()
     np.testing.assert_array_equal(first, again)
+
+
+class Halves(keras.layers.BatchNormalization):
+    """Normalises the first rows and the others apart, as two replicas do."""
+
+    def call(self, inputs, training=None):
+        if not training:
+            return super().call(inputs, training=False)
+        rows = tf.shape(inputs)[0]
+        parts = [inputs[: (rows + 1) // 2], inputs[(rows + 1) // 2 :]]
+        moments = [tf.nn.moments(part, 0) for part in parts]
+        shares = [tf.shape(part)[0] / rows for part in parts]
+        for variable, which in ((self.moving_mean, 0), (self.moving_variance, 1)):
+            mean = sum(
+                moment[which] * tf.cast(share, tf.float32)
+                for moment, share in zip(moments, shares)
+            )
+            variable.assign(
+                variable * self.momentum + mean * (1 - self.momentum)
+            )
+        normalised = [
+            (part - mean) * tf.math.rsqrt(variance + self.epsilon)
+            for part, (mean, variance) in zip(parts, moments)
+        ]
+        return tf.concat(normalised, 0) * self.gamma + self.beta
+
+
+def test_batch_normalisation_per_replica_is_that_of_the_shares():
+    x, y = rows(14)
+    results = []
+    for layer in (Halves, keras.layers.BatchNormalization):
+        strategy = kerasmgpu.strategy(
+            num_replicas=1 if layer is Halves else 2, batch_norm="per_replica"
+        )
+        with strategy.scope():
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential(
+                [
+                    keras.Input((3,)),
+                    keras.layers.Dense(4),
+                    layer(),
+                    keras.layers.Dense(1),
+                ]
+            )
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.fit(x, y, batch_size=5, shuffle=False, epochs=2, verbose=0)
+        results.append(model.get_weights())
+    for one, two in zip(*results):
+        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
 
 
 def test_batch_normalisation_per_replica_saves_what_it_predicts_with():
@@ -307,7 +355,6 @@ def test_nccl_is_refused_where_it_is_missing():
     [
         {"all_reduce": "ring"},
         {"num_packs": 0},
-        {"random": "maybe"},
         {"batch_norm": "none"},
     ],
 )

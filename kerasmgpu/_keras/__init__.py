@@ -1,10 +1,10 @@
 """Everything that reaches past the public API of Keras and TensorFlow.
 
-Keras calls `tf.distribute` at a handful of seams. `install()` puts a
-dispatcher at each (`seams.py`): inside a step of one of our strategies it calls
-the exact piece in `kerasmgpu/step/`, everywhere else the original, so nothing
-changes for models that were not built in our scope. The other files hold the
-seams by subject and say what each is for; `seams.SEAMS` lists the names, which
+`install()` puts a dispatcher at each seam (`seams.py`): for models of one of our
+strategies it does what `fit` needs to run partitioned steps, everywhere else it
+calls the original, so nothing changes for models that were not built in our
+scope. The other files hold the seams by subject and say what each is for;
+`seams.SEAMS` lists the names, which
 `tests/test_keras_seams.py` checks one by one. Checked on Keras 3.10 and 3.15
 with TensorFlow 2.18 and 2.21.
 """
@@ -12,6 +12,8 @@ with TensorFlow 2.18 and 2.21.
 from kerasmgpu._keras import (  # noqa: F401
     epochs,
     losses,
+    normalization,
+    optimizers,
     scalars,
     steps,
     sums,

@@ -1,9 +1,10 @@
-"""Variables with several copies as Python's numbers, truth values and arrays.
+"""Variables with several copies as Python's numbers and NumPy's arrays.
 
 `int(model.optimizer.iterations)` in a callback, say. TensorFlow's plain
 variables are these things. Its variables with a copy per replica have no
-`__int__` or `__float__`, are always true, and where a strategy's scope is
-entered scalars are no arrays. Checked on TensorFlow 2.18 and 2.21.
+`__int__` or `__float__`, and where a strategy's scope is entered scalars are no
+arrays. (They are always true, too, which TensorFlow itself relies on.) Checked
+on TensorFlow 2.18 and 2.21.
 """
 
 import numpy as np
@@ -28,6 +29,6 @@ def _array(self, dtype=None, copy=None):
     return np.array(tf.convert_to_tensor(self), dtype=dtype)
 
 
-for _kind in (int, float, complex, bool):
+for _kind in (int, float, complex):
     attribute(DistributedVariable, f"__{_kind.__name__}__", _through(_kind))
 attribute(DistributedVariable, "__array__", _array)

@@ -99,8 +99,9 @@ class Steps:
         outputs = None
         for _ in range(self._model.steps_per_execution):
             batch = next(iterator)
+            batch = without_optionals(self._strategy.prepared(batch))
             outputs = self._strategy.run_on_one_device(
-                self._step, without_optionals(self._strategy.prepared(batch))
+                self._step, self._strategy.whole(batch)
             )
         return outputs
 
@@ -188,7 +189,7 @@ class PredictSteps:
         batch = without_optionals(self._strategy.prepared(batch))
         if self._model.run_eagerly or tf.config.functions_run_eagerly():
             return self._strategy.run_on_one_device(
-                self._model.predict_step, batch
+                self._model.predict_step, self._strategy.whole(batch)
             )
         return self._partitioned(batch)
 

@@ -6,7 +6,7 @@ from kerasmgpu.partitioner import bodies, empty_shares
 from kerasmgpu.partitioner.conversions import converted
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.host_sizes import HostSizes
-from kerasmgpu.partitioner.kinds import REPLICATED, is_local
+from kerasmgpu.partitioner.kinds import REPLICATED, Own, is_local
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules import elementwise, state, table
 from kerasmgpu.partitioner.sums import Sums
@@ -183,6 +183,22 @@ class Build:
     def given(self, tensor):
         """References to a tensor as it was written."""
         return self._values[tensor][self._natural[tensor]]
+
+    def parts(self, tensor):
+        """References whose sum, or the like, over the replicas is a tensor."""
+        kind, parts = self.natural(tensor), self.given(tensor)
+        if not isinstance(kind, Own):
+            return parts
+        attributes = {"T": tensor.dtype}
+        return [
+            self.op(
+                "MulNoNan",
+                [part, self.sizes.share(kind.rows, tensor.dtype, place)],
+                attributes,
+                place,
+            )[0]
+            for place, part in enumerate(parts)
+        ]
 
     def is_written(self, tensor):
         """Whether a tensor was written, rather than that its value is known."""

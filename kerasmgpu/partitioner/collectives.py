@@ -192,7 +192,7 @@ class CollectiveReplicas(Replicas):
 
     def reduce(self, build, tensors, by):
         if self.total == 1:
-            return [build.given(tensor) for tensor in tensors]
+            return [build.parts(tensor) for tensor in tensors]
         totals = [None] * len(tensors)
         for numbers in _packs(tensors):
             group = [tensors[number] for number in numbers]
@@ -208,7 +208,7 @@ class CollectiveReplicas(Replicas):
         for place in range(self.num):
             flat = []
             for tensor in tensors:
-                reference = build.given(tensor)[place]
+                reference = build.parts(tensor)[place]
                 if travels != dtype:
                     reference = build.cast(reference, dtype, travels, place)
                 flat.append(reference)

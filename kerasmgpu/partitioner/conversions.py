@@ -10,6 +10,7 @@ from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,
     LocalSizes,
+    Own,
     Partial,
     Sharded,
 )
@@ -34,6 +35,8 @@ def converted(build, tensor, kind):
         return build.given(tensor)
     if isinstance(kind, Sharded):
         return _made_locally(build, tensor, kind) or _taken(build, tensor, kind)
+    if isinstance(kind, Own):
+        return _own(build, tensor)
     if isinstance(kind, Partial):
         return _on_first(build, tensor)
     return _whole(build, tensor)
@@ -46,11 +49,18 @@ def _whole(build, tensor):
     kind = build.natural(tensor)
     if isinstance(kind, ListOf):
         return build.given(tensor)
-    if isinstance(kind, Partial):
+    if isinstance(kind, (Own, Partial)):
         return build.sums.whole(tensor)
     if tensor in build.plans.free:
         return build.run_whole(tensor.node)[tensor.index]
     return build.replicas.gather(build, tensor, kind)
+
+
+def _own(build, tensor):
+    """A part of a sum, or a whole value, as what a replica's own rows give."""
+    if build.is_written(tensor) and isinstance(build.natural(tensor), Partial):
+        return build.given(tensor)
+    return build.want(tensor, REPLICATED)
 
 
 def _on_first(build, tensor):

@@ -38,7 +38,7 @@ class CrossDeviceReplicas(Replicas):
         self._operations = operations
 
     def reduce(self, build, tensors, by):
-        parts = [build.given(tensor) for tensor in tensors]
+        parts = [build.parts(tensor) for tensor in tensors]
         if self.num == 1:
             return parts
         if by != "sum":

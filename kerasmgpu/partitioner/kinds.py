@@ -79,6 +79,21 @@ class Partial:
 
 
 @dataclasses.dataclass(frozen=True)
+class Own:
+    """Every replica holds a value that its own rows give.
+
+    As a whole that is the mean over the replicas, each by the number of its
+    rows. Made by `rules.own` only, where that was asked for.
+    """
+
+    rows: Rows
+    by = "sum"
+
+    def __str__(self):
+        return "own"
+
+
+@dataclasses.dataclass(frozen=True)
 class LocalSizes:
     """A vector of sizes, in which one is the local size of sharded rows.
 
@@ -176,4 +191,4 @@ def is_local(kind):
     """Whether a tensor of a kind is something else on each replica."""
     if isinstance(kind, ListOf):
         return isinstance(kind.kind, Sharded)
-    return isinstance(kind, (Sharded, Partial, LocalSizes))
+    return isinstance(kind, (Sharded, Partial, Own, LocalSizes))

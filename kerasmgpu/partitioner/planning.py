@@ -10,11 +10,12 @@ from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,
+    Own,
     Partial,
     Rows,
     Sharded,
 )
-from kerasmgpu.partitioner.rules import control_flow, lists, state, table
+from kerasmgpu.partitioner.rules import control_flow, lists, own, state, table
 
 _MOST_PASSES = 50
 
@@ -93,6 +94,13 @@ class Planner:
     def _plan(self, node, kinds, plans):
         if is_known(node):  # Nothing is computed from the inputs.
             return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
+        if own.is_own(node, kinds):
+            return own.plan(
+                node, kinds, lambda kinds: self._by_rules(node, kinds, plans)
+            )
+        return self._by_rules(node, kinds, plans)
+
+    def _by_rules(self, node, kinds, plans):
         if node.type in control_flow.CONTROL:
             return control_flow.CONTROL[node.type](node, kinds, self)
         if any(isinstance(kind, ListOf) for kind in kinds):
@@ -148,7 +156,7 @@ class Planner:
 
     def _note_sums(self, node, kinds, plan):
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
-            if not isinstance(kind, Partial) or isinstance(want, Partial):
+            if not isinstance(kind, Partial) or isinstance(want, (Own, Partial)):
                 continue
             if tensor not in self._summed:
                 self._summed.add(tensor)

@@ -168,7 +168,7 @@ class Replicas:
         Returns:
             For each tensor, references by replica.
         """
-        parts = [build.given(tensor) for tensor in tensors]
+        parts = [build.parts(tensor) for tensor in tensors]
         if self.num == 1:
             return parts
         if by != "sum":

@@ -6,7 +6,7 @@ these are all gradients, in the order in which it makes them; the sums of a
 batch normalisation go by themselves, for layers wait for them.
 """
 
-from kerasmgpu.partitioner.kinds import REPLICATED, Partial
+from kerasmgpu.partitioner.kinds import REPLICATED, Own, Partial
 
 
 class Sums:
@@ -42,9 +42,9 @@ class Sums:
         for node, plan in plans.nodes.items():
             for tensor, want in zip(node.inputs, plan.wants):
                 source = plans.nodes.get(tensor.node)
-                if source is None or isinstance(want, Partial):
+                if source is None or isinstance(want, (Own, Partial)):
                     continue
-                if isinstance(source.gives[tensor.index], Partial):
+                if isinstance(source.gives[tensor.index], (Own, Partial)):
                     first.setdefault(tensor, self._made[node])
         return first
 

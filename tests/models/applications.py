@@ -1,4 +1,4 @@
-"""Keras's own architectures, one of each family, on pictures of their least size.
+"""Keras's own architectures, one of each family, on the smallest pictures.
 
 The last batch has one picture: on three replicas two have none.
 """

@@ -15,7 +15,8 @@ def encoder(latent):
         inputs
     )
     x = layers.Dense(6, activation="relu")(layers.Flatten()(x))
-    return keras.Model(inputs, [layers.Dense(latent)(x), layers.Dense(latent)(x)])
+    outputs = [layers.Dense(latent)(x), layers.Dense(latent)(x)]
+    return keras.Model(inputs, outputs)
 
 
 def decoder(latent):
@@ -316,7 +317,8 @@ def noise_network():
     x = layers.GroupNormalization(2)(x) + embedded[:, None, None, :]
     x = layers.Conv2D(4, 3, strides=2, padding="same", activation="swish")(x)
     flat = layers.Reshape((16, 4))(x)
-    x = x + layers.Reshape((4, 4, 4))(layers.MultiHeadAttention(1, 4)(flat, flat))
+    mixed = layers.MultiHeadAttention(1, 4)(flat, flat)
+    x = x + layers.Reshape((4, 4, 4))(mixed)
     x = layers.UpSampling2D(interpolation="nearest")(x)
     x = layers.Concatenate()([x, first])
     return keras.Model([pictures, time], layers.Conv2D(1, 3, padding="same")(x))
@@ -339,8 +341,8 @@ class Diffusion(keras.Model):
         time = keras.random.randint(
             (count,), 0, self.steps, seed=self.seed_generator
         )
-        kept = ops.cast(ops.cumprod(ops.linspace(0.99, 0.8, self.steps)), data.dtype)
-        kept = ops.take(kept, time)[:, None, None, None]
+        kept = ops.cumprod(ops.linspace(0.99, 0.8, self.steps))
+        kept = ops.take(ops.cast(kept, data.dtype), time)[:, None, None, None]
         noise = keras.random.normal(ops.shape(data), seed=self.seed_generator)
         noisy = ops.sqrt(kept) * data + ops.sqrt(1 - kept) * noise
         with tf.GradientTape() as tape:

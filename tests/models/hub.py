@@ -10,7 +10,14 @@ from tests.models.registry import (
     sentences,
 )
 
-SIZES = dict(vocabulary_size=11, num_layers=2, hidden_dim=8, intermediate_dim=16)
+SIZES = dict(
+    vocabulary_size=11, num_layers=2, hidden_dim=8, intermediate_dim=16
+)
+TEXT = dict(num_heads=2, max_sequence_length=6, **SIZES)
+IN_FLOAT32 = dict(
+    tolerance=1e-4,
+    why="rotary positions and root-mean-square norms are computed in float32",
+)
 GROUPED = dict(num_query_heads=2, num_key_value_heads=1)
 
 
@@ -55,7 +62,7 @@ def causal(result):
 
 @hub
 def bert_text_classifier():
-    backbone = models().BertBackbone(num_heads=2, max_sequence_length=6, **SIZES)
+    backbone = models().BertBackbone(**TEXT)
     result = models().BertTextClassifier(backbone, 3, preprocessor=None)
     result.compile(
         keras.optimizers.AdamW(0.01), token_loss(), metrics=["accuracy"]
@@ -66,7 +73,7 @@ def bert_text_classifier():
 
 @hub
 def bert_masked_lm():
-    backbone = models().BertBackbone(num_heads=2, max_sequence_length=6, **SIZES)
+    backbone = models().BertBackbone(**TEXT)
     result = models().BertMaskedLM(backbone, preprocessor=None)
     result.compile(keras.optimizers.AdamW(0.01), token_loss())
     x = {
@@ -79,18 +86,18 @@ def bert_masked_lm():
 
 @hub
 def gpt2_causal_lm():
-    backbone = models().GPT2Backbone(num_heads=2, max_sequence_length=6, **SIZES)
+    backbone = models().GPT2Backbone(**TEXT)
     return causal(models().GPT2CausalLM(backbone, preprocessor=None))
 
 
-@hub
+@hub(**IN_FLOAT32)
 def gemma_causal_lm_with_adapters():
     backbone = models().GemmaBackbone(head_dim=4, **SIZES, **GROUPED)
     backbone.enable_lora(2)
     return causal(models().GemmaCausalLM(backbone, preprocessor=None))
 
 
-@hub
+@hub(**IN_FLOAT32)
 def llama_causal_lm():
     backbone = models().LlamaBackbone(**SIZES, **GROUPED)
     return causal(models().LlamaCausalLM(backbone, preprocessor=None))
@@ -104,7 +111,7 @@ def mixtral_causal_lm():
 
 @hub
 def bart_seq2seq_lm():
-    backbone = models().BartBackbone(num_heads=2, max_sequence_length=6, **SIZES)
+    backbone = models().BartBackbone(**TEXT)
     result = models().BartSeq2SeqLM(backbone, preprocessor=None)
     result.compile(keras.optimizers.AdamW(0.01), token_loss())
     x = {

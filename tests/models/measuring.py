@@ -94,9 +94,9 @@ def measure(model, strategy, one=None):
 def distance_of_each_weight(one, many):
     """Largest difference of a weight, over its own largest update.
 
-    Weights that training moves little are not hidden behind those that it moves
-    much; below a thousandth of the largest update of all, though, what is left is
-    rounding.
+    Weights that training moves little are not hidden behind those that it
+    moves much; below a thousandth of the largest update of all, though, what
+    is left is rounding.
     """
     before = one.before
     if len(before) != len(one.weights):

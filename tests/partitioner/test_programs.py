@@ -9,7 +9,7 @@ from tests.partitioner.checking import Difference, Discarded
 from tests.partitioner.programs import programs
 from tests.partitioner.search import SETTINGS, check_program
 
-NUM_PROGRAMS = 200
+NUM_PROGRAMS = 150
 
 
 @hypothesis.settings(SETTINGS, derandomize=True, max_examples=NUM_PROGRAMS)

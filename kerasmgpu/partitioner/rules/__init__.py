@@ -7,6 +7,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     indexing,
     integers,
     lists,
+    own,
     random,
     reductions,
     shapes,

@@ -1,0 +1,24 @@
+"""An optimizer that is applied outside of steps does what it does on one device.
+
+In a strategy's scope, where no replica runs, TensorFlow knows no replica whose
+gradients these could be and fails. They are the whole ones there: they are
+applied once, and every replica's copies get the result.
+"""
+
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+from kerasmgpu._keras.scope import is_ours
+from kerasmgpu._keras.seams import seam
+
+
+@seam(LossScaleOptimizer, "apply")
+@seam(BaseOptimizer, "apply")
+def _apply(original, self, grads, trainable_variables=None):
+    strategy = tf.distribute.get_strategy()
+    if tf.distribute.in_cross_replica_context() and is_ours(strategy):
+        return strategy.run_on_one_device(
+            original, self, grads, trainable_variables
+        )
+    return original(self, grads, trainable_variables)
