@@ -15,6 +15,42 @@ def a_sum(strategy, value):
         )
 
 
+@pytest.mark.parametrize("value", [7, 1.1, [1.0, 2.0]])
+def test_a_sum_starts_with_its_initial_value(replicas, value):
+    variable = a_sum(replicas(3), value)
+    np.testing.assert_array_equal(np.array(variable), np.array(value, "f4"))
+
+
+class FromOne(keras.metrics.Metric):
+    """Counts batches, and starts with one."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = self.add_weight(initializer="ones", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.count.assign_add(1.0)
+
+    def result(self):
+        return self.count
+
+
+def test_a_metric_that_starts_with_one_is_that_of_one_device(replicas):
+    def counted():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        metric = FromOne()
+        model.compile("sgd", "mse", metrics=[metric])
+        before = float(metric.result())
+        x = np.ones([6, 1], "float32")
+        logs = model.evaluate(x, x, batch_size=2, verbose=0, return_dict=True)
+        return before, logs[metric.name]
+
+    one = counted()
+    with replicas(2).scope():
+        assert counted() == one
+    assert one[0] == 1.0
+
+
 @pytest.mark.parametrize("value", [7, 1.1])
 def test_an_assigned_sum_is_that_value_in_and_out_of_scope(replicas, value):
     strategy = replicas(3)

@@ -132,7 +132,9 @@ class Partitioned:
                 ],
             )
             with self._one_device():
-                return self._function(*arguments)
+                outputs = self._function(*arguments)
+                # A variable is read here, where it has one copy.
+                return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
         trace = Trace(on_one_device, types, self._name)
@@ -219,6 +221,11 @@ def _kind_of_leaf(leaf):
     if isinstance(leaf, tf.TypeSpec):
         return type(leaf), leaf.dtype, leaf.shape.rank
     return _Same(leaf)
+
+
+def _read(leaf):
+    is_variable = hasattr(leaf, "assign") and hasattr(leaf, "dtype")
+    return tf.convert_to_tensor(leaf) if is_variable else leaf
 
 
 class _Same:

@@ -6,6 +6,7 @@ a variable updates that copy. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import contextlib
+import itertools
 import threading
 import weakref
 
@@ -72,6 +73,9 @@ class OneDevice:
         return [variable for _, variable in alive if variable is not None]
 
     def _create_variable(self, next_creator, **kwargs):
+        if _makes_a_sum(kwargs):
+            first = self._container_strategy().replicas.first
+            next_creator = _first_gets_initial_value(next_creator, first)
         variable = super()._create_variable(next_creator, **kwargs)
         if hasattr(variable, "values"):
             self._created.append(weakref.ref(variable))
@@ -140,3 +144,41 @@ def is_sum(variable):
         variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation == tf.VariableAggregation.SUM
     )
+
+
+def _makes_a_sum(settings):
+    """Whether a variable of these settings is the sum of its copies."""
+    return (
+        settings.get("synchronization") == tf.VariableSynchronization.ON_READ
+        and settings.get("aggregation") == tf.VariableAggregation.SUM
+    )
+
+
+def _first_gets_initial_value(next_creator, first):
+    """Makes copies of a sum: the first one in the job starts with its value.
+
+    All others start with zeros, or the sum would be as many times the value.
+
+    Args:
+        next_creator: Makes one copy after the other.
+        first: Number of this process's first replica among all.
+    """
+    numbers = itertools.count(first)
+
+    def create_copy(**settings):
+        if next(numbers) > 0:
+            settings["initial_value"] = _zeros(settings)
+        return next_creator(**settings)
+
+    return create_copy
+
+
+def _zeros(settings):
+    """What makes zeros like the initial value of a variable."""
+    value, dtype = settings["initial_value"], settings.get("dtype")
+
+    def zeros():
+        whole = value() if callable(value) else value
+        return tf.zeros_like(tf.convert_to_tensor(whole, dtype))
+
+    return zeros

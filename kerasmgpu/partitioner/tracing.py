@@ -7,6 +7,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
+from kerasmgpu.partitioner.rules.state import UPDATES
 
 
 class Trace:
@@ -35,6 +36,9 @@ class Trace:
         graph = updates.forwarded(graphs.read(func_graph))
         graph = updates.stacked(graphs.without_unneeded(graph))
         self.graph = graphs.without_unneeded(graph)
+        # Sums that are needed for updates only can then be made together.
+        self.graph.nodes.sort(key=lambda node: node.type in UPDATES)
+        self.graph.nodes = graphs.ordered(self.graph)
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
         captured = {id(inner): outer for outer, inner in func_graph.captures}

@@ -5,9 +5,6 @@ A row holds the ratings of one user (or of one item) over all columns, as a
 Predictions are dense, `[batch, columns]`, on the rating scale. Only the
 observed entries of the predictions are looked up: nothing here makes a dense
 copy of the targets.
-
-Every class is marked `row_wise = True`: the value of a row depends on that row
-only, so that replicas can work on their own rows and add up.
 """
 
 import keras
@@ -74,8 +71,6 @@ class ObservedSquaredError(keras.losses.Loss):
     ```
     """
 
-    row_wise = True
-
     def __init__(
         self,
         reduction="sum_over_batch_size",
@@ -98,8 +93,6 @@ class WholeRowSquaredError(keras.losses.Loss):
     Args:
         max_rating: Highest rating, which becomes 1. Defaults to `5.0`.
     """
-
-    row_wise = True
 
     def __init__(
         self,
@@ -129,8 +122,6 @@ class ObservedRMSE(keras.metrics.Metric):
         min_rating: Lower predictions count as this one. Defaults to `None`.
         max_rating: Higher predictions count as this one. Defaults to `None`.
     """
-
-    row_wise = True
 
     def __init__(
         self, min_rating=None, max_rating=None, name="rmse", dtype=None
@@ -169,8 +160,6 @@ class WholeRowLoss(keras.metrics.Metric):
     Args:
         max_rating: Highest rating, which becomes 1. Defaults to `5.0`.
     """
-
-    row_wise = True
 
     def __init__(self, max_rating=5.0, name="whole_row_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)

@@ -215,8 +215,6 @@ def _evaluation(model, dataset):
 
 def _facts(model, recorder, history):
     """What the comparison and its words need to know of a run."""
-    kind = type(model)
-    losses = [part for part in tf.nest.flatten(model.loss) if callable(part)]
     return {
         "model": model.name,
         "dtype": _dtype(model),
@@ -226,28 +224,7 @@ def _facts(model, recorder, history):
         "step_logs": recorder.logs,
         "history": {name: values[-1] for name, values in history.items()},
         "spread": recorder.spread,
-        "own_train_step": kind.train_step is not keras.Model.train_step,
-        "row_wise_losses": [_name(part) for part in losses if _row_wise(part)],
-        "row_wise_metrics": [
-            metric.name for metric in _metrics(model) if _row_wise(metric)
-        ],
     }
-
-
-def _row_wise(part):
-    """Whether the user promises that a loss or metric is a sum over rows."""
-    function = getattr(part, "fn", getattr(part, "_fn", None))
-    return any(getattr(thing, "row_wise", False) for thing in (part, function))
-
-
-def _name(loss):
-    return getattr(loss, "name", getattr(loss, "__name__", str(loss)))
-
-
-def _metrics(model):
-    """The model's metrics, those of `compile` one by one."""
-    for metric in model.metrics:
-        yield from getattr(metric, "metrics", None) or [metric]
 
 
 def _dtype(model):

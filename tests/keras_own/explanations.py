@@ -3,12 +3,62 @@
 import re
 
 STEP_WITHOUT_DATA = (
-    r"Other numbers:(\ncall \d+, fit, optimizer: array 0 is int\d+\[\] [^\n]*)+",
+    r"Other numbers:(\ncall \d+, \w+, optimizer: array 0 is int\d+\[\] [^\n]*)+",
     "on one device the optimizer's count of steps does not wait for the batch, "
     "so the step that finds the end of the data is counted too; here it is not",
 )
 
-CAUSES = {}
+ONLY_ROUNDING = (
+    r"Other numbers:(\ncall 1, fit, (variables: array 0|optimizer: array \d+) "
+    r"is float32\[2\] [^\n]*)+",
+    "the second feature is constant, so its gradients are what rounding leaves "
+    "of zero, and RMSprop makes steps of any gradient's sign",
+)
+
+CAUSES = {
+    (
+        "trainers.trainer_test",
+        "TestTrainer::test_for_eval_epoch_iterator",
+    ): (
+        r"Other numbers:\nother methods of models were called",
+        "the test swallows the error of one device, which can't evaluate "
+        "batches of another rank after the first; here it can",
+    ),
+    (
+        "callbacks.swap_ema_weights_test",
+        "SwapEMAWeightsTest::test_swap_ema_weights_with_tf_distribute",
+    ): (
+        r".*Mixing different tf.distribute.Strategy objects.*",
+        "the test enters a strategy of its own, and it runs in ours already",
+    ),
+    **{
+        ("trainers.trainer_test", f"TestTrainer::{test}"): STEP_WITHOUT_DATA
+        for test in (
+            "test_steps_per_execution_steps_per_epoch_unknown_data_size_"
+            "match_non_jit",
+            "test_steps_per_execution_steps_per_epoch_unknown_data_size_"
+            "not_match_but_high_enough_non_jit",
+        )
+    },
+    **{
+        ("models.model_test", f"ModelTest::{test}"): STEP_WITHOUT_DATA
+        for test in (
+            "test_functional_optional_inputs_generator_optional_none",
+            "test_functional_optional_inputs_generator_optional_tensor",
+        )
+    },
+    **{
+        (
+            "layers.normalization.batch_normalization_test",
+            f"BatchNormalizationTest::{test}",
+        ): ONLY_ROUNDING
+        for test in (
+            "test_bachnorm_ignore_masked_values3",
+            "test_bachnorm_ignore_masked_values4",
+            "test_bachnorm_ignore_masked_values5",
+        )
+    },
+}
 """`(module, test)` to what its error matches, and the cause in a sentence.
 
 A module is named without `keras.src.`. The error is what pytest prints, or the

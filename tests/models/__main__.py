@@ -3,10 +3,10 @@
     python -m tests.models
     python -m tests.models --select=generative,gpt --replicas=2
 
-The table goes to the output in Markdown, progress to the errors. The status is
-1 if a model differs by more than its tolerance, if replicas' copies differ, or
-if anything is raised. Every group of models runs in processes of its own, which
-end before memory grows.
+The table goes to the output in Markdown, a line when a model was measured, and
+progress to the errors. The status is 1 if a model differs by more than its
+tolerance, if replicas' copies differ, or if anything is raised. Every group of
+models runs in processes of its own, which end before memory grows.
 """
 
 import json
@@ -32,12 +32,11 @@ def main(argv):
     # Not in this process: what it imports stays.
     chosen = json.loads(_output("chosen", FLAGS.select).splitlines()[-1])
     records = {}
+    print(table.head(FLAGS.replicas), flush=True)
     for names in chosen.values():
         while names:
             now, names = names[:_MOST_IN_A_PROCESS], names[_MOST_IN_A_PROCESS:]
             names = _measure(now, records) + names
-    counts = [int(count) for count in FLAGS.replicas]
-    print(table.markdown(list(records.values()), counts))
     failed = [name for name, r in records.items() if table.complaints(r)]
     for name in failed:
         print(f"{name}: {'; '.join(table.complaints(records[name]))}")
@@ -56,8 +55,8 @@ def _measure(names, records):
             continue
         record = json.loads(line)
         records[record["name"]] = record
-        if "error" in record or "figures" in record or "missing" in record:
-            print(table.progress(record), file=sys.stderr, flush=True)
+        if "begins" not in record:
+            _tell(record)
     child.wait()
     done = [name for name in names if name in records]
     if done and "begins" in records[done[-1]]:
@@ -65,12 +64,17 @@ def _measure(names, records):
             **records[done[-1]],
             "error": f"the process ended with status {child.returncode}",
         }
-        print(table.progress(records[done[-1]]), file=sys.stderr, flush=True)
+        _tell(records[done[-1]])
     if not done:
         raise RuntimeError(
             f"The process for {names} ended with {child.returncode}."
         )
     return [name for name in names if name not in records]
+
+
+def _tell(record):
+    print(table.row(record, FLAGS.replicas), flush=True)
+    print(table.progress(record), file=sys.stderr, flush=True)
 
 
 def _output(*arguments):

@@ -52,17 +52,15 @@ def progress(record):
     return f"ok  {name}: {differences}"
 
 
-def markdown(records, counts):
-    """The table.
+def head(counts):
+    """The table's first two lines, for these numbers of replicas."""
+    cells = (*HEAD[:4], *(f"{HEAD[4]}, N={count}" for count in counts))
+    return f"{_line(cells)}\n{_line(['---'] * len(cells))}"
 
-    Args:
-        records: List of dictionaries that `child.measure` printed.
-        counts: Numbers of replicas.
-    """
-    head = (*HEAD[:4], *(f"{HEAD[4]}, N={count}" for count in counts))
-    lines = [_line(head), _line(["---"] * len(head))]
-    lines += [_line(_cells(record, counts)) for record in records]
-    return "\n".join(lines)
+
+def row(record, counts):
+    """The line of a record that `child.measure` printed."""
+    return _line(_cells(record, counts))
 
 
 def _cells(record, counts):

@@ -38,11 +38,11 @@ def test_replicas_follow_one_device(model, num_replicas, replicas):
     assert figures.with_rule > 0, "no operation ran on a replica's own rows"
 
 
-def test_another_loss_is_told_apart(replicas, monkeypatch):
+def test_another_model_is_told_apart(replicas, monkeypatch):
     """What judges the models is not blind."""
     model = MODELS["clip"]
     one = on_one_device(model)
     with monkeypatch.context() as changed:
-        changed.setattr(keras.ops, "mean", keras.ops.sum)
+        changed.setattr(keras.ops, "normalize", lambda x, axis: x)
         many, _ = measuring.outcome(model, replicas(3))
     assert measuring.distance_of_each_weight(one, many) > 1e-2

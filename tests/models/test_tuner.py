@@ -8,6 +8,7 @@ from keras import layers
 from tests.models.registry import reals
 
 keras_tuner = pytest.importorskip("keras_tuner")
+pytest.importorskip("tensorboard")  # Without it KerasTuner ends its trials.
 
 
 def build(parameters):

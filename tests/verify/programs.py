@@ -115,7 +115,7 @@ def batch_dependent_output():
 
 
 class ScalesByItself(keras.Sequential):
-    """Divides its loss by the global batch size, as for stock strategies."""
+    """Divides its loss by hand, by the global batch size."""
 
     def train_step(self, data):
         x, y = data
@@ -131,21 +131,16 @@ def own_train_step():
     return net(model=ScalesByItself)
 
 
-def promised_loss(y_true, y_pred):
-    return ops.square(y_true - y_pred) / ops.max(ops.abs(y_true))
-
-
-promised_loss.row_wise = True
-
-
-def loss_that_says_row_wise():
-    return net(loss=promised_loss)
+def loss_of_the_batch():
+    return net(
+        loss=lambda y_true, y_pred: (
+            ops.square(y_true - y_pred) / ops.max(ops.abs(y_true))
+        )
+    )
 
 
 class Largest(keras.metrics.Metric):
     """Largest prediction so far, a state that is no sum."""
-
-    row_wise = True
 
     def __init__(self):
         super().__init__(name="largest")
@@ -158,8 +153,56 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-def metric_that_says_row_wise():
+def metric_that_is_no_sum():
     return net(metrics=[Largest()])
+
+
+def num_devices():
+    """What a program must not ask."""
+    if not tf.distribute.has_strategy():
+        return 1
+    return len(tf.distribute.get_strategy().extended.worker_devices)
+
+
+class ByDevices(layers.Layer):
+    """Scales by the number of devices."""
+
+    def call(self, inputs):
+        return inputs / num_devices()
+
+
+def layer_that_asks_for_devices():
+    return net(layers.Dense(4), ByDevices(name="scaled"))
+
+
+class ScalesByDevices(ScalesByItself):
+    """Takes its gradients for those of a share."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(y - self(x, training=True)))
+        gradients = [
+            gradient / num_devices()
+            for gradient in tape.gradient(loss, self.trainable_variables)
+        ]
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+def step_that_asks_for_devices():
+    return net(model=ScalesByDevices)
+
+
+class Devices(keras.metrics.Mean):
+    """Counts devices."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(float(num_devices()))
+
+
+def metric_that_asks_for_devices():
+    return net(metrics=[Devices(name="devices")])
 
 
 def unseeded_order():

@@ -62,6 +62,13 @@ def verify(tmp_path):
         ("masked_tokens", [2]),
         ("subclassed", [4]),
         ("unseeded_start", [2]),
+        ("batch_dependent_state", [2]),
+        ("running_maximum", [2]),
+        ("row_count", [2]),
+        ("batch_dependent_output", [2]),
+        ("own_train_step", [2]),
+        ("loss_of_the_batch", [2]),
+        ("metric_that_is_no_sum", [2]),
     ],
 )
 def test_sound_programs_are_in_parity(verify, program, counts):
@@ -93,52 +100,25 @@ def only_cause(result, replicas=2):
     return run, cause
 
 
-def test_layer_with_batch_dependent_state(verify):
-    run, cause = only_cause(verify("batch_dependent_state"))
+def test_layer_that_asks_for_devices(verify):
+    run, cause = only_cause(verify("layer_that_asks_for_devices"))
     assert run["first_step"] == 1
-    assert run["first_layer"] == "running_mean"
-    assert "layer 'running_mean' has batch-dependent state" in cause
-    assert "running_mean/mean" in cause
+    assert run["first_layer"] == "scaled"
+    assert "layer 'scaled' computes something else" in cause
+    assert "asks how many devices" in cause
 
 
-def test_state_that_is_a_maximum(verify):
-    run, cause = only_cause(verify("running_maximum"))
-    assert run["first_layer"] == "peak_holder"
-    assert "layer 'peak_holder' has batch-dependent state" in cause
-    assert "its state differs" in cause
-
-
-def test_state_that_counts_rows(verify):
-    run, cause = only_cause(verify("row_count"))
-    assert run["checks"]["replicas' copies"]["distance"] > 0
-    assert "layer 'counter' has batch-dependent state" in cause
-    assert "its copies differ between replicas" in cause
-
-
-def test_layer_whose_output_depends_on_the_batch(verify):
-    run, cause = only_cause(verify("batch_dependent_output"))
-    assert run["first_layer"] == "centred"
-    assert "output of layer 'centred' for a row depends on" in cause
-
-
-def test_train_step_that_scales_by_itself(verify):
-    run, cause = only_cause(verify("own_train_step"))
-    # Shares of 13 and 13: each counts for half of what it is.
+def test_step_that_asks_for_devices(verify):
+    run, cause = only_cause(verify("step_that_asks_for_devices"))
     assert run["update_ratio"] == pytest.approx(0.5, abs=1e-4)
-    assert "own train_step scales its loss by itself" in cause
     assert "the first update is 0.5 times that of one device" in cause
 
 
-def test_loss_that_is_not_row_wise_but_says_so(verify):
-    _, cause = only_cause(verify("loss_that_says_row_wise"))
-    assert "the loss 'promised_loss' says `row_wise = True`" in cause
-
-
-def test_metric_that_is_no_sum_but_says_so(verify):
-    run, cause = only_cause(verify("metric_that_says_row_wise"))
+def test_metric_that_asks_for_devices(verify):
+    run, cause = only_cause(verify("metric_that_asks_for_devices"))
     assert run["checks"]["weights (W)"]["distance"] <= 1e-5
-    assert run["metrics"]["largest"] > 1e-2
-    assert "metric 'largest' says `row_wise = True`" in cause
+    assert run["metrics"]["devices"] == pytest.approx(1.0)
+    assert "what is reported isn't" in cause
 
 
 def test_data_in_another_order_each_time(verify):
@@ -164,11 +144,11 @@ def test_rounding_is_told_from_faults(verify):
 
 
 def test_tables_name_the_layer_and_repeat_no_cause(verify, capsys):
-    result = verify("batch_dependent_output", replica_counts=(2, 4))
+    result = verify("layer_that_asks_for_devices", replica_counts=(2, 4))
     report.print_tables(result)
     shown = capsys.readouterr().out
-    assert "centred ← first to differ" in shown
-    assert shown.count("for a row depends on") == 1
+    assert "scaled ← first to differ" in shown
+    assert "the first update is 0.25 times" not in shown
     assert "likely cause: as with 2 replicas" in shown
     assert "OUT OF PARITY with 2 and 4 replicas" in shown
     assert json.loads(runs.to_json(result))["in_parity"] is False
