@@ -182,9 +182,16 @@ class ExactSteps:
         )
 
     def in_shares(self, iterator):
-        """For each leaf whether an iterator gives it in shares; else `None`."""
+        """For each leaf whether it is given in shares; `None` for whole ones.
+
+        Args:
+            iterator: A data set or an iterator of it.
+        """
         iterator = getattr(iterator, "iterator", iterator)
-        if not isinstance(iterator, tf.distribute.DistributedIterator):
+        if not isinstance(
+            iterator,
+            (tf.distribute.DistributedIterator, tf.distribute.DistributedDataset),
+        ):
             return None
         leaves = tf.nest.flatten(self.batch_specification(iterator))
         return tuple(

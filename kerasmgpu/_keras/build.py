@@ -41,7 +41,7 @@ def _has_metrics(model):
 
 
 def _build_metrics(model, specification):
-    batch = tf.nest.map_structure(_symbolic, specification)
+    batch = symbolic(specification)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     if None in tf.nest.flatten(x):
         return  # Keras knows it of complete inputs only.
@@ -63,8 +63,14 @@ def _build_metrics(model, specification):
         )
 
 
+def symbolic(specification):
+    """Keras tensors that stand for the leaves of any batch."""
+    return tf.nest.map_structure(_symbolic, specification)
+
+
 def _symbolic(leaf):
-    """A Keras tensor that stands for a leaf of any batch."""
+    if isinstance(leaf, tf.OptionalSpec):
+        return None
     if not isinstance(leaf, tf.TypeSpec):
         return leaf
     dtype = keras.backend.standardize_dtype(leaf.dtype)

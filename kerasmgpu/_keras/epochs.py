@@ -17,6 +17,7 @@ from keras.src.trainers.trainer import Trainer
 
 from kerasmgpu._keras import epoch_iterators
 from kerasmgpu._keras.fit import EpochWatcher, Fit
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
 from kerasmgpu.errors import InputError
 
@@ -65,6 +66,15 @@ def _init_iterator(original, self, *args, **kwargs):
 
 @seam(CallbackList, "on_train_begin")
 def _on_train_begin(original, self, logs=None):
+    strategy = getattr(self._model, "_distribute_strategy", None)
+    if not is_ours(strategy):
+        return _begin(original, self, logs)
+    # Callbacks that restore a model make variables that it lacks as yet.
+    with strategy.scope():
+        return _begin(original, self, logs)
+
+
+def _begin(original, self, logs):
     fit = _running.fits[-1] if _running.fits else None
     watchers = [c for c in self.callbacks if isinstance(c, EpochWatcher)]
     if fit is None or fit.callback_list is not None or not watchers:

@@ -14,6 +14,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from kerasmgpu._keras import build, pipelines
+from kerasmgpu._keras.scope import is_ours
 from kerasmgpu.errors import InputError
 
 
@@ -101,13 +102,16 @@ class Fit:
     def build(self):
         """Creates the variables that are to be restored.
 
-        Without a strategy Keras leaves that to the first step. A model that
-        can't be called (a GAN, say) has its parts built by its author.
+        They are made where the first step is traced. Without a strategy Keras
+        leaves that to the first step; a model that can't be called (a GAN,
+        say) has its parts built by its author there.
         """
-        callable_model = type(self.model).call is not keras.Model.call
-        if self.model._distribute_strategy is None and callable_model:
-            data = self.iterator._distributed_dataset
-            build.build(self.model, data.element_spec)
+        data = self.iterator._distributed_dataset
+        if is_ours(self.model._distribute_strategy):
+            self.model.train_function.prepare(data)
+        elif type(self.model).call is not keras.Model.call:
+            batch = build.symbolic(data.element_spec)
+            self.model._symbolic_build(data_batch=batch)
 
     def wait_for_callbacks(self):
         """Waits for the hooks that Keras runs in threads of its own."""

@@ -90,10 +90,14 @@ class Steps:
         """The partitioned programs of the steps that were traced so far."""
         return self._partitioned.programs
 
-    def prepare(self, iterator):
-        """Makes the variables that the first step would make."""
+    def prepare(self, data):
+        """Makes the variables that the first step would make.
+
+        Args:
+            data: The data set of the steps, or an iterator of it.
+        """
         with self._strategy.scope():
-            self._program(iterator, with_logs=True)
+            self._program(data, with_logs=True)
 
     def _run_eagerly(self, iterator):
         outputs = None
@@ -123,7 +127,7 @@ class Steps:
                 program, written, steps
             )
         execution = self._executions[key]
-        if names is None:
+        if written.has_outputs:
             return execution
         unread = dict.fromkeys(names, float("nan"))
 
@@ -145,6 +149,7 @@ class Steps:
         if in_shares:
             specification = tf.nest.map_structure(_of_any_rows, specification)
         build.build(self._model, specification)
+        scope.check(self._model)
         program = self._partitioned.program((specification,), in_shares)
         names = None
         if not with_logs:

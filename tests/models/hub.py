@@ -144,7 +144,7 @@ def resnet_image_classifier():
         image_shape=(16, 16, 3),
         input_conv_filters=[4],
         input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[4, 8],
+        stackwise_num_filters=[64, 64],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",
