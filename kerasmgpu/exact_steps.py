@@ -22,10 +22,9 @@ class ExactSteps:
     own_time = None
 
     reduced_bytes_per_step = None
-    """Bytes that each replica's last traced training step has to sum with the
-    others': gradients, losses, moments and metrics that are looked at, as far
-    as their shapes are known beforehand (rows of a sparse gradient and
-    gathered rows are not)."""
+    """Bytes that each replica's training step has to sum with the others':
+    gradients, moments, and metrics that are looked at; what depends on the
+    number of rows (as do gathered rows) does not count."""
 
     @property
     def num_workers(self):

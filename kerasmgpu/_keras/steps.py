@@ -13,6 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
+from kerasmgpu.partitioner import report
 from kerasmgpu.partitioner.execution import is_empty
 
 
@@ -121,6 +122,8 @@ class Steps:
     def _execution(self, iterator, steps, with_logs):
         program, names = self._program(iterator, with_logs)
         written = program.written(with_outputs=names is None)
+        if self._step.__name__ == "train_step":
+            self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
         key = (written.name, steps)
         if key not in self._executions:
             self._executions[key] = self._strategy.execution(

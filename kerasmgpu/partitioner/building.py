@@ -35,6 +35,8 @@ class Build:
         position: Number of the node that is being written.
         clock: What measures the worker's own time, or `None`.
         last_collective: For each place the name of the last collective.
+        sent: List of `(tensor, what)` for each value that had to be `"summed"`
+            or `"gathered"`, also those of loops and branches.
         captures: `{id: (tensor, reference)}` of tensors that the function gets
             besides those of the graph.
     """
@@ -67,6 +69,7 @@ class Build:
         self._kept = {}
         self._batch = None
         self._required = []
+        self.sent = [] if parent is None else parent.sent
 
     # What rules use to write operations --------------------------------------
 

@@ -53,6 +53,7 @@ def _whole(build, tensor):
         return build.sums.whole(tensor)
     if tensor in build.plans.free:
         return build.run_whole(tensor.node)[tensor.index]
+    build.sent.append((tensor, "gathered"))
     return build.replicas.gather(build, tensor, kind)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner import facts, sizes
+from kerasmgpu.partitioner import facts, report, sizes
 from kerasmgpu.partitioner.building import Build
 from kerasmgpu.partitioner.compilation import compile_stretches
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
@@ -167,11 +167,19 @@ class Program:
         captured = [tensor for tensor, _ in build.captures.values()]
         types = [dtype for _, dtype in outputs]
         shapes = [tensor.static for tensor in graph.outputs]
-        return Written(library, captured, types, shapes, widths, with_outputs)
+        written = Written(
+            library, captured, types, shapes, widths, with_outputs
+        )
+        written.sent = build.sent
+        report.log(self, written)
+        return written
 
 
 class Written:
     """A function in TensorFlow's library, that replicas run together.
+
+    Attributes:
+        sent: List of `(tensor, what)`, see `building.Build`.
 
     Args:
         library: List of `FunctionDef`s; the last one is the function.
@@ -187,6 +195,7 @@ class Written:
     ):
         self.library = library
         self.has_outputs = has_outputs
+        self.sent = []
         self.name = library[-1].signature.name
         self.widths = widths
         self._captured = captured

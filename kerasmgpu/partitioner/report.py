@@ -2,7 +2,12 @@
 
 import collections
 
+from absl import logging
+
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import is_local
+
+_logged = set()
 
 
 def counts(program):
@@ -41,3 +46,103 @@ def _planned(graph, plans):
         yield node, plan
         for body, planned in zip(node.bodies, plan.details or ()):
             yield from _planned(body, planned)
+
+
+def summed_bytes(written):
+    """Bytes of what a written function sums, as far as they are fixed.
+
+    Args:
+        written: `program.Written`.
+
+    Returns:
+        Integer; what depends on the number of rows doesn't count.
+    """
+    return sum(
+        _bytes(tensor, 0) for tensor, what in written.sent if what == "summed"
+    )
+
+
+def by_layer(program, rows):
+    """What the replicas do with each part of a step.
+
+    Args:
+        program: `program.Program`.
+        rows: Number of rows of a batch.
+
+    Returns:
+        List of dictionaries, in the order of the step: `name` of the layer or
+        other part, `operations`, how many of them are `sharded`, bytes that
+        are `gathered` and `summed` in a step, `no_rule`: types of operations
+        without a rule.
+    """
+    parts = {}
+
+    def part(node):
+        name = _part(node.name)
+        return parts.setdefault(
+            name,
+            dict(
+                name=name,
+                operations=0,
+                sharded=0,
+                gathered=0,
+                summed=0,
+                no_rule=[],
+            ),
+        )
+
+    for node, plan in _planned(program.trace.graph, program.plans):
+        entry = part(node)
+        entry["operations"] += 1
+        entry["sharded"] += any(map(is_local, (*plan.wants, *plan.gives)))
+        if not plan.rule and node.type not in entry["no_rule"]:
+            entry["no_rule"].append(node.type)
+    for tensor, what in program.written().sent:
+        part(tensor.node)[what] += _bytes(tensor, rows)
+    return list(parts.values())
+
+
+def log(program, written):
+    """One line for a function of which rows have to be gathered."""
+    *_, types = counts(program)
+    key = (program.trace.name, *types)
+    if program.replicas.total == 1 or not types or key in _logged:
+        return
+    _logged.add(key)
+    per_row = sum(
+        _bytes(tensor, 1)
+        for tensor, what in written.sent
+        if what == "gathered"
+    )
+    logging.info(
+        "kerasmgpu: %s has operations without a rule, for which rows are "
+        "gathered: %s. About %s bytes per row travel for that in a step; the "
+        "results are those of one device.",
+        program.trace.name,
+        ", ".join(f"{count} {type}" for type, count in types.items()),
+        f"{per_row:,}",
+    )
+
+
+def _part(name):
+    """The layer that a node's name tells, or what else it is of."""
+    scopes = [
+        scope
+        for scope in name.split("/")[:-1]
+        if scope not in ("gradient_tape", "while", "gradients", "cond")
+    ]
+    if not scopes or scopes[0][0].isupper():  # An operation's own name.
+        return "the step itself"
+    return scopes[min(1, len(scopes) - 1)]
+
+
+def _bytes(tensor, rows):
+    """Bytes of a tensor, with one number for all sizes that aren't known."""
+    if tensor.shape is None:
+        return 0
+    elements = sizes.product(tensor.shape)
+    if isinstance(elements, sizes.Size):
+        symbols = dict.fromkeys(elements.symbols, 0)
+        known = {s: rows if s.joined.is_rows else 1 for s in symbols}
+        elements = sizes.evaluate(elements, known)
+    return elements * tensor.dtype.size

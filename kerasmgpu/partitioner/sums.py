@@ -32,6 +32,7 @@ class Sums:
         for by in dict.fromkeys(build.natural(other).by for other in group):
             alike = [t for t in group if build.natural(t).by == by]
             totals = build.replicas.reduce(build, alike, by)
+            build.sent += [(one, "summed") for one in alike]
             for one, references in zip(alike, totals):
                 build.give(one, REPLICATED, references)
         return build.want(tensor, REPLICATED)

@@ -25,6 +25,8 @@ def print_tables(result):
     good = [run for run in result["runs"] if "checks" in run]
     if good:
         console.print(_checks(result, good))
+    if result["partition"]:
+        console.print(_partition(result))
     for run in result["runs"]:
         if "failed" in run:
             _say(console, f"{run['replicas']} replicas failed: {run['failed']}")
@@ -95,6 +97,28 @@ def _layers(run):
     left = len(names) - begin - _LAYERS_SHOWN
     if left > 0:
         table.caption = f"and {left} more layers"
+    return table
+
+
+def _partition(result):
+    """What replicas do with each layer's operations, and what they exchange."""
+    table = Table(
+        title="A training step on replicas",
+        caption="bytes that each replica sums or gathers with the others, in a "
+        f"step of {result['batch_rows'][0]} rows",
+    )
+    table.add_column("layer")
+    for name in ("operations", "on own rows", "summed", "gathered", "no rule"):
+        table.add_column(name, justify="right")
+    for part in result["partition"]:
+        if part["sharded"] or part["summed"] or part["gathered"]:
+            table.add_row(
+                part["name"],
+                str(part["operations"]),
+                str(part["sharded"]),
+                *(f"{part[what]:,}" for what in ("summed", "gathered")),
+                ", ".join(part["no_rule"]) or "–",
+            )
     return table
 
 

@@ -127,6 +127,7 @@ def compare_all(runs, counts, tolerance, say):
         "tolerance": itself.tolerance,
         "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
         "not_reproducible": None,
+        "partition": [],
         "runs": [],
     }
     if not itself.in_parity or causes.other_data(one, again):
@@ -142,6 +143,7 @@ def compare_all(runs, counts, tolerance, say):
             entry["failed"] = str(error)
             say("   failed, see below")
             continue
+        result["partition"] = many.facts["partition"]
         comparison = compare(one, many, tolerance)
         if not comparison.in_parity and rounding is None:
             aside = runs.outcome(

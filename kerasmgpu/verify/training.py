@@ -11,6 +11,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import build as step_build
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.report import by_layer
 from kerasmgpu.verify import batches, references
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
@@ -61,6 +62,11 @@ def train(job, tell):
     tell("evaluating and predicting")
     facts = _facts(model, recorder, history)
     facts["batches"] = described
+    facts["partition"] = [
+        part
+        for program in getattr(model.train_function, "programs", [])[:1]
+        for part in by_layer(program, described[0]["rows"])
+    ]
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if _has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))

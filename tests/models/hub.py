@@ -103,7 +103,12 @@ def llama_causal_lm():
     return causal(models().LlamaCausalLM(backbone, preprocessor=None))
 
 
-@hub(precision="float32")  # Its experts know nothing of float64.
+@hub(
+    precision="float32",  # Its experts know nothing of float64.
+    tolerance=2e-3,
+    why="one device parts from itself by 3e-4 when each of the first weights "
+    "moves by its last bit",
+)
 def mixtral_causal_lm():
     backbone = models().MixtralBackbone(num_experts=3, **SIZES, **GROUPED)
     return causal(models().MixtralCausalLM(backbone, preprocessor=None))
@@ -142,7 +147,7 @@ def vit_image_classifier():
 def resnet_image_classifier():
     backbone = models().ResNetBackbone(
         image_shape=(16, 16, 3),
-        input_conv_filters=[4],
+        input_conv_filters=[64],
         input_conv_kernel_sizes=[3],
         stackwise_num_filters=[64, 64],
         stackwise_num_blocks=[1, 1],

@@ -82,27 +82,6 @@ def running_maximum():
     return net(Peak(name="peak_holder"))
 
 
-class Counter(layers.Layer):
-    """Counts the rows seen, and passes its inputs on."""
-
-    def build(self, shape):
-        self.rows = self.add_weight(
-            name="rows",
-            shape=(),
-            initializer="zeros",
-            dtype="int32",
-            trainable=False,
-        )
-
-    def call(self, inputs):
-        self.rows.assign(self.rows + ops.shape(inputs)[0])
-        return inputs
-
-
-def row_count():
-    return net(Counter(name="counter"))
-
-
 class Centred(layers.Layer):
     """Subtracts the mean over the rows that it happens to be given."""
 
@@ -125,18 +104,6 @@ class ScalesByItself(keras.Sequential):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply(gradients, self.trainable_variables)
         return {"loss": loss}
-
-
-def own_train_step():
-    return net(model=ScalesByItself)
-
-
-def loss_of_the_batch():
-    return net(
-        loss=lambda y_true, y_pred: (
-            ops.square(y_true - y_pred) / ops.max(ops.abs(y_true))
-        )
-    )
 
 
 class Largest(keras.metrics.Metric):

@@ -64,10 +64,7 @@ def verify(tmp_path):
         ("unseeded_start", [2]),
         ("batch_dependent_state", [2]),
         ("running_maximum", [2]),
-        ("row_count", [2]),
         ("batch_dependent_output", [2]),
-        ("own_train_step", [2]),
-        ("loss_of_the_batch", [2]),
         ("metric_that_is_no_sum", [2]),
     ],
 )

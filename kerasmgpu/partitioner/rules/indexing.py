@@ -50,7 +50,10 @@ def gather_nd(node):
 
 @axes("ScatterNd")
 def scatter_nd(node):
-    """`(indices, updates, shape)`: what meets at one place is added."""
+    """`(indices, updates, shape)`: what meets at one place is added.
+
+    Truth values are: one that holds is enough.
+    """
     indices, updates, _ = node.inputs
     if indices.shape is None or updates.shape is None:
         return None
@@ -59,11 +62,13 @@ def scatter_nd(node):
         return None
     ids = tuple(range(len(indices.shape) - 1))
     inner = (None,) * (len(updates.shape) - len(ids))
+    is_bool = updates.dtype.is_bool
     return Axes(
         ((*ids, None), (*ids, *inner), None),
         ((None,) * len(out),),
         sums=ids,
-        linear=(1,),
+        by="any" if is_bool else "sum",
+        linear=() if is_bool else (1,),
     )
 
 

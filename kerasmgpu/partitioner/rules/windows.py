@@ -85,7 +85,7 @@ def crop_and_resize(node):
 
 @axes(*GRADIENTS)
 def rows_of_gradients(node):
-    if _rank(node.outputs[0]) is None:
+    if None in map(_rank, (*node.outputs, *node.inputs)):
         return None
     return Axes(
         tuple(
@@ -99,7 +99,7 @@ def rows_of_gradients(node):
 @axes("AvgPoolGrad", "AvgPool3DGrad", "ResizeNearestNeighborGrad")
 def pool_gradient(node):
     """`(shape, gradient)` or `(gradient, size)`."""
-    if _rank(node.outputs[0]) is None:
+    if None in map(_rank, (*node.outputs, *node.inputs)):
         return None
     if node.type == "ResizeNearestNeighborGrad":
         return Axes((_rows(node.inputs[0]), None), (_rows(node.outputs[0]),))
@@ -115,7 +115,7 @@ def pool_gradient(node):
 )
 def input_gradient(node):
     """`(shape, filter, gradient)`."""
-    if _rank(node.outputs[0]) is None:
+    if None in map(_rank, (node.outputs[0], node.inputs[2])):
         return None
     return Axes(
         (None, None, _rows(node.inputs[2])),
@@ -133,7 +133,7 @@ def input_gradient(node):
 )
 def filter_gradient(node):
     """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
-    if _rank(node.outputs[0]) is None:
+    if None in map(_rank, (*node.outputs, node.inputs[0], node.inputs[2])):
         return None
     rows = _rows(node.inputs[0])
     return Axes(

@@ -46,3 +46,39 @@ def test_kernels_that_take_no_empty_shares(static):
         return loss, *tape.gradient(loss, [x, kernel])
 
     same(step, [1, 4, 4, 2], num_replicas=3, static=static)
+
+
+def of_unknown_rank(x):
+    """What a tensor list in a loop gives, say."""
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=None)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=tf.shape(x),
+            filter=tf.ones([1, 1, 2, 2]),
+            out_backprop=of_unknown_rank(x),
+            strides=[1, 1, 1, 1],
+            padding="SAME",
+        ),
+        lambda x: tf.raw_ops.Conv2DBackpropFilter(
+            input=x,
+            filter_sizes=[1, 1, 2, 2],
+            out_backprop=of_unknown_rank(x),
+            strides=[1, 1, 1, 1],
+            padding="SAME",
+        ),
+        lambda x: tf.raw_ops.MaxPoolGrad(
+            orig_input=x,
+            orig_output=tf.nn.max_pool2d(x, 2, 1, "SAME"),
+            grad=of_unknown_rank(x),
+            ksize=[1, 2, 2, 1],
+            strides=[1, 1, 1, 1],
+            padding="SAME",
+        ),
+    ],
+)
+def test_gradients_of_unknown_rank(operation):
+    same(operation, [5, 4, 4, 2], num_replicas=3, static=False)
