@@ -5,13 +5,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+needs_optional_data = pytest.mark.skipif(
+    tuple(map(int, keras.version().split(".")[:2])) < (3, 12),
+    reason="Keras has taken `None` for data since 3.12",
+)
+
 rng = np.random.default_rng(5)
 X = rng.normal(size=(7, 3)).astype("float32")
 Y = rng.normal(size=(7, 1)).astype("float32")
 
 
 def trained(make, x, strategy=None):
-    """Loss of two epochs, predictions and weights of a model of `make()`."""
+    """Logs of two epochs, predictions and weights of a model of `make()`."""
     keras.utils.set_random_seed(3)
     if strategy is None:
         strategy = tf.distribute.get_strategy()
@@ -20,8 +25,7 @@ def trained(make, x, strategy=None):
         model.compile("sgd", "mse", metrics=["mae"])
     history = model.fit(x, Y, batch_size=4, epochs=2, verbose=0, shuffle=False)
     return [
-        *history.history["loss"],
-        *history.history["mae"],
+        *history.history.values(),
         np.asarray(model.predict(x, verbose=0)),
         *model.get_weights(),
     ]
@@ -64,10 +68,12 @@ def with_an_optional_input():
     [
         (list_of_one, X),
         (doubled, X),
-        (with_an_optional_input, [X, None]),
         (with_an_optional_input, [X, X]),
+        pytest.param(
+            with_an_optional_input, [X, None], marks=needs_optional_data
+        ),
     ],
-    ids=["list_of_one", "own_call", "none", "optional"],
+    ids=["list_of_one", "own_call", "optional", "none"],
 )
 def test_a_model_trains_as_on_one_device(replicas, make, x):
     one, two = trained(make, x), trained(make, x, replicas(2))
@@ -75,6 +81,7 @@ def test_a_model_trains_as_on_one_device(replicas, make, x):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+@needs_optional_data
 def test_batches_without_some_data_come_in_shares(replicas, monkeypatch):
     # As on GPUs.
     strategy = replicas(2)
@@ -85,6 +92,7 @@ def test_batches_without_some_data_come_in_shares(replicas, monkeypatch):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+@needs_optional_data
 def test_a_required_input_that_is_missing_is_told_as_on_one_device(replicas):
     with replicas(2).scope():
         model = list_of_one()

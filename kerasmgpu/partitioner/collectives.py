@@ -291,7 +291,12 @@ class CollectiveReplicas(Replicas):
         """One value per worker, summed over the workers."""
         meeting = self._meeting(build, "hosts", self.num_workers)
         write = self._write if is_fixed else self._filled_up
-        return write(build, reference, dtype, "Add", HOST, meeting, "ring")
+        if build.clock is not None:
+            build.clock.ready(reference, dtype)
+        total = write(build, reference, dtype, "Add", HOST, meeting, "ring")
+        if build.clock is not None:
+            build.clock.done(total, dtype)
+        return total
 
     def _meeting(self, build, who, size):
         """Numbers of a new collective: of the members, the group, and its own.

@@ -76,3 +76,12 @@ def _labels(term, shape):
     for letter in term.replace("...", "."):
         labels += range(rest - 1, -1, -1) if letter == "." else [letter]
     return labels
+
+
+@axes("Cross")
+def cross(node):
+    """Products of vectors along the last axis, which must be whole."""
+    if any(tensor.shape is None for tensor in node.inputs):
+        return None
+    labels = (*range(len(node.inputs[0].shape) - 1), None)
+    return Axes((labels, labels), (labels,), linear=(0, 1))

@@ -72,3 +72,11 @@ def _common(one, two):
         for n, other in enumerate(two.shape)
         if size == other
     ]
+
+
+@operation(1)
+def cross(scope):
+    """Of vectors of three elements."""
+    x = scope.value("wide", least=1)
+    y = scope.constant((x.shape[-1], 3), x.dtype)
+    scope.let(f"tf.linalg.cross(tf.sin({x} @ {y}), {x} @ {y})", x)
