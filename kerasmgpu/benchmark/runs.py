@@ -101,11 +101,12 @@ def schedule(workloads, contenders, settings):
     jobs = []
     for number in range(1, settings["rounds"] + 1):
         for workload in workloads:
-            turns = [(c, 1) for c in contenders if CONTENDERS[c].one_device]
+            able = [c for c in contenders if can_run(c, workload)]
+            turns = [(c, 1) for c in able if CONTENDERS[c].one_device]
             turns += [
                 (contender, count)
                 for count in settings["replica_counts"]
-                for contender in contenders
+                for contender in able
                 if not CONTENDERS[contender].one_device
             ]
             for contender, count in turns:
@@ -118,6 +119,11 @@ def schedule(workloads, contenders, settings):
                     }
                 )
     return jobs
+
+
+def can_run(contender, workload):
+    """Whether there is a model of a workload for a contender."""
+    return WORKLOADS[workload].is_in_pytorch or contender != "pytorch"
 
 
 def _run_all(jobs, settings, folder):

@@ -60,7 +60,12 @@ def train(job):
     names, scope = _devices(job)
     with scope:
         model, optimizer, loss = workload.build()
-        model.set_weights(start_weights([w.shape for w in model.weights]))
+        own = model.get_weights()
+        start = start_weights([weight.shape for weight in own])
+        model.set_weights(
+            # Vectors start as Keras has them: scales of normalisations at 1.
+            [a if a.ndim < 2 else b for a, b in zip(own, start)]
+        )
         model.compile(optimizer, loss, jit_compile=contender.jit_compile)
     loggers = _loggers(contender)
     begin = time.perf_counter()

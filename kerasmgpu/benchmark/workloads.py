@@ -23,12 +23,14 @@ class Workload:
         build: Function that returns the model, its optimizer and its loss.
         arrays: Function of a NumPy generator and a number of rows that
             returns the arrays `x` and `y`.
+        is_in_pytorch: Whether `torch_models` has the same model.
     """
 
     description: str
     global_batch_size: int
     build: Callable
     arrays: Callable
+    is_in_pytorch: bool = True
 
 
 def _deep_narrow():
@@ -109,6 +111,37 @@ def _embeddings_arrays(random, rows):
     return x, (x.mean(axis=1, keepdims=True) / VOCABULARY).astype("float32")
 
 
+def _resnet50():
+    import keras
+
+    model = keras.applications.ResNet50(
+        weights=None, input_shape=(32, 32, 3), classes=10
+    )
+    return model, keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy"
+
+
+def _transformer():
+    import keras
+
+    tokens = keras.Input((16, 64))
+    x = tokens
+    for _ in range(12):
+        attention = keras.layers.MultiHeadAttention(4, 16)
+        x = keras.layers.LayerNormalization()(x + attention(x, x))
+        hidden = keras.layers.Dense(128, activation="gelu")(x)
+        x = keras.layers.LayerNormalization()(
+            x + keras.layers.Dense(64)(hidden)
+        )
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(tokens, keras.layers.Dense(1)(x))
+    return model, keras.optimizers.Adam(1e-4), "mse"
+
+
+def _transformer_arrays(random, rows):
+    x = random.normal(size=(rows, 16, 64)).astype("float32")
+    return x, x.mean(axis=(1, 2))[:, None]
+
+
 WORKLOADS = {
     "deep_narrow": Workload(
         "51 dense layers of 32 units, Adam",
@@ -133,6 +166,20 @@ WORKLOADS = {
         256,
         _embeddings,
         _embeddings_arrays,
+    ),
+    "resnet50": Workload(
+        "ResNet-50 on 32 x 32 x 3, SGD",
+        16,
+        _resnet50,
+        _convnet_arrays,
+        is_in_pytorch=False,
+    ),
+    "transformer": Workload(
+        "12 layers of 64 units on 16 tokens, Adam",
+        32,
+        _transformer,
+        _transformer_arrays,
+        is_in_pytorch=False,
     ),
 }
 """Name to `Workload`."""
