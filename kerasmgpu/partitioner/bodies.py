@@ -15,6 +15,7 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     is_local,
 )
+from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules import state
 from kerasmgpu.partitioner.writing import (
     function_attribute,
@@ -183,7 +184,8 @@ class _Bodies:
                 request = (what, rows, number + first)
             inputs.append(parent.sizes.exported(request))
             types.append(tf.int32)
-        controls = parent.controls(node, 0 if place is None else place)
+        # What all run together waits for what each of them has to do before.
+        controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
             controls += filter(None, parent.last_collective.values())
         attributes = {"_lower_using_switch_merge": True}

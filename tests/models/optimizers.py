@@ -25,6 +25,8 @@ def classifier(optimizer):
     result.compile(
         optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
+    # In Keras, ScheduleFreeAdamW that is built in a step starts from zeros.
+    optimizer.build(result.trainable_variables)
     return fitted(result, sentences(9, 9, 5), integers(3, 9))
 
 
@@ -34,9 +36,18 @@ def register(name, make_optimizer, **settings):
     )
 
 
+def _of_variable(variable):
+    """One optimizer for what is embedded, one for all else."""
+    if "embed" in variable.path:
+        return keras.optimizers.SGD(0.02)
+    return keras.optimizers.Adam(0.02)
+
+
 def made(type):
     if type is keras.optimizers.LossScaleOptimizer:
         return lambda: type(keras.optimizers.SGD(0.02), initial_scale=8.0)
+    if type.__name__ == "MultiOptimizer":
+        return lambda: type(_of_variable)
     return lambda: type(RATES.get(type.__name__, 0.02))
 
 
