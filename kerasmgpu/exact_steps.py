@@ -189,14 +189,15 @@ class ExactSteps:
         iterator = getattr(iterator, "iterator", iterator)
         if not isinstance(
             iterator,
-            (tf.distribute.DistributedIterator, tf.distribute.DistributedDataset),
+            (
+                tf.distribute.DistributedIterator,
+                tf.distribute.DistributedDataset,
+            ),
         ):
             return None
         leaves = tf.nest.flatten(self.batch_specification(iterator))
         return tuple(
-            is_share
-            for leaf in leaves
-            for is_share in _tensors_in_shares(leaf)
+            is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
         )
 
     def prepared(self, batch):

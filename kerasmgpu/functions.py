@@ -90,7 +90,9 @@ def partition(
         )
     current = tf.distribute.get_strategy()
     if hasattr(current, "partitioned"):
-        given = {name: what for name, what in chosen.items() if what is not None}
+        given = {
+            name: what for name, what in chosen.items() if what is not None
+        }
         if given:
             raise InputError(
                 "In a strategy's scope partition takes the strategy's replicas. "

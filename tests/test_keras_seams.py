@@ -15,7 +15,6 @@ from keras.src.layers.normalization.batch_normalization import (
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 import kerasmgpu
-from kerasmgpu import _keras
 from kerasmgpu._keras import seams, steps
 
 

@@ -1,4 +1,4 @@
-"""Losses outside of a model's steps: whole in a scope, a replica's in a loop."""
+"""Losses outside of steps: whole in a scope, a replica's part in a loop."""
 
 import keras
 import numpy as np
@@ -26,5 +26,5 @@ def test_compiled_losses_in_scope_are_those_of_one_device(replicas):
 def test_a_replica_of_a_custom_loop_gets_its_part_as_in_tensorflow(replicas):
     strategy, loss = replicas(2), keras.losses.MeanSquaredError()
     values = strategy.run(lambda: loss(Y, ZEROS))
-    parts = [float(part) for part in strategy.experimental_local_results(values)]
+    parts = list(map(float, strategy.experimental_local_results(values)))
     np.testing.assert_allclose(parts, [7 / 3, 7 / 3], rtol=1e-6)

@@ -270,7 +270,10 @@ class Halves(keras.layers.BatchNormalization):
         parts = [inputs[: (rows + 1) // 2], inputs[(rows + 1) // 2 :]]
         moments = [tf.nn.moments(part, 0) for part in parts]
         shares = [tf.shape(part)[0] / rows for part in parts]
-        for variable, which in ((self.moving_mean, 0), (self.moving_variance, 1)):
+        for variable, which in (
+            (self.moving_mean, 0),
+            (self.moving_variance, 1),
+        ):
             mean = sum(
                 moment[which] * tf.cast(share, tf.float32)
                 for moment, share in zip(moments, shares)

@@ -23,7 +23,6 @@ def _unscale(original, value):
 
 
 def _is_whole():
-    return (
-        tf.distribute.in_cross_replica_context()
-        and is_ours(tf.distribute.get_strategy())
+    return tf.distribute.in_cross_replica_context() and is_ours(
+        tf.distribute.get_strategy()
     )

@@ -17,7 +17,9 @@ def _moments(original, self, inputs, mask):
     if is_global or self.synchronized:
         return original(self, inputs, mask)
     axes = self._reduction_axes
-    x = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+    x = tf.cast(
+        inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32
+    )
     if mask is None:
         weights = tf.raw_ops.OnesLike(x=x)
     else:

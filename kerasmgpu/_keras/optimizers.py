@@ -1,4 +1,4 @@
-"""An optimizer that is applied outside of steps does what it does on one device.
+"""An optimizer applied outside of steps does what it does on one device.
 
 In a strategy's scope, where no replica runs, TensorFlow knows no replica whose
 gradients these could be and fails. They are the whole ones there: they are

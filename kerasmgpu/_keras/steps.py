@@ -53,9 +53,7 @@ class Steps:
         self._model = model
         self._step = step
         self._strategy = model.distribute_strategy
-        self._partitioned = self._strategy.partitioned(
-            step, model.jit_compile
-        )
+        self._partitioned = self._strategy.partitioned(step, model.jit_compile)
         self._executions = {}
         self._last = (None, None, None)
         _say_that_xla_is_off(model)
@@ -236,4 +234,3 @@ def _say_that_xla_is_off(model):
             1,
             model.name,
         )
-

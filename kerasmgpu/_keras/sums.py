@@ -1,9 +1,9 @@
 """A sum over the replicas that is assigned lies with the first replica.
 
-Metrics are such sums. Where TensorFlow assigns or restores one as a whole, every
-replica gets an equal part of it, rounded: counts of an integer type lose what
-does not divide, and `IoU` outside of a step counts nothing at all. Checked on
-TensorFlow 2.18 and 2.21.
+Metrics are such sums. Where TensorFlow assigns or restores one as a whole,
+every replica gets an equal part of it, rounded: counts of an integer type lose
+what does not divide, and `IoU` outside of a step counts nothing at all. Checked
+on TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf

@@ -28,7 +28,8 @@ _numbers = itertools.count()
 def write(parent, node, plan):
     """Writes a loop or a branch in the function of `parent`."""
     local = any(map(is_local, (*plan.wants, *plan.gives))) or any(
-        _has_local(body, plans) for body, plans in zip(node.bodies, plan.details)
+        _has_local(body, plans)
+        for body, plans in zip(node.bodies, plan.details)
     )
     together = _bodies_need_others(node, plan)
     if parent.replicas.total > 1 and (together or _has_updates(node)):
@@ -90,7 +91,9 @@ class _Bodies:
         ]
         # Now all has been asked for that the bodies don't know themselves.
         self._requests = list(
-            dict.fromkeys(key for build in builds for key in build.sizes.imports)
+            dict.fromkeys(
+                key for build in builds for key in build.sizes.imports
+            )
         )
         self._has_collectives = False
         for build in builds:
@@ -144,7 +147,9 @@ class _Bodies:
             for pair in build.writer.inputs
             if pair[0] not in build.sizes.imports.values()
         ]
-        extra = [(build.sizes.imported(key), tf.int32) for key in self._requests]
+        extra = [
+            (build.sizes.imported(key), tf.int32) for key in self._requests
+        ]
         build.writer.inputs = carried + extra
         if self._is_loop and index == 1:
             outputs = outputs + extra
@@ -171,9 +176,11 @@ class _Bodies:
             zip(node.inputs, self._given)
         ):
             is_condition = not self._is_loop and number == 0
-            width = 1 if is_condition else self._widths[
-                number if self._is_loop else number - 1
-            ]
+            width = (
+                1
+                if is_condition
+                else self._widths[number if self._is_loop else number - 1]
+            )
             places = [first] if width == 1 else range(width)
             inputs += [references[n] for n in places]
             if not is_condition:
@@ -278,4 +285,3 @@ def _has_updates(node):
         for body in node.bodies
         for inner in body.nodes
     )
-

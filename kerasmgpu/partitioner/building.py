@@ -243,7 +243,9 @@ class Build:
 
     def _is_on_each(self, node, plan, inputs):
         """Whether a node runs on every replica."""
-        if node.type == "NoOp" or any(map(is_local, (*plan.wants, *plan.gives))):
+        if node.type == "NoOp" or any(
+            map(is_local, (*plan.wants, *plan.gives))
+        ):
             return True
         if node.type in state.COPIES:
             return len(set(inputs[0])) > 1

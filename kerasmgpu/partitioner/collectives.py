@@ -196,7 +196,9 @@ class CollectiveReplicas(Replicas):
         totals = [None] * len(tensors)
         for numbers in _packs(tensors):
             group = [tensors[number] for number in numbers]
-            for number, references in zip(numbers, self._reduce(build, group, by)):
+            for number, references in zip(
+                numbers, self._reduce(build, group, by)
+            ):
                 totals[number] = references
         return totals
 
@@ -214,7 +216,10 @@ class CollectiveReplicas(Replicas):
                 flat.append(reference)
             shapes.append([build.sizes.shape(ref, travels) for ref in flat])
             if len(flat) > 1:
-                flat = [_flat(build, reference, travels, place) for reference in flat]
+                flat = [
+                    _flat(build, reference, travels, place)
+                    for reference in flat
+                ]
             packs.append(build.concat(flat, 0, travels, place))
         totals = self.collective(
             build, packs, travels, _MERGE[by], _is_fixed(tensors)
@@ -223,7 +228,9 @@ class CollectiveReplicas(Replicas):
         for place, total in enumerate(totals):
             parts = [total]
             if len(tensors) > 1:
-                parts = self._unpacked(build, total, shapes[place], travels, place)
+                parts = self._unpacked(
+                    build, total, shapes[place], travels, place
+                )
             for result, part in zip(results, parts):
                 if travels != dtype:
                     part = build.cast(part, travels, dtype, place)
@@ -367,7 +374,9 @@ class CollectiveReplicas(Replicas):
             [value, *numbers],
             attributes,
             place,
-            f"replica_{place}/all_reduce" if place != HOST else "host/all_reduce",
+            f"replica_{place}/all_reduce"
+            if place != HOST
+            else "host/all_reduce",
             [] if last is None else [last],
         )
         build.last_collective[place] = build.writer.last

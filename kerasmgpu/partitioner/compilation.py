@@ -73,7 +73,9 @@ def compile_stretches(writer, outputs, library):
         if after is not None:
             stretches[after].takes(reference)
         if before is not None:
-            stretches[before].gives(reference, f"compiled/{before[1]}_{before[2]}")
+            stretches[before].gives(
+                reference, f"compiled/{before[1]}_{before[2]}"
+            )
     moved = {}
     for stretch in stretches.values():
         moved.update(stretch.moved)

@@ -134,7 +134,10 @@ def _rows_of(build, tensor, reference, sharded, place):
         reference, build.sizes.vector(blocks), tensor.dtype, where
     )
     part = sliced(build, split, axis + 1, start, count, tensor.dtype)
-    own = [build.sizes.scalar(size) if n != axis else None for n, size in enumerate(shape)]
+    own = [
+        build.sizes.scalar(size) if n != axis else None
+        for n, size in enumerate(shape)
+    ]
     own[axis] = build.sizes.local(sharded, place)
     return build.reshape(part, build.sizes.packed(own), tensor.dtype, where)
 

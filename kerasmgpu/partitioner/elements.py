@@ -85,7 +85,9 @@ class Elements:
         """Gives up what doesn't hold; returns whether there was any."""
         found = False
         for n, rule in enumerate(self._given_up):
-            for put in [None] if wholly else [put[n] for put in self._put.values()]:
+            for put in (
+                [None] if wholly else [put[n] for put in self._put.values()]
+            ):
                 found |= rule.give_up(self._guess[n], put)
         return found
 
@@ -138,7 +140,5 @@ def _agreement(facts):
         elif isinstance(known, tuple) and isinstance(result, tuple):
             if len(known) != len(result):
                 return None
-            result = tuple(
-                b if a is None else a for a, b in zip(result, known)
-            )
+            result = tuple(b if a is None else a for a, b in zip(result, known))
     return result

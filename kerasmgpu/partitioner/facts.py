@@ -202,9 +202,7 @@ def complete(tensor):
     """Gives each axis of unknown size a symbol of its own."""
     if tensor.shape is not None and None in tensor.shape:
         tensor.shape = tuple(
-            sizes.of(tensor.symbol(axis))
-            if size is None
-            else size
+            sizes.of(tensor.symbol(axis)) if size is None else size
             for axis, size in enumerate(tensor.shape)
         )
 

@@ -38,7 +38,9 @@ class HostSizes:
             return self._build.constant(value, dtype, HOST)
         if not isinstance(value, tuple):
             return self.scalar(value, dtype)
-        return self.packed([self.scalar(entry, dtype) for entry in entries], dtype)
+        return self.packed(
+            [self.scalar(entry, dtype) for entry in entries], dtype
+        )
 
     def packed(self, entries, dtype=tf.int32):
         """References to scalars as a vector."""
@@ -103,11 +105,15 @@ class HostSizes:
 
     def start(self, rows, place):
         """The number of a replica's first row."""
-        return self._keep(("start", rows, place), lambda: self._rows("start", rows, place))
+        return self._keep(
+            ("start", rows, place), lambda: self._rows("start", rows, place)
+        )
 
     def count(self, rows, place):
         """The number of a replica's rows."""
-        return self._keep(("count", rows, place), lambda: self._rows("count", rows, place))
+        return self._keep(
+            ("count", rows, place), lambda: self._rows("count", rows, place)
+        )
 
     def _rows(self, what, rows, place):
         if self._build.parent is not None:
@@ -170,7 +176,9 @@ class HostSizes:
         if self._build.parent is None:
             raise RuntimeError(f"Nothing of the graph tells {request}.")
         if request not in self.imports:
-            self.imports[request] = self._build.writer.add_input("size", tf.int32)
+            self.imports[request] = self._build.writer.add_input(
+                "size", tf.int32
+            )
         return self.imports[request]
 
     def exported(self, request):

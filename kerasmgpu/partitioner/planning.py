@@ -131,7 +131,9 @@ class Planner:
             return None
         if axes.outputs[0][sharded.axis] is None:
             return None
-        return table.by_label(node, axes, axes.outputs[0][sharded.axis], sharded)
+        return table.by_label(
+            node, axes, axes.outputs[0][sharded.axis], sharded
+        )
 
     def _rows_of(self, tensor):
         """How a whole tensor could be sharded, if it has an axis of rows."""
@@ -156,7 +158,9 @@ class Planner:
 
     def _note_sums(self, node, kinds, plan):
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
-            if not isinstance(kind, Partial) or isinstance(want, (Own, Partial)):
+            if not isinstance(kind, Partial) or isinstance(
+                want, (Own, Partial)
+            ):
                 continue
             if tensor not in self._summed:
                 self._summed.add(tensor)

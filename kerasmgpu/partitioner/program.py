@@ -31,7 +31,9 @@ class Program:
         own_time: `own_time.OwnTime` that measures the program, or `None`.
     """
 
-    def __init__(self, trace, replicas, in_shares=None, jit_compile=False, own_time=None):
+    def __init__(
+        self, trace, replicas, in_shares=None, jit_compile=False, own_time=None
+    ):
         self.trace = trace
         self.replicas = replicas
         self._in_shares = in_shares or (False,) * len(trace.leaves)
@@ -190,9 +192,7 @@ class Written:
         has_outputs: Whether it returns what the traced function returns.
     """
 
-    def __init__(
-        self, library, captured, types, shapes, widths, has_outputs
-    ):
+    def __init__(self, library, captured, types, shapes, widths, has_outputs):
         self.library = library
         self.has_outputs = has_outputs
         self.sent = []

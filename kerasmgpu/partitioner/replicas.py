@@ -112,7 +112,13 @@ class Replicas:
         numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
         starts = build.op(
             "Unpack",
-            [op("AddV2", op("Mul", numbers, each), op("Minimum", numbers, rest))],
+            [
+                op(
+                    "AddV2",
+                    op("Mul", numbers, each),
+                    op("Minimum", numbers, rest),
+                )
+            ],
             {"num": self.total + 1, "T": tf.int32, "axis": 0},
             HOST,
         )

@@ -110,9 +110,7 @@ def log(program, written):
         return
     _logged.add(key)
     per_row = sum(
-        _bytes(tensor, 1)
-        for tensor, what in written.sent
-        if what == "gathered"
+        _bytes(tensor, 1) for tensor, what in written.sent if what == "gathered"
     )
     logging.info(
         "kerasmgpu: %s has operations without a rule, for which rows are "

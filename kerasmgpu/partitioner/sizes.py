@@ -165,7 +165,8 @@ def divide(size, divisor):
         return _divide_terms(_terms(size), _terms(divisor))
     leading = max(_terms(size), key=len)
     quotient = _divide_terms(
-        {leading: _terms(size)[leading]}, dict([max(divisor.terms.items(), key=lambda term: len(term[0]))])
+        {leading: _terms(size)[leading]},
+        dict([max(divisor.terms.items(), key=lambda term: len(term[0]))]),
     )
     if quotient is not None and quotient * divisor == size:
         return quotient

@@ -66,5 +66,6 @@ class Sums:
             and not build.has(other, REPLICATED)
         }
         return sorted(
-            {tensor, *group}, key=lambda t: (self._made.get(t.node, -1), t.index)
+            {tensor, *group},
+            key=lambda t: (self._made.get(t.node, -1), t.index),
         )

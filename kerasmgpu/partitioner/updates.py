@@ -230,7 +230,9 @@ def _stack(lanes, graph, needed_by):
     first, count = lanes[0], len(lanes)
     made, now = [], {}
     for number, leaf in enumerate(first.leaves):
-        pack = _new("Pack", f"{leaf.node.name}/stack", N=count, T=leaf.dtype, axis=0)
+        pack = _new(
+            "Pack", f"{leaf.node.name}/stack", N=count, T=leaf.dtype, axis=0
+        )
         pack.inputs = [lane.leaves[number] for lane in lanes]
         now[leaf] = _output(pack, (count, *leaf.static), leaf.dtype)
         made.append(pack)
@@ -246,11 +248,16 @@ def _stack(lanes, graph, needed_by):
         """What lane `number` has in place of a tensor of the first lane."""
         if tensor not in parts:
             unpack = _new(
-                "Unpack", f"{tensor.node.name}/unstack", num=count, T=tensor.dtype, axis=0
+                "Unpack",
+                f"{tensor.node.name}/unstack",
+                num=count,
+                T=tensor.dtype,
+                axis=0,
             )
             unpack.inputs = [now[tensor]]
             unpack.outputs = [
-                Tensor(unpack, n, tensor.dtype, tensor.static) for n in range(count)
+                Tensor(unpack, n, tensor.dtype, tensor.static)
+                for n in range(count)
             ]
             made.append(unpack)
             parts[tensor] = unpack.outputs
@@ -272,7 +279,9 @@ def _stack(lanes, graph, needed_by):
                 ]
             if tensor in graph.outputs:
                 new = part(first.members[place[node]].outputs[0], number)
-                graph.outputs = [new if t is tensor else t for t in graph.outputs]
+                graph.outputs = [
+                    new if t is tensor else t for t in graph.outputs
+                ]
     return made
 
 

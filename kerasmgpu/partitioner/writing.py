@@ -53,9 +53,7 @@ class Writer:
         node = self._nodes.get(reference.split(":", 1)[0])
         return None if node is None else node.device
 
-    def copy(
-        self, node, inputs, device, prefix, controls=(), attributes=None
-    ):
+    def copy(self, node, inputs, device, prefix, controls=(), attributes=None):
         """Writes a node of the graph that is partitioned.
 
         Args:
@@ -100,11 +98,13 @@ class Writer:
         for attribute, value in attributes.items():
             node.definition.attr[attribute].CopyFrom(attribute_value(value))
         written = self._add(
-            node.definition, name or f"partition/{type}", inputs, device, controls
+            node.definition,
+            name or f"partition/{type}",
+            inputs,
+            device,
+            controls,
         )
-        references = [
-            f"{written}:{output}" for output in node.output_names
-        ]
+        references = [f"{written}:{output}" for output in node.output_names]
         if key is not None:
             self._known[key] = references
         return references

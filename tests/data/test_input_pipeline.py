@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu import _keras
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
 from kerasmgpu.input_speed import InputSpeed, compare_input
-from kerasmgpu import shares as split
 
 ROWS, COLUMNS, BATCH = 48, 6, 8
 
@@ -18,7 +18,14 @@ ROWS, COLUMNS, BATCH = 48, 6, 8
 @pytest.fixture
 def like_gpus(monkeypatch):
     """Strategies that fetch to their devices, as those of GPUs do."""
-    monkeypatch.setattr(kerasmgpu.MirroredStrategy, "_is_on_cpu", False)
+    original = _keras.LocalExtended.replicas
+
+    def replicas(self, *arguments):
+        made = original(self, *arguments)
+        made.shares_memory = False
+        return made
+
+    monkeypatch.setattr(_keras.LocalExtended, "replicas", replicas)
     return kerasmgpu.strategy(2)
 
 
@@ -44,7 +51,7 @@ def made(monkeypatch):
 
 
 class Rows(keras.layers.Layer):
-    """Passes its input on, and keeps the first column of every share."""
+    """Passes its input on, and keeps the first column of every batch."""
 
     def __init__(self):
         super().__init__()
@@ -58,11 +65,6 @@ class Rows(keras.layers.Layer):
         kept = tf.numpy_function(keep, [inputs[:, :1]], tf.float32)
         kept.set_shape((None, 1))
         return inputs + 0.0 * kept
-
-    def orders(self, num_epochs):
-        """The rows of each epoch, as sets of rows per step."""
-        epochs = np.array_split(self.seen, num_epochs)
-        return [sorted(map(tuple, epoch.tolist())) for epoch in epochs]
 
 
 def model_of_rows():
@@ -119,9 +121,7 @@ def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
         model, rows = model_of_rows()
     fit(model, 3)
     assert len(made) == 3
-    # Two shares make a batch; their replicas run in either order.
-    batches = [sorted(a + b) for a, b in zip(rows.seen[::2], rows.seen[1::2])]
-    assert batches == [sorted(batch) for batch in wanted]
+    assert rows.seen == wanted
 
 
 @pytest.mark.parametrize("fit", [fit_arrays, fit_shuffled, fit_seeded_map])
@@ -188,26 +188,24 @@ def test_input_works_while_the_step_does(where, request, replicas):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_sparse_rows_reach_the_replicas_sparse(sparse, replicas, monkeypatch):
-    columns, rows, received = 50_000, 64, []
+def test_sparse_rows_reach_the_step_sparse(sparse, replicas):
+    columns, rows = 50_000, 64
     scipy_sparse = pytest.importorskip("scipy.sparse")
     x = scipy_sparse.random(rows, columns, 1e-3, "csr", "float32", rng=1)
-    share = split.share
-
-    def seen(batch, index, num_replicas):
-        received.append(share(batch, index, num_replicas))
-        return received[-1]
-
-    monkeypatch.setattr(split, "share", seen)
-    strategy = replicas(2)
-    with strategy.scope():
+    with replicas(2).scope():
         model = keras.Sequential(
             [keras.Input((columns,), sparse=sparse), keras.layers.Dense(1)]
         )
         model.compile("sgd", "mse", jit_compile=False)
     model.fit(x, np.ones((rows, 1)), batch_size=16, verbose=0)
-    assert received
-    assert all(isinstance(part[0], tf.SparseTensor) for part in received)
+    (program,) = model.train_function.programs
+    indices, values, shape, _ = program.trace.leaves
+    assert (indices.dtype, values.dtype) == (tf.int64, tf.float32)
+    assert [len(tensor.static) for tensor in (indices, values, shape)] == [
+        2,
+        1,
+        1,
+    ]
 
 
 def test_compare_input_tells_what_is_slow_and_leaves_the_model(replicas):

@@ -3,7 +3,8 @@
 import re
 
 STEP_WITHOUT_DATA = (
-    r"Other numbers:(\ncall \d+, \w+, optimizer: array 0 is int\d+\[\] [^\n]*)+",
+    r"Other numbers:"
+    r"(\ncall \d+, \w+, optimizer: array 0 is int\d+\[\] [^\n]*)+",
     "on one device the optimizer's count of steps does not wait for the batch, "
     "so the step that finds the end of the data is counted too; here it is not",
 )

@@ -1,4 +1,4 @@
-"""What models made in a test, to be compared with what they make on one device."""
+"""What models made in a test, to compare with what they make on one device."""
 
 import functools
 

@@ -55,9 +55,7 @@ def causal(result):
     whole = texts(7)
     x = {name: tokens[:, :-1] for name, tokens in whole.items()}
     weights = whole["padding_mask"][:, 1:].astype(keras.config.floatx())
-    return fitted(
-        result, x, whole["token_ids"][:, 1:], sample_weight=weights
-    )
+    return fitted(result, x, whole["token_ids"][:, 1:], sample_weight=weights)
 
 
 @hub

@@ -108,9 +108,7 @@ def distance_of_each_weight(one, many):
     least = 1e-3 * max(updates)
     return max(
         float(np.abs(_wide(a) - _wide(b)).max(initial=0) / max(update, least))
-        for a, b, update in zip(
-            one.weights, many.weights, updates, strict=True
-        )
+        for a, b, update in zip(one.weights, many.weights, updates, strict=True)
     )
 
 

@@ -151,7 +151,7 @@ class Program:
         )
 
 
-_SCRIPT = '''\
+_SCRIPT = """\
 from tests import conftest  # Eight logical CPU devices.
 import tensorflow as tf
 from tests.partitioner.checking import check
@@ -170,7 +170,7 @@ check(
     precision={precision!r},
 )
 print("No difference.")
-'''
+"""
 
 
 def indented(lines):

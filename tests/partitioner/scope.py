@@ -162,8 +162,9 @@ class Scope:
     def alike(self, value, where=None, exact=False):
         """One of the same type."""
         return self.value(
-            where=lambda other: other.dtype == value.dtype
-            and (where is None or where(other)),
+            where=lambda other: (
+                other.dtype == value.dtype and (where is None or where(other))
+            ),
             exact=exact,
         )
 
@@ -193,9 +194,7 @@ class Scope:
         count = int(np.prod(shape))
         factor, shift = self.integer(1, 3), self.integer(0, 2)
         numbers = f"tf.range({count}) * {factor} % 5 - {shift}"
-        return (
-            f"tf.reshape(tf.cast({numbers}, tf.{dtype.name}), {list(shape)})"
-        )
+        return f"tf.reshape(tf.cast({numbers}, tf.{dtype.name}), {list(shape)})"
 
     # Lines -------------------------------------------------------------------
 

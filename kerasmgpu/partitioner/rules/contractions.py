@@ -42,7 +42,12 @@ def einsum(node):
     if None in given:
         return None
     stretched = max(
-        (label for labels in given for label in labels if isinstance(label, int)),
+        (
+            label
+            for labels in given
+            for label in labels
+            if isinstance(label, int)
+        ),
         default=-1,
     )
     result = []

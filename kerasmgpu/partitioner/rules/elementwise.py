@@ -79,10 +79,7 @@ def elementwise(node):
     if out is None:
         out = _stretched([tensor.shape for tensor in node.inputs])
     return Axes(
-        tuple(
-            broadcast_labels(tensor.shape, out)
-            for tensor in node.inputs
-        ),
+        tuple(broadcast_labels(tensor.shape, out) for tensor in node.inputs),
         (tuple(range(-len(out), 0)),),
         linear=_linear(node),
         additive=node.type in _ADDITIVE,

@@ -281,7 +281,9 @@ def stitch(node):
 @value("InvertPermutation")
 def invert(node):
     order = node.inputs[0].value
-    if not isinstance(order, tuple) or not all(isinstance(n, int) for n in order):
+    if not isinstance(order, tuple) or not all(
+        isinstance(n, int) for n in order
+    ):
         return None
     return tuple(order.index(n) for n in range(len(order)))
 

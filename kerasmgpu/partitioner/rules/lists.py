@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.elements import Elements, common
+from kerasmgpu.partitioner.elements import common
 from kerasmgpu.partitioner.graph import LISTS
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,

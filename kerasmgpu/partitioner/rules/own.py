@@ -90,7 +90,5 @@ def plan(node, kinds, planned):
             own if one and want == REPLICATED else want
             for one, want in zip(of_own, plan.wants)
         ),
-        gives=tuple(
-            own if kind == REPLICATED else kind for kind in plan.gives
-        ),
+        gives=tuple(own if kind == REPLICATED else kind for kind in plan.gives),
     )

@@ -80,7 +80,9 @@ def _draw_rows(build, node, plan, place, inputs):
     skipped = op("FloorMod", first, size)
     counter = _advanced(build, counter, block)
     length = build.sizes.packed([op("AddV2", count, skipped)], tf.int64)
-    drawn = build.copy(node, [length, key, counter, *rest], place, Tshape=tf.int64)
+    drawn = build.copy(
+        node, [length, key, counter, *rest], place, Tshape=tf.int64
+    )
     own = build.strided_slice(
         drawn[0],
         build.sizes.packed([skipped], tf.int64),
@@ -90,9 +92,7 @@ def _draw_rows(build, node, plan, place, inputs):
         place,
         index=tf.int64,
     )
-    return [
-        build.reshape(own, local_shape, dtype, place, node.inputs[0].dtype)
-    ]
+    return [build.reshape(own, local_shape, dtype, place, node.inputs[0].dtype)]
 
 
 def _advanced(build, counter, blocks):

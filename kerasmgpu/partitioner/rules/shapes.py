@@ -533,7 +533,11 @@ def broadcast_to(node):
 @axes("Fill")
 def fill(node):
     out = node.outputs[0].shape
-    return None if out is None else Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
+    return (
+        None
+        if out is None
+        else Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
+    )
 
 
 @axes("Tile")
@@ -623,7 +627,9 @@ def batch_of_matrices(node):
     ]
     if None in ranks:
         return None
-    inner = 1 if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3") else 2
+    inner = (
+        1 if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3") else 2
+    )
     if node.type in ("FFT", "IFFT", "RFFT", "IRFFT"):
         inner = 1
     if node.type.endswith("FT3D"):
@@ -640,7 +646,9 @@ def batch_of_matrices(node):
 
     return Axes(
         tuple(
-            labels(rank) if tensor.dtype.is_floating or tensor.dtype.is_complex else None
+            labels(rank)
+            if tensor.dtype.is_floating or tensor.dtype.is_complex
+            else None
             for rank, tensor in zip(ranks, node.inputs)
         ),
         tuple(labels(rank) for rank in ranks[len(node.inputs) :]),

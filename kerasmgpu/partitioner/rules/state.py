@@ -46,7 +46,12 @@ ONLY_LOOK = frozenset(
 COPIES = (
     UPDATES
     | ONLY_LOOK
-    | {"RngReadAndSkip", "RngSkip", "StatefulStandardNormalV2", "StatefulUniform"}
+    | {
+        "RngReadAndSkip",
+        "RngSkip",
+        "StatefulStandardNormalV2",
+        "StatefulUniform",
+    }
 )
 """Operations on a variable that run on every replica's copy."""
 

@@ -162,7 +162,9 @@ def by_axes(node, axes, kinds, free=frozenset()):
         cost = sum(
             _size(tensor)
             for tensor, want, given in zip(node.inputs, wants, kinds)
-            if isinstance(given, Sharded) and want != given and tensor not in free
+            if isinstance(given, Sharded)
+            and want != given
+            and tensor not in free
         )
         # Sums over the rows cost a reduction: at equal cost keep them apart.
         rank = (cost, label in axes.sums, number)
@@ -194,9 +196,7 @@ def by_label(node, axes, label, kind):
     if label in axes.sums:
         gives = (Partial(axes.by),) * len(axes.outputs)
     else:
-        gives = tuple(
-            kind.at(labels.index(label)) for labels in axes.outputs
-        )
+        gives = tuple(kind.at(labels.index(label)) for labels in axes.outputs)
         for input, output in axes.sizes.items():
             wants = _replaced(wants, input, LocalSizes(gives[output]))
     return Plan(wants, gives, axes.emit)
@@ -205,7 +205,9 @@ def by_label(node, axes, label, kind):
 def _may_shard(axes, label):
     if label in axes.sums:
         return True
-    return all(labels is not None and label in labels for labels in axes.outputs)
+    return all(
+        labels is not None and label in labels for labels in axes.outputs
+    )
 
 
 def _may_be_stretched(node, axes, label, kind):

@@ -65,8 +65,10 @@ def concat(scope):
     axis = scope.axis(x)
     y = scope.alike(
         x,
-        lambda v: v.rank == x.rank
-        and _without(v.shape, axis) == _without(x.shape, axis),
+        lambda v: (
+            v.rank == x.rank
+            and _without(v.shape, axis) == _without(x.shape, axis)
+        ),
     )
     parts = [x, y, x] if scope.chance(3) else [x, y]
     scope.let(f"tf.concat([{', '.join(map(str, parts))}], {axis})", x, y)

@@ -17,8 +17,10 @@ def assign(scope):
     name = _variable(scope)
     variable = scope.variables[name]
     x = scope.value(
-        where=lambda v: v.dtype == variable.dtype
-        and v.shape[v.rank - variable.shape.rank :] == tuple(variable.shape)
+        where=lambda v: (
+            v.dtype == variable.dtype
+            and v.shape[v.rank - variable.shape.rank :] == tuple(variable.shape)
+        )
     )
     # Axes in front of the variable's go.
     axes = list(range(x.rank - variable.shape.rank))
@@ -75,8 +77,10 @@ def scatter(scope):
     x = scope.value(
         "number",
         least=1,
-        where=lambda v: v.dtype == variable.dtype
-        and v.shape[1:] == tuple(variable.shape[1:]),
+        where=lambda v: (
+            v.dtype == variable.dtype
+            and v.shape[1:] == tuple(variable.shape[1:])
+        ),
     )
     indices = scope.value("index", 1, 1, lambda v: v.shape[0] == x.shape[0])
     where = f"tf.math.floormod({indices}, {variable.shape[0]})"

@@ -25,9 +25,7 @@ def convolution(scope):
         constant = scope.constant([1, 1, 2, channels], x.dtype)
         height, width = images.shape[1:3]
         out = f"[tf.shape({images})[0], {height}, {width}, 2]"
-        text = (
-            f"tf.nn.conv2d_transpose({images}, {constant}, {out}, 1, 'SAME')"
-        )
+        text = f"tf.nn.conv2d_transpose({images}, {constant}, {out}, 1, 'SAME')"
     scope.let(text, images)
 
 
