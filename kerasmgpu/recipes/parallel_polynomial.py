@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from kerasmgpu import parallel
+from kerasmgpu import functions
 
 
 @keras.saving.register_keras_serializable("kerasmgpu")
@@ -36,7 +36,7 @@ class Polynomial(keras.Model):
         )
         self._predict = self.polynomial
         if devices is not None:
-            self._predict = parallel.make_parallel(
+            self._predict = functions.make_parallel(
                 self.polynomial, devices=devices
             )
 

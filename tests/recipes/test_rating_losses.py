@@ -91,8 +91,7 @@ def test_a_metric_without_ratings_is_zero_not_nan():
         (rating_losses.WholeRowLoss(4.0), ["max_rating"]),
     ],
 )
-def test_config_round_trip_and_mark(thing, attributes):
+def test_config_round_trip(thing, attributes):
     copy = type(thing).from_config(thing.get_config())
     for name in ["name", *attributes]:
         assert getattr(copy, name) == getattr(thing, name)
-    assert copy.row_wise
