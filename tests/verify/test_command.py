@@ -88,7 +88,7 @@ def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
         (
             "sound",
             [f"--data={PROGRAMS}:data_that_does_not_fit"],
-            "expected axis -1 of input shape to have value 6",
+            "is incompatible with the layer: expected ",
         ),
         (
             "hangs",
