@@ -99,3 +99,36 @@ def test_a_required_input_that_is_missing_is_told_as_on_one_device(replicas):
         model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="not optional"):
         model.fit([None], Y, verbose=0)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_an_execution_of_several_steps_ends_where_the_data_ends(
+    replicas, run_eagerly
+):
+    def steps():
+        keras.utils.set_random_seed(3)
+        model = list_of_one()
+        model.compile(
+            "sgd", "mse", steps_per_execution=2, run_eagerly=run_eagerly
+        )
+        # 3 batches, which only their end tells.
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(3)
+        data = data.filter(lambda x, y: True)
+        history = model.fit(data, epochs=2, verbose=0)
+        return int(model.optimizer.iterations), history.history["loss"]
+
+    _, losses = steps()
+    with replicas(2).scope():
+        number, actual = steps()
+    assert number == 6
+    np.testing.assert_allclose(actual, losses, rtol=1e-5)
+
+
+def test_evaluating_makes_no_variables_of_the_optimizer(replicas):
+    with replicas(2).scope():
+        model = list_of_one()
+        model.compile("adam", "mse")
+    model.evaluate(X, Y, verbose=0)
+    assert not model.optimizer.built
+    model.fit(X, Y, verbose=0)
+    assert model.optimizer.built

@@ -11,18 +11,19 @@ from keras.src.backend import compute_output_spec
 from keras.src.models.functional import Functional, unpack_singleton
 
 
-def build(model, specification):
+def build(model, specification, trains=True):
     """Makes the optimizer's and the metrics' variables of a built model.
 
     Args:
         model: Compiled `keras.Model`.
         specification: Nest of `tf.TypeSpec`s, of a batch `(x, y,
             sample_weight)` as `fit` takes it.
+        trains: Whether the step that follows needs the optimizer.
     """
     if not all(layer.built for layer in model._flatten_layers()):
         return
     optimizer = model.optimizer
-    if optimizer is not None and not optimizer.built:
+    if trains and optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     if _is_functional(model) and not _has_metrics(model):
         _build_metrics(model, specification)

@@ -5,6 +5,8 @@ Keras makes a function per kind of step (`train_step`, `test_step`,
 function is an object of ours, which partitions the step over the replicas.
 """
 
+import itertools
+
 import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
@@ -52,6 +54,7 @@ class Steps:
     def __init__(self, model, step):
         self._model = model
         self._step = step
+        self._trains = step.__name__ == "train_step"
         self._strategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
         self._executions = {}
@@ -100,12 +103,15 @@ class Steps:
 
     def _run_eagerly(self, iterator):
         outputs = None
-        for _ in range(self._model.steps_per_execution):
-            batch = next(iterator)
+        number = 0
+        batches = itertools.islice(iterator, self._model.steps_per_execution)
+        for number, batch in enumerate(batches, 1):
             batch = without_optionals(self._strategy.prepared(batch))
             outputs = self._strategy.run_on_one_device(
                 self._step, self._strategy.whole(batch)
             )
+        if number == 0:
+            raise StopIteration
         return outputs
 
     def _from_data_set(self, iterator):
@@ -120,7 +126,7 @@ class Steps:
     def _execution(self, iterator, steps, with_logs):
         program, names = self._program(iterator, with_logs)
         written = program.written(with_outputs=names is None)
-        if self._step.__name__ == "train_step":
+        if self._trains:
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
         key = (written.name, steps)
         if key not in self._executions:
@@ -149,7 +155,7 @@ class Steps:
         in_shares = self._strategy.in_shares(iterator)
         if in_shares:
             specification = tf.nest.map_structure(_of_any_rows, specification)
-        build.build(self._model, specification)
+        build.build(self._model, specification, self._trains)
         scope.check(self._model)
         program = self._partitioned.program((specification,), in_shares)
         names = None

@@ -140,12 +140,20 @@ def test_rounding_is_told_from_faults(verify):
     assert "--float64" in cause
 
 
-def test_tables_name_the_layer_and_repeat_no_cause(verify, capsys):
-    result = verify("layer_that_asks_for_devices", replica_counts=(2, 4))
+def test_tables_name_the_layer(verify, capsys):
+    result = verify("layer_that_asks_for_devices")
     report.print_tables(result)
     shown = capsys.readouterr().out
     assert "scaled ← first to differ" in shown
-    assert "the first update is 0.25 times" not in shown
+    assert "A training step on replicas" in shown
+    assert "OUT OF PARITY with 2 replicas" in shown
+    assert json.loads(runs.to_json(result))["in_parity"] is False
+
+
+def test_tables_repeat_no_cause(verify, capsys):
+    result = verify("metric_that_asks_for_devices", replica_counts=(2, 4))
+    report.print_tables(result)
+    shown = capsys.readouterr().out
+    assert shown.count("what is reported isn't") == 1
     assert "likely cause: as with 2 replicas" in shown
     assert "OUT OF PARITY with 2 and 4 replicas" in shown
-    assert json.loads(runs.to_json(result))["in_parity"] is False
