@@ -1,18 +1,32 @@
-"""Packaging. Every dependency is argued for in one line."""
+"""The dependencies, each argued for in one line; `pyproject.toml` has the rest."""
 
-from pathlib import Path
+from setuptools import setup
 
-from setuptools import find_packages, setup
+EXTRAS = {
+    # TensorFlow's CUDA libraries, and NVIDIA's own device counters.
+    "gpu": ["tensorflow[and-cuda]>=2.18,<2.22", "nvidia-ml-py>=12.0"],
+    # Learning curves and scaling plots.
+    "report": ["matplotlib>=3.8"],
+    # 1,797 real images of digits, the data of the batch-size study.
+    "digits": ["scikit-learn>=1.3"],
+    # Keras's callback of that name writes through it.
+    "tensorboard": ["tensorboard>=2.18"],
+}
+EXTRAS["all"] = [
+    one
+    for name in ("report", "digits", "tensorboard")
+    for one in EXTRAS[name]
+]
+# The test runner, what draws random programs and makes those that fail short,
+# and what the tests of the plots and of SciPy's sparse matrices need.
+EXTRAS["test"] = [
+    "pytest>=8.0",
+    "hypothesis>=6.100",
+    "matplotlib>=3.8",
+    "scipy>=1.11",
+]
 
 setup(
-    name="kerasmgpu",
-    version="0.1.0",
-    description="Keras training on several GPUs: correct, fast and easy.",
-    long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
-    long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    packages=find_packages(include=["kerasmgpu", "kerasmgpu.*"]),
-    python_requires=">=3.10",
     install_requires=[
         # The engine: tf.distribute splits, replicates and all-reduces.
         "tensorflow>=2.18,<2.22",
@@ -33,21 +47,5 @@ setup(
         # NumPy's bfloat16 in checkpoints; TensorFlow needs it anyway.
         "ml_dtypes>=0.4",
     ],
-    extras_require={
-        # TensorFlow's CUDA libraries, and NVIDIA's own device counters.
-        "gpu": ["tensorflow[and-cuda]>=2.18,<2.22", "nvidia-ml-py>=12.0"],
-        # Learning curves and scaling plots.
-        "report": ["matplotlib>=3.8"],
-        # 1,797 real images of digits, the data of the batch-size study.
-        "digits": ["scikit-learn>=1.3"],
-        # The test runner, what draws random programs and makes those that fail
-        # short, and what the tests of the plots and of SciPy's sparse matrices
-        # need.
-        "test": [
-            "pytest>=8.0",
-            "hypothesis>=6.100",
-            "matplotlib>=3.8",
-            "scipy>=1.11",
-        ],
-    },
+    extras_require=EXTRAS,
 )

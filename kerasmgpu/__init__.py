@@ -6,7 +6,7 @@ names are loaded when they are first used.
 
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "MirroredStrategy": "kerasmgpu.strategies",

@@ -1,56 +1,107 @@
-"""`python -m kerasmgpu` lists the commands."""
+"""`kerasmgpu COMMAND [flags]`, or `python -m kerasmgpu COMMAND [flags]`."""
 
-from rich.console import Console
-from rich.table import Table
+import difflib
+import runpy
+import sys
+import textwrap
 
 import kerasmgpu
 
 COMMANDS = {
-    "kerasmgpu.recipes.autoencoder": (
-        "train a collaborative-filtering autoencoder on movie ratings"
+    "autoencoder": (
+        "kerasmgpu.recipes.autoencoder",
+        "train a collaborative-filtering autoencoder on movie ratings",
     ),
-    "kerasmgpu.recipes.polynomial": (
-        "fit a polynomial through make_parallel on several devices"
+    "polynomial": (
+        "kerasmgpu.recipes.polynomial",
+        "fit a polynomial through make_parallel on several devices",
     ),
-    "kerasmgpu.recipes.convnet": (
-        "train any Keras model from a YAML file with one n_gpus"
+    "convnet": (
+        "kerasmgpu.recipes.convnet",
+        "train any Keras model from a YAML file with one n_gpus",
     ),
-    "kerasmgpu.recipes.alexnet": (
-        "classify images: large batches, warm-up, is the input the limit"
+    "alexnet": (
+        "kerasmgpu.recipes.alexnet",
+        "classify images: large batches, warm-up, is the input the limit",
     ),
-    "kerasmgpu.recipes.image_batch_study": (
-        "accuracy against the global batch, by rule for the learning rate"
+    "image_batch_study": (
+        "kerasmgpu.recipes.image_batch_study",
+        "accuracy against the global batch, by rule for the learning rate",
     ),
-    "kerasmgpu.recipes.deepconn": (
-        "place a two-tower model's layers on one or two devices, and compare"
+    "deepconn": (
+        "kerasmgpu.recipes.deepconn",
+        "place a two-tower model's layers on one or two devices, and compare",
     ),
-    "kerasmgpu.launch": (
-        "run a program in several workers, here and on other machines"
+    "launch": (
+        "kerasmgpu.launch",
+        "run a program in several workers, here and on other machines",
     ),
-    "kerasmgpu.benchmark": (
-        "time plain Keras, stock, kerasmgpu, JAX and PyTorch on the same models"
+    "benchmark": (
+        "kerasmgpu.benchmark",
+        "time plain Keras, stock, kerasmgpu, JAX and PyTorch on the same "
+        "models",
     ),
-    "kerasmgpu.plan": ("predict what more GPUs bring, and what limits them"),
-    "kerasmgpu.scaling_report": (
-        "run a recipe at several replica counts: time, speed-up, efficiency"
+    "plan": (
+        "kerasmgpu.plan",
+        "predict what more GPUs bring, and what limits them",
     ),
-    "kerasmgpu.verify": (
-        "check that your own model trains alike on one and on N replicas"
+    "scaling_report": (
+        "kerasmgpu.scaling_report",
+        "run a recipe at several replica counts: time, speed-up, efficiency",
+    ),
+    "verify": (
+        "kerasmgpu.verify",
+        "check that your own model trains alike on one and on N replicas",
     ),
 }
-"""Module to what `python -m module` does."""
+"""Name of a command to its module, which `python -m` runs too, and to what it
+does."""
 
 
 def main():
-    """Prints a table of the commands."""
-    table = Table(title=f"kerasmgpu {kerasmgpu.__version__}")
-    table.add_column("command")
-    table.add_column("what it does")
-    for module, purpose in COMMANDS.items():
-        table.add_row(f"python -m {module}", purpose)
-    console = Console()
-    console.print(table)
-    console.print("Each takes --help.")
+    """Runs the command that is named, or lists all of them.
+
+    Ends with exit status 2 where there is no such command.
+    """
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("--help", "-h", "--helpfull", "help"):
+        print(usage())
+    elif name == "--version":
+        print(f"kerasmgpu {kerasmgpu.__version__}")
+    elif name in COMMANDS:
+        module, _ = COMMANDS[name]
+        sys.argv[:2] = [f"kerasmgpu {name}"]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.4)
+        expected = near or list(COMMANDS)
+        print(
+            f"error: unknown command. Received: {name}; expected "
+            f"{', '.join(expected[:-1]) + ' or ' if expected[1:] else ''}"
+            f"{expected[-1]}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+def usage():
+    """The commands and what they do, in lines that can be copied from."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        f"kerasmgpu {kerasmgpu.__version__}",
+        "",
+        "usage: kerasmgpu COMMAND [flags]",
+        "       python -m kerasmgpu COMMAND [flags]",
+        "",
+    ]
+    for name, (_, purpose) in COMMANDS.items():
+        lines += textwrap.wrap(
+            purpose,
+            80,
+            initial_indent=f"  {name:{width}}  ",
+            subsequent_indent=" " * (width + 4),
+        )
+    return "\n".join([*lines, "", "Each command takes --help."])
 
 
 if __name__ == "__main__":

@@ -24,46 +24,6 @@ def num_rows(value):
     return tf.shape(value)[0]
 
 
-def batch_rows(batch):
-    """Rows of a batch: those of its first leaf that has any, or `None`."""
-    for leaf in tf.nest.flatten(batch):
-        if has_rows(leaf):
-            return num_rows(leaf)
-    return None
-
-
-def static_rows(batch):
-    """Rows of a batch where its static shape tells, or `None`."""
-    for leaf in tf.nest.flatten(batch):
-        if has_rows(leaf):
-            return leaf.shape[0]
-    return None
-
-
-def whole_batch(batch):
-    """A batch that is at hand, as tensors whose rows the step can cut.
-
-    Run eagerly, `train_on_batch` and its like hand over the user's own arrays.
-    In a graph, the number of rows is taken out of the static shape: an unknown
-    leading dimension is how an axis of rows is told from any other
-    (`randomness`, `row_degree`).
-    """
-
-    def as_tensor(value):
-        if value is None or isinstance(value, tf.experimental.Optional):
-            return value
-        if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-            return value
-        value = tf.convert_to_tensor(value)
-        if tf.executing_eagerly() or not has_rows(value):
-            return value
-        shape = [None, *value.shape[1:]]
-        return tf.compat.v1.placeholder_with_default(value, shape)
-
-    with tf.device("/CPU:0"):
-        return tf.nest.map_structure(as_tensor, batch)
-
-
 def share_bounds(rows, index, num_replicas):
     """First row and end row of the share of replica `index`.
 
@@ -129,26 +89,3 @@ def split_dataset(dataset, num_replicas, first, num_local):
         )
 
     return dataset.flat_map(shares)
-
-
-_MARK = "kerasmgpu_share"
-
-
-def mark(shares):
-    """Marks the elements of a data set as shares, for `unmarked` to tell.
-
-    A worker with one replica gets its shares as plain tensors, which look like
-    global batches.
-    """
-    several = isinstance(shares.element_spec, tuple)
-    return shares.map(lambda *batch: {_MARK: batch if several else batch[0]})
-
-
-def unmarked(batch):
-    """A batch without its mark, and whether it is split into shares."""
-    if isinstance(batch, dict) and set(batch) == {_MARK}:
-        return batch[_MARK], True
-    return batch, any(
-        isinstance(leaf, tf.distribute.DistributedValues)
-        for leaf in tf.nest.flatten(batch)
-    )

@@ -10,14 +10,14 @@ with TensorFlow 2.18 and 2.21.
 """
 
 from kerasmgpu._keras import (  # noqa: F401
-    epochs,
+    iterators,
+    loops,
     losses,
     normalization,
     optimizers,
     scalars,
     steps,
     sums,
-    writers,
 )
 from kerasmgpu._keras.engine import (
     LocalExtended,
@@ -27,8 +27,8 @@ from kerasmgpu._keras.engine import (
     has_started,
 )
 from kerasmgpu._keras.files import num_files
-from kerasmgpu._keras.feeding import trainer_of
 from kerasmgpu._keras.seams import install
+from kerasmgpu._keras.steps import trainer_of
 
 __all__ = [
     "LocalExtended",

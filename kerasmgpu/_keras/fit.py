@@ -1,10 +1,16 @@
-"""What a callback may ask of the `fit` that it runs in, and do to it.
+"""The `fit` that is running, and what a callback may ask of it and do to it.
 
-Going to a place in the data needs the parts of Keras's epoch iterator; see
-`epochs.py` for who calls the callback when.
+A watcher is a callback that must act between steps, after all other callbacks,
+or before the first step of an epoch, where Keras has no hook. One that has an
+`on_train_batch_end` would make Keras wait for every step's results; the
+iterator of the epoch's steps is asked for the next one at the same moment
+(`iterators.EpochSteps`). Going to a place in the data needs the parts of Keras's
+epoch iterator.
 """
 
+import contextlib
 import itertools
+import threading
 
 import keras
 from keras.src.trainers.data_adapters.generator_data_adapter import (
@@ -16,6 +22,37 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from kerasmgpu._keras import build, pipelines
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu.errors import InputError
+
+
+class _Thread(threading.local):
+    """The `fit` calls that this thread is in; callbacks may call `fit` too."""
+
+    def __init__(self):
+        self.fits = []
+
+
+_thread = _Thread()
+
+
+def innermost():
+    """The `Fit` that was entered last in this thread, or `None`."""
+    return _thread.fits[-1] if _thread.fits else None
+
+
+@contextlib.contextmanager
+def running(model):
+    """Enters a model's `fit`; leaves it whatever is raised.
+
+    Args:
+        model: The `keras.Model` of which `fit` is called.
+    """
+    fit = Fit(model)
+    _thread.fits.append(fit)
+    try:
+        yield fit
+    finally:
+        _thread.fits.remove(fit)
+        fit.left()
 
 
 class EpochWatcher:
@@ -60,11 +97,33 @@ class Fit:
         self.logs = {}
         self.length_known = None
         self.skipped = 0
-        self.initial_epoch = model._initial_epoch
+        self.private_folder = None  # Both are `writers`' own.
+        self.redirected = []
+        self._initial_epoch = model._initial_epoch
+        self._last = None
+
+    def ready(self):
+        """All callbacks' `on_train_begin` were called."""
+        self.length_known = self.num_batches is not None
+        self._last = _Last(self)
+        self.callback_list.callbacks.append(self._last)
+        self.watcher.on_fit_ready(self)
+
+    def left(self):
+        """`fit` returns, or an exception leaves it."""
+        if self.watcher is None:
+            return
+        # The list may be the user's own, to be used again.
+        with contextlib.suppress(ValueError):
+            self.callback_list.callbacks.remove(self._last)
+        # Keras never resets it: the next `fit` would begin there too.
+        self.model._initial_epoch = self._initial_epoch
+        self.watcher.on_fit_left(self)
 
     @property
     def callbacks(self):
-        return self.callback_list.callbacks
+        """The callbacks of Keras and of the user."""
+        return [c for c in self.callback_list.callbacks if c is not self._last]
 
     @property
     def num_epochs(self):
@@ -151,8 +210,8 @@ class Fit:
             # The end comes as a surprise: no iterator for more is made.
             iter(iterator._get_iterator())
             iterator._num_batches = num_batches
-        elif getattr(iterator, "epoch_source", None) is not None:
-            iterator.epoch_source.pass_epoch()
+        elif iterator.source is not None:
+            iterator.source.pass_epoch()
         else:
             for _ in iterator._enumerate_iterator():
                 pass
@@ -201,3 +260,33 @@ class Fit:
         if self.skipped < step:
             self.step = step
             self.watcher.after_step(self)
+
+
+class _Last(keras.callbacks.Callback):
+    """Stands behind all callbacks of a `fit` that is watched."""
+
+    def __init__(self, fit):
+        super().__init__()
+        self._fit = fit
+
+    def on_epoch_begin(self, epoch, logs=None):
+        fit = self._fit
+        fit.epoch, fit.step, fit.skipped = epoch, 0, 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        fit = self._fit
+        history = fit.callback_list._history
+        fit.logs = {**(logs or {}), **_logs_of_last_epoch(history)}
+        fit.watcher.after_epoch(fit)
+
+
+def _logs_of_last_epoch(history):
+    """Logs that every epoch had, those that callbacks added among them."""
+    if history is None:
+        return {}
+    num_epochs = len(history.epoch)
+    return {
+        name: values[-1]
+        for name, values in history.history.items()
+        if len(values) == num_epochs
+    }

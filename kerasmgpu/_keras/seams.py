@@ -1,8 +1,8 @@
 """The places in Keras where kerasmgpu answers, and the versions they are known in.
 
-A seam is a function, method or property of Keras that a dispatcher replaces:
-inside a step of one of our strategies the dispatcher calls the exact piece in
-`kerasmgpu/step/`, everywhere else the original.
+A seam is a function, method or class of Keras that ours stands in front of: for
+models of one of our strategies it does what they need, for all others it calls
+the original.
 """
 
 import functools
@@ -16,10 +16,10 @@ KERAS_RANGE = ((3, 10), (3, 15))
 """First and last minor version of Keras on which the seams were checked."""
 
 SEAMS = []
-"""`(owner, name)` of every private or patched name, in order."""
+"""`(owner, name)` of every patched name, in order; each is there once."""
 
 _installed = False
-_attributes = []
+_replacements = []
 _dispatchers = []
 
 
@@ -37,31 +37,37 @@ def seam(owner, name):
     return register
 
 
-def attribute(owner, name, descriptor):
-    """Puts a descriptor in front of an instance attribute, on `install()`."""
-    _attributes.append((owner, name, descriptor))
+def replaces(module, name):
+    """Puts the decorated class in the place of the one it is made from."""
+
+    def register(kind):
+        SEAMS.append((module, name))
+        _replacements.append((module, name, kind))
+        return kind
+
+    return register
+
+
+def attribute(owner, name, value):
+    """Gives a class something that it lacks, once `install()` is called."""
+    _replacements.append((owner, name, value))
 
 
 def install():
-    """Connects the exact step to Keras; does nothing the second time."""
+    """Connects our strategies to Keras; does nothing the second time."""
     global _installed
     if _installed:
         return
     _require_tensorflow_backend()
     _warn_outside_range()
     for owner, name, dispatcher in _dispatchers:
-        original = getattr(owner, name)
-        setattr(owner, name, _dispatching(original, dispatcher))
-    for owner, name, descriptor in _attributes:
-        setattr(owner, name, descriptor)
+        setattr(owner, name, _dispatching(getattr(owner, name), dispatcher))
+    for owner, name, value in _replacements:
+        setattr(owner, name, value)
     _installed = True
 
 
 def _dispatching(original, dispatcher):
-    """What stands in for `original`: a property, function or method."""
-    if isinstance(original, property):
-        return property(lambda self: dispatcher(original.fget, self))
-
     @functools.wraps(original)
     def call(*args, **kwargs):
         return dispatcher(original, *args, **kwargs)

@@ -206,6 +206,19 @@ class PredictSteps:
         return self._partitioned(batch)
 
 
+def trainer_of(function):
+    """The model whose step `function` is, or `None` for any other function.
+
+    A model is whatever has Keras's trainer mixed in, `keras.Model` or not.
+    """
+    function = getattr(function, "python_function", function)
+    seen = 0
+    while hasattr(function, "__wrapped__") and seen < 10:
+        function, seen = function.__wrapped__, seen + 1
+    owner = getattr(function, "__self__", None)
+    return owner if isinstance(owner, TensorFlowTrainer) else None
+
+
 def without_optionals(batch):
     """A batch, or its specification, with `None` for what holds no data."""
     return tf.nest.map_structure(

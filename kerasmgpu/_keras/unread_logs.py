@@ -8,16 +8,13 @@ results says so by the attribute `reads_batch_logs = False`. Both kinds of step
 are made when they are first asked for. Checked on Keras 3.10 and 3.15.
 """
 
+import contextlib
 import threading
 
 import keras
 from keras.src import utils
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu import workers
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
 
 
 class _Thread(threading.local):
@@ -33,40 +30,37 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def _seam_of_loop(name):
-    @seam(TensorFlowTrainer, name)
-    def loop(original, self, *args, **kwargs):
-        # Callbacks may call `fit` and `evaluate` again.
-        before = _thread.in_loop, _thread.unread
-        _thread.in_loop, _thread.unread = True, (None, None)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _thread.in_loop, _thread.unread = before
+_HOOKS = {
+    "train_step": ("on_batch_end", "on_train_batch_end"),
+    "test_step": ("on_test_batch_end",),
+}
 
 
-for _name in ("fit", "evaluate"):
-    _seam_of_loop(_name)
+@contextlib.contextmanager
+def loop():
+    """Enters a `fit` or `evaluate`; callbacks may call them again."""
+    before = _thread.in_loop, _thread.unread
+    _thread.in_loop, _thread.unread = True, (None, None)
+    try:
+        yield
+    finally:
+        _thread.in_loop, _thread.unread = before
 
 
-def _seam_of_begin(name, step_name, hooks):
-    @seam(CallbackList, name)
-    def begin(original, self, logs=None):
-        strategy = getattr(self.model, "distribute_strategy", None)
-        if _thread.in_loop and is_ours(strategy):
-            is_read = any(
-                _looks(callback, hooks) for callback in self.callbacks
-            )
-            # A collective of results needs all workers.
-            if not workers.any_of(strategy, is_read):
-                _thread.unread = (self.model, step_name)
-        return original(self, logs)
+def begin(callback_list, step_name):
+    """Notes whether the callbacks of a loop that begins look at its steps.
 
-
-_seam_of_begin(
-    "on_train_begin", "train_step", ("on_batch_end", "on_train_batch_end")
-)
-_seam_of_begin("on_test_begin", "test_step", ("on_test_batch_end",))
+    Args:
+        callback_list: Keras's list of callbacks, of a model in our scope.
+        step_name: `"train_step"` or `"test_step"`.
+    """
+    if not _thread.in_loop:
+        return
+    model, hooks = callback_list._model, _HOOKS[step_name]
+    is_read = any(_looks(each, hooks) for each in callback_list.callbacks)
+    # A collective of results needs all workers.
+    if not workers.any_of(model.distribute_strategy, is_read):
+        _thread.unread = (model, step_name)
 
 
 def _looks(callback, hooks):

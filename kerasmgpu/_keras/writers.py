@@ -3,22 +3,20 @@
 Every worker calls them, since reading a model's variables is a collective. On
 all workers but the first their paths lead into a private folder that is
 deleted when `fit` ends. `BackupAndRestore` restores everywhere what the first
-worker's folder has. Models and weights get their name when they are whole, and
-what a program saves by itself (`model.save`) is saved by the first worker.
+worker's folder has. What a program saves by itself (`model.save`) is saved by
+the first worker. Files of models and weights get their name when they are whole.
 """
 
 import contextlib
 import io
 import os
 import tempfile
-import threading
 import zipfile
 
 import keras
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu import workers
+from kerasmgpu._keras.fit import innermost
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
 
@@ -39,57 +37,56 @@ _PATHS = {
 _TEMPORARY = ".tmp-"
 
 
-class _Private(threading.local):
-    """The private folder of this thread's `fit`, and what was redirected."""
+@contextlib.contextmanager
+def private_folder(fit):
+    """Lets what callbacks write go nowhere, on workers but the first.
 
-    folder = None
-    redirected = ()
-    saves_whole = False
-
-
-_private = _Private()
-
-
-@seam(TensorFlowTrainer, "fit")
-def _fit(original, self, *args, **kwargs):
-    strategy = self.distribute_strategy
+    Args:
+        fit: The `fit.Fit` that is entered.
+    """
+    strategy = fit.model.distribute_strategy
     if not is_ours(strategy) or workers.is_first(strategy):
-        return original(self, *args, **kwargs)
-    before = _private.folder, _private.redirected
+        yield
+        return
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
-        _private.folder, _private.redirected = folder, []
+        fit.private_folder = folder
         try:
-            return original(self, *args, **kwargs)
+            yield
         finally:
-            for callback, name, path in _private.redirected:
+            for callback, name, path in fit.redirected:
                 setattr(callback, name, path)
-            _private.folder, _private.redirected = before
 
 
-@seam(CallbackList, "set_model")
-def _set_model(original, self, model):
-    strategy = getattr(model, "distribute_strategy", None)
-    if is_ours(strategy) and workers.count(strategy) > 1:
-        for callback in self.callbacks:
-            sent = None
-            if isinstance(callback, keras.callbacks.BackupAndRestore):
-                sent = workers.broadcast(strategy, _pack(callback.backup_dir))
-            if _private.folder is not None:
-                _redirect(callback)
-                if sent is not None:
-                    _unpack(sent, callback.backup_dir)
-    original(self, model)
+def redirect(callbacks, strategy):
+    """Lets callbacks that are about to get their model write privately.
+
+    Args:
+        callbacks: List of `keras.callbacks.Callback`.
+        strategy: The strategy of the model.
+    """
+    if workers.count(strategy) == 1:
+        return
+    fit = innermost()
+    is_private = fit is not None and fit.private_folder is not None
+    for callback in callbacks:
+        sent = None
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            sent = workers.broadcast(strategy, _pack(callback.backup_dir))
+        if is_private:
+            _redirect(callback, fit)
+            if sent is not None:
+                _unpack(sent, callback.backup_dir)
 
 
-def _redirect(callback):
+def _redirect(callback, fit):
     """Lets the paths of a callback lead into the private folder."""
     for kind, names in _PATHS.items():
         if not isinstance(callback, kind):
             continue
-        folder = tempfile.mkdtemp(dir=_private.folder)
+        folder = tempfile.mkdtemp(dir=fit.private_folder)
         for name in names:
             path = getattr(callback, name)
-            _private.redirected.append((callback, name, path))
+            fit.redirected.append((callback, name, path))
             moved = os.path.join(folder, os.path.basename(os.fspath(path)))
             setattr(callback, name, moved)
             if name == "backup_dir":
@@ -113,27 +110,10 @@ def _unpack(data, folder):
             archive.extractall(folder)
 
 
-def _seam_of_saving_callback(kind):
-    @seam(kind, "_save_model")
-    def save(original, self, *args, **kwargs):
-        if not is_ours(self.model.distribute_strategy):
-            return original(self, *args, **kwargs)
-        _private.saves_whole = True
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _private.saves_whole = False
-
-
-for _kind in (
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.BackupAndRestore,
-):
-    _seam_of_saving_callback(_kind)
-
-
 def _is_private(path):
-    folder = _private.folder
+    """Whether a path leads into the private folder of a running `fit`."""
+    fit = innermost()
+    folder = None if fit is None else fit.private_folder
     return folder is not None and str(path).startswith(folder)
 
 
@@ -144,25 +124,46 @@ def _save_and_forget(save, model, path, args, kwargs):
         save(model, copy, *args, **kwargs)
 
 
+def _save_whole(save, model, path, args, kwargs):
+    """Saves under another name, which becomes `path` once the file is whole."""
+    folder, file_name = os.path.split(path)
+    temporary = os.path.join(folder, _TEMPORARY + file_name)
+    try:
+        save(model, temporary, *args, **kwargs)
+        os.replace(temporary, path)
+    except BaseException:  # Ctrl-C too leaves no half file.
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+
+
+def _is_file(path, args, kwargs):
+    """Whether a save makes one file, over what is there.
+
+    Not a folder, not a question to the user, not an open file, and not on other
+    file systems than the machine's, which may have no renaming.
+    """
+    return (
+        isinstance(path, (str, os.PathLike))
+        and "://" not in str(path)
+        and not args
+        and kwargs.get("overwrite", True)
+        and kwargs.get("zipped", True) is not False
+        and not os.path.isdir(path)
+    )
+
+
 def _seam_of_save(name):
     @seam(keras.Model, name)
     def save(original, self, filepath, *args, **kwargs):
         strategy = getattr(self, "distribute_strategy", None)
-        if is_ours(strategy) and not workers.is_first(strategy):
-            if not _is_private(filepath):
-                return _save_and_forget(original, self, filepath, args, kwargs)
-        # Other file systems than the machine's have no such renaming.
-        if not _private.saves_whole or "://" in str(filepath):
+        if not is_ours(strategy):
             return original(self, filepath, *args, **kwargs)
-        folder, file_name = os.path.split(filepath)
-        temporary = os.path.join(folder, _TEMPORARY + file_name)
-        try:
-            original(self, temporary, *args, **kwargs)
-            os.replace(temporary, filepath)
-        except BaseException:  # Ctrl-C too leaves no half file.
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
-            raise
+        if not workers.is_first(strategy) and not _is_private(filepath):
+            return _save_and_forget(original, self, filepath, args, kwargs)
+        if _is_file(filepath, args, kwargs):
+            return _save_whole(original, self, filepath, args, kwargs)
+        return original(self, filepath, *args, **kwargs)
 
 
 for _name in ("save", "save_weights"):

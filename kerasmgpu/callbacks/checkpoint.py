@@ -120,7 +120,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.saved(time.monotonic())
         self._sigterm.start()
 
-    # The moments between Keras's own hooks, see `_keras/epochs.py`.
+    # The moments between Keras's own hooks, see `_keras/fit.py`.
 
     def on_fit_ready(self, fit):
         others = [c for c in fit.callbacks if _has_state(c, self)]

@@ -6,7 +6,7 @@
 | metrics of the running epoch       | the same, if steps of it are done      |
 | random numbers, now and at the     | `_keras/random_state.py`               |
 | start of the epoch                 |                                        |
-| position in the data               | counted; `_keras/epochs.py` goes there |
+| position in the data               | counted; `_keras/fit.py` goes there    |
 | other callbacks, with the history  | `callback_states.py`                   |
 """
 
