@@ -13,9 +13,7 @@ EXTRAS = {
     "tensorboard": ["tensorboard>=2.18"],
 }
 EXTRAS["all"] = [
-    one
-    for name in ("report", "digits", "tensorboard")
-    for one in EXTRAS[name]
+    one for name in ("report", "digits", "tensorboard") for one in EXTRAS[name]
 ]
 # The test runner, what draws random programs and makes those that fail short,
 # and what the tests of the plots and of SciPy's sparse matrices need.

@@ -28,7 +28,7 @@ def replicas():
 
     import kerasmgpu
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def strategy(num_replicas):
         return kerasmgpu.strategy(num_replicas)
 

@@ -1,6 +1,5 @@
 """Batch, learning-rate and efficiency arithmetic."""
 
-
 import numpy as np
 import pytest
 

@@ -13,7 +13,6 @@ in the strategy's scope, then the watcher is told that the fit is ready.
 
 import contextlib
 
-import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.trainers.trainer import Trainer
@@ -92,4 +91,3 @@ def _watcher(callbacks):
             f"callbacks={names}"
         )
     return watchers[0] if watchers else None
-

@@ -8,6 +8,7 @@ over what all replicas have, with sums and gathers inside.
 import itertools
 
 import tensorflow as tf
+
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,

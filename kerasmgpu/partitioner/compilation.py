@@ -259,7 +259,7 @@ def _types(node):
     return found
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _has_kernel(type, kind):
     """Whether XLA has a kernel for a type of operation."""
     _load_kernels()
@@ -267,7 +267,7 @@ def _has_kernel(type, kind):
     return any(kernel.device_type == kind for kernel in registered)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _load_kernels():
     """XLA's kernels are registered when it first compiles something."""
     with tf.init_scope():

@@ -43,8 +43,8 @@ class ConvNet(keras.Model):
         num_classes: Integer.
         scale: Float that pixels are divided by. Defaults to `1`.
 
-    Input: `[batch, height, width, channels]`, or without channels; output: probabilities,
-    `[batch, num_classes]`.
+    Input: `[batch, height, width, channels]`, or without channels; output:
+    probabilities, `[batch, num_classes]`.
     """
 
     def __init__(self, filters, num_classes, scale=1, **kwargs):

@@ -112,9 +112,9 @@ def restore(model, run_folder):
     """Puts a compiled model into the state of the last checkpoint.
 
     Weights, the optimizer's slots, its count of steps (and with it the learning
-    rate) and what random layers draw next are restored; without a checkpoint nothing changes. Call it
-    in the strategy's scope: it makes the slots. With several workers, all get
-    what the first worker's folder has.
+    rate) and what random layers draw next are restored; without a checkpoint
+    nothing changes. Call it in the strategy's scope: it makes the slots. With
+    several workers, all get what the first worker's folder has.
 
     Returns:
         The list of the records of all epochs that are done.

@@ -33,9 +33,9 @@ def _define_input(flag_values, dataset, augment):
         "dataset",
         dataset,
         ["generated", "cifar10", "fashion_mnist", "digits", "synthetic"],
-        "Data where there is no --data_path. generated: drawings; cifar10, fashion_mnist: "
-        "fetched by Keras; digits: scikit-learn's; synthetic: one batch that "
-        "stays on the devices, to measure computing alone.",
+        "Data where there is no --data_path. generated: drawings; cifar10, "
+        "fashion_mnist: fetched by Keras; digits: scikit-learn's; synthetic: "
+        "one batch that stays on the devices, to measure computing alone.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(

@@ -14,7 +14,6 @@ from kerasmgpu.benchmark.torch_models import (  # noqa: E402
     tensors,
 )
 
-
 IN_PYTORCH = [name for name, w in WORKLOADS.items() if w.is_in_pytorch]
 
 

@@ -5,9 +5,8 @@ import importlib.util
 import json
 import warnings
 
-import tests.conftest  # noqa: F401  (makes the logical devices)
-
 import kerasmgpu
+import tests.conftest  # noqa: F401  (makes the logical devices)
 from tests.models import measuring
 from tests.models.all import MODELS
 

@@ -6,7 +6,8 @@ nothing of strategies: `harness.py` runs each in the scope that it is given.
 
 import dataclasses
 import inspect
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np

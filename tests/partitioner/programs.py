@@ -4,8 +4,8 @@ import itertools
 
 from hypothesis import strategies
 
-from tests.partitioner.operations.table import draw_lines
 from tests.partitioner import operations  # noqa: F401
+from tests.partitioner.operations.table import draw_lines
 from tests.partitioner.program import Input, Program, Setting, Variable
 from tests.partitioner.scope import Scope, Value
 

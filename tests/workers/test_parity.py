@@ -64,7 +64,7 @@ RUNS = [
 def outcomes(tmp_path_factory):
     """Function from a job to the outcomes of each of its workers."""
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def of(job):
         num_workers, virtual_devices = job
         folder = tmp_path_factory.mktemp("job")
@@ -82,7 +82,7 @@ def outcomes(tmp_path_factory):
     return of
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def on_one_device(name):
     return harness.run(CASES[name])
 

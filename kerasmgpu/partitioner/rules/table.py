@@ -8,7 +8,8 @@ that are not in the table, or whose rule says `None`, run on whole values.
 """
 
 import dataclasses
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import (
