@@ -19,8 +19,8 @@ def on_device(layer, device):
     The weights of the layer live there, and so do its computation and its
     gradients; see `place_updates` for the optimizer's part. Wrap a layer before
     it is first called. One that has weights elsewhere already, such as a
-    functional model, is rebuilt on the device with the same values: use what is returned, not
-    the original, which is left as it was.
+    functional model, is rebuilt on the device with the same values: use what is
+    returned, not the original, which is left as it was.
 
     A model with placed layers isn't compiled by XLA, which works on one device
     at a time: `compile(jit_compile="auto")`, Keras's default, turns it off.
