@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu import scaling
+from kerasmgpu import plots, scaling
 
 PUBLISHED = {
     "autoencoder": {
@@ -93,15 +93,9 @@ def draw(report, path):
     if not runs:
         print("no plot: no run ended well")
         return
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])"
-        )
+    figure = plots.new_figure()
+    if figure is None:
         return
-    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     counts = [run["replicas"] for run in runs]
     ideal = [count / counts[0] for count in counts]
@@ -117,12 +111,11 @@ def draw(report, path):
             "s:",
             label=f"published, {rows['devices']}",
         )
-    axes.set_xticks(counts)
-    axes.set_xlabel("replicas")
+    plots.count_axis(axes, counts, "replicas")
     axes.set_ylabel(f"speed-up over {counts[0]} replica(s)")
     axes.set_title(report["recipe"])
     axes.legend()
-    figure.savefig(path, dpi=150)
+    plots.save(figure, path)
 
 
 def _title(report):

@@ -82,7 +82,7 @@ def test_unknown_attribute():
 LEVELS = [
     {"errors"},
     {"arguments", "addresses"},
-    {"scaling", "scaling_model", "command_line", "child_process"},
+    {"scaling", "scaling_model", "command_line", "plots", "child_process"},
     {"slurm", "rendezvous", "job_watch"},
     {"cluster"},
     {

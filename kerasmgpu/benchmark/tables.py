@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from kerasmgpu import plots
 from kerasmgpu.benchmark.contenders import CONTENDERS
 from kerasmgpu.benchmark.figures import BASELINES
 from kerasmgpu.benchmark.workloads import WORKLOADS
@@ -183,17 +184,10 @@ def draw(report, path):
     if not rows:
         print("no plot: no run ended well")
         return
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])"
-        )
-        return
     workloads = list(dict.fromkeys(row["workload"] for row in rows))
-    size = (8, 3 * len(workloads))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = plots.new_figure(8, 3 * len(workloads))
+    if figure is None:
+        return
     grid = figure.subplots(len(workloads), 2, squeeze=False)
     for axes_of_row, workload in zip(grid, workloads):
         of_it = [row for row in rows if row["workload"] == workload]
@@ -201,10 +195,8 @@ def draw(report, path):
         _draw_figure(axes_of_row[1], of_it, "host_cpu_ms_per_step")
         axes_of_row[0].set_ylabel(f"{workload}\nexamples per second")
         axes_of_row[1].set_ylabel("host CPU ms per step")
-    for axes in grid[-1]:
-        axes.set_xlabel("replicas")
     grid[0][0].legend(fontsize="small")
-    figure.savefig(path, dpi=120)
+    plots.save(figure, path)
 
 
 def _draw_figure(axes, rows, name):
@@ -226,5 +218,6 @@ def _draw_figure(axes, rows, name):
         axes.errorbar(
             counts, medians, errors, fmt="o-", color=color, label=contender
         )
-        axes.set_xticks(counts)
+    all_counts = [row["replicas"] for row in rows]
+    plots.count_axis(axes, all_counts, "replicas")
     axes.set_ylim(bottom=0)

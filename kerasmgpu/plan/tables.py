@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from kerasmgpu import plots
 from kerasmgpu.scaling_model import LIMITS
 
 _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
@@ -117,16 +118,10 @@ def draw(report, path):
         report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
         path: Path of the PNG file.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])"
-        )
+    figure = plots.new_figure()
+    if figure is None:
         return
     rows = report["predictions"]
-    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     counts = [row["num_replicas"] for row in rows]
     axes.plot(counts, counts, "--", color="gray", label="ideal")
@@ -141,12 +136,10 @@ def draw(report, path):
         if points:
             label = f"limit: {limit}"
             axes.plot(*zip(*points), "o", color=color, label=label)
-    axes.set_xscale("log", base=2)
+    plots.count_axis(axes, counts, "replicas")
     axes.set_yscale("log", base=2)
-    axes.set_xticks(counts, counts, rotation=45)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("replicas")
     axes.set_ylabel("speed-up over 1 replica")
     axes.set_title(f"{report['scaling']} scaling, {report['title']}", size=8)
     axes.legend()
-    figure.savefig(path, dpi=150)
+    plots.save(figure, path)

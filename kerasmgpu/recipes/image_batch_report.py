@@ -5,7 +5,7 @@ import statistics
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu.recipes import run_report
+from kerasmgpu import plots
 
 
 def summary(records, size, label):
@@ -74,15 +74,9 @@ def draw(run_folder, records, sizes, labels):
         sizes: Batch sizes, the smallest first.
         labels: Labels of the rules.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        run_report.print_line(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])"
-        )
+    figure = plots.new_figure()
+    if figure is None:
         return
-    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     smallest = summary(records, sizes[0], labels[0])
     for label in labels:
@@ -96,10 +90,7 @@ def draw(run_folder, records, sizes, labels):
             marker="o",
             capsize=3,
         )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.set_xlabel("global batch (rows)")
+    plots.count_axis(axes, sizes, "global batch (rows)")
     axes.set_ylabel("held-out accuracy (%)")
     axes.legend()
-    with run_folder.complete("accuracy_by_batch.png") as temporary:
-        figure.savefig(temporary, dpi=150)
+    plots.save(figure, run_folder.path / "accuracy_by_batch.png")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kerasmgpu import workers
+from kerasmgpu import plots, workers
 
 # Enough to watch a run by; a run of thousands of epochs prints no more.
 _PROGRESS_LINES = 20
@@ -163,15 +163,9 @@ def draw_learning_curve(run_folder, history, curve):
         history: List of the records of all epochs.
         curve: `Curve`.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print_line(
-            "no learning curve: matplotlib is not installed "
-            "(pip install kerasmgpu[report])"
-        )
+    figure = plots.new_figure()
+    if figure is None:
         return
-    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     epochs = [record["epoch"] for record in history]
     for name, label in curve.figures.items():
@@ -180,7 +174,7 @@ def draw_learning_curve(run_folder, history, curve):
             math.nan if record.get(name) is None else record[name]
             for record in history
         ]
-        axes.plot(epochs, values, label=label)
+        plots.line(axes, epochs, values, label=label)
     if curve.reference is not None:
         axes.axhline(
             curve.reference,
@@ -188,8 +182,7 @@ def draw_learning_curve(run_folder, history, curve):
             color="gray",
             label=curve.reference_label,
         )
-    axes.set_xlabel("epoch")
+    plots.epoch_axis(axes)
     axes.set_ylabel(curve.axis)
     axes.legend()
-    with run_folder.complete("learning_curve.png") as temporary:
-        figure.savefig(temporary, dpi=150)
+    plots.save(figure, run_folder.path / "learning_curve.png")
