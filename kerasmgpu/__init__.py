@@ -22,16 +22,22 @@ _HOMES = {
 }
 """Public name to the module where it lives."""
 
-_MODULES = (
-    "callbacks",
-    "cluster",
-    "data",
-    "placement",
-    "scaling",
-    "schedules",
-    "verify",
-)
-"""Public modules that may be reached as attributes."""
+_MODULES = {
+    "callbacks": "kerasmgpu.callbacks",
+    "cluster": "kerasmgpu.cluster",
+    "data": "kerasmgpu.data",
+    "placement": "kerasmgpu.placement",
+    "scaling": "kerasmgpu.scaling",
+    "schedules": "kerasmgpu.schedules",
+    "verify": "kerasmgpu.verify",
+}
+"""Public modules that may be reached as attributes, and where they live."""
+
+_FORMER = {
+    "job_watch": "kerasmgpu.job.watch",
+    "rendezvous": "kerasmgpu.job.rendezvous",
+}
+"""Where modules are that scripts of version 0.1 name; not listed."""
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -39,8 +45,9 @@ __all__ = [*_HOMES, *_MODULES]
 def __getattr__(name):
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"kerasmgpu.{name}")
+    for modules in (_MODULES, _FORMER):
+        if name in modules:
+            return importlib.import_module(modules[name])
     raise AttributeError(f"module 'kerasmgpu' has no attribute {name!r}")
 
 

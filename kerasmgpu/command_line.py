@@ -48,6 +48,6 @@ def _one_line(error):
 
 def _leave_job(message):
     """Tells the other workers, where this process is one of a job."""
-    membership = sys.modules.get("kerasmgpu.membership")
+    membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)

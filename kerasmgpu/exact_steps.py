@@ -6,7 +6,8 @@ import weakref
 
 import tensorflow as tf
 
-from kerasmgpu import _keras, file_sharding, shares, workers
+from kerasmgpu import _keras, shares
+from kerasmgpu.job import file_sharding, workers
 from kerasmgpu.partitioner.execution import Execution, is_empty
 from kerasmgpu.partitioner.function import Partitioned, joined
 
@@ -26,10 +27,29 @@ class ExactSteps:
     gradients, moments, and metrics that are looked at; what depends on the
     number of rows (as do gathered rows) does not count."""
 
+    # Workers -----------------------------------------------------------------
+
     @property
     def num_workers(self):
         """Processes of the job."""
-        return self.num_replicas_in_sync // len(self.extended.worker_devices)
+        return workers.count(self)
+
+    @property
+    def is_first_worker(self):
+        """Whether this process is the one of the job that writes files."""
+        return workers.is_first(self)
+
+    def any_worker(self, flag):
+        """Whether `flag` is true on any worker; all must ask together."""
+        return workers.any_of(self, flag)
+
+    def from_first_worker(self, data):
+        """The first worker's bytes on every worker; all must ask together.
+
+        Args:
+            data: Bytes; what other workers than the first pass is ignored.
+        """
+        return workers.broadcast(self, data)
 
     # Steps -------------------------------------------------------------------
 

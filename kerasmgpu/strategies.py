@@ -5,10 +5,11 @@ import json
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu import _keras, cluster, membership, rendezvous
+from kerasmgpu import _keras
 from kerasmgpu import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.exact_steps import ExactSteps
+from kerasmgpu.job import cluster, membership, rendezvous
 from kerasmgpu.partitioner.own_time import OwnTime
 
 ALL_REDUCES = (
@@ -131,7 +132,11 @@ class MultiWorkerMirroredStrategy(
             worker = _worker(cluster_resolver)
         if worker is not None:
             _require_not_started()
-            rendezvous.meet(worker, membership.start_timeout_seconds())
+            rendezvous.meet(
+                worker,
+                membership.start_timeout_seconds(),
+                cluster.job_token(),
+            )
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
         else:

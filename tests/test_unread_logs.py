@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu import workers
+from kerasmgpu.job import workers
 
 
 class Returned(keras.callbacks.Callback):

@@ -14,8 +14,6 @@ import threading
 import keras
 from keras.src import utils
 
-from kerasmgpu import workers
-
 
 class _Thread(threading.local):
     """What this thread's innermost `fit` or `evaluate` is about.
@@ -59,7 +57,7 @@ def begin(callback_list, step_name):
     model, hooks = callback_list._model, _HOOKS[step_name]
     is_read = any(_looks(each, hooks) for each in callback_list.callbacks)
     # A collective of results needs all workers.
-    if not workers.any_of(model.distribute_strategy, is_read):
+    if not model.distribute_strategy.any_worker(is_read):
         _thread.unread = (model, step_name)
 
 

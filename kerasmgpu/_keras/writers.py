@@ -15,7 +15,6 @@ import zipfile
 
 import keras
 
-from kerasmgpu import workers
 from kerasmgpu._keras.fit import innermost
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
@@ -45,7 +44,7 @@ def private_folder(fit):
         fit: The `fit.Fit` that is entered.
     """
     strategy = fit.model.distribute_strategy
-    if not is_ours(strategy) or workers.is_first(strategy):
+    if not is_ours(strategy) or strategy.is_first_worker:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
@@ -64,14 +63,14 @@ def redirect(callbacks, strategy):
         callbacks: List of `keras.callbacks.Callback`.
         strategy: The strategy of the model.
     """
-    if workers.count(strategy) == 1:
+    if strategy.num_workers == 1:
         return
     fit = innermost()
     is_private = fit is not None and fit.private_folder is not None
     for callback in callbacks:
         sent = None
         if isinstance(callback, keras.callbacks.BackupAndRestore):
-            sent = workers.broadcast(strategy, _pack(callback.backup_dir))
+            sent = strategy.from_first_worker(_pack(callback.backup_dir))
         if is_private:
             _redirect(callback, fit)
             if sent is not None:
@@ -159,7 +158,7 @@ def _seam_of_save(name):
         strategy = getattr(self, "distribute_strategy", None)
         if not is_ours(strategy):
             return original(self, filepath, *args, **kwargs)
-        if not workers.is_first(strategy) and not _is_private(filepath):
+        if not strategy.is_first_worker and not _is_private(filepath):
             return _save_and_forget(original, self, filepath, args, kwargs)
         if _is_file(filepath, args, kwargs):
             return _save_whole(original, self, filepath, args, kwargs)

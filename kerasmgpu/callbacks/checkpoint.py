@@ -6,7 +6,7 @@ import time
 import keras
 from absl import logging
 
-from kerasmgpu import _keras, workers
+from kerasmgpu import _keras
 from kerasmgpu._keras import random_state
 from kerasmgpu._keras.fit import EpochWatcher
 from kerasmgpu.arguments import checked_integer, checked_number
@@ -18,6 +18,7 @@ from kerasmgpu.checkpoints.folder import Folder, file_name
 from kerasmgpu.checkpoints.preemption import SigtermWatch
 from kerasmgpu.checkpoints.schedule import Best, Schedule
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import workers
 
 _STEPS_BETWEEN_AGREEMENTS = 10
 """Executions after which several workers ask whether one wants to save."""

@@ -6,8 +6,8 @@ import time
 import keras
 from absl import logging
 
-from kerasmgpu import workers
 from kerasmgpu.arguments import checked_integer
+from kerasmgpu.job import workers
 
 _WARM_UP = 2
 """Executions of a block that are not measured: they trace and compile."""

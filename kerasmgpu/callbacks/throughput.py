@@ -6,10 +6,10 @@ import time
 import keras
 import tensorflow as tf
 
-from kerasmgpu import workers
 from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.job import workers
 
 
 class ThroughputLogger(keras.callbacks.Callback):

@@ -6,9 +6,9 @@ not see that folder.
 
 import io
 
-from kerasmgpu import workers
 from kerasmgpu.checkpoints import file_format
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import workers
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
 """First byte of what the first worker sends."""

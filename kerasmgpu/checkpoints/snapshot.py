@@ -15,9 +15,9 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from kerasmgpu import workers
 from kerasmgpu._keras import training_state
 from kerasmgpu.checkpoints import plain_data
+from kerasmgpu.job import workers
 
 
 @dataclasses.dataclass

@@ -23,10 +23,10 @@ import sys
 from absl import flags
 
 from kerasmgpu.command_line import start
+from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import dry_run as dry_runs
 from kerasmgpu.launch import member, settings
 from kerasmgpu.launch.controller import Controller, listen
-from kerasmgpu.launch.messages import Channel
 from kerasmgpu.launch.output import Terminal
 from kerasmgpu.launch.workers import Workers
 

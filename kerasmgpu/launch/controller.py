@@ -1,18 +1,24 @@
 """The thread of rank 0 that all launchers are connected to."""
 
 import contextlib
+import queue
 import select
 import socket
 import threading
 import time
 
-from kerasmgpu.addresses import listen as listen_on
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import listen as listen_on
+from kerasmgpu.job.channel import (
+    HELLO_SECONDS,
+    Channel,
+    Entrance,
+    Stranger,
+    fields,
+)
 from kerasmgpu.launch.job import Job
-from kerasmgpu.launch.messages import Channel
 
 _TICK_SECONDS = 0.1
-_SECONDS_TO_SAY_HELLO = 10.0
 _SECONDS_TO_PART = 5.0
 
 
@@ -48,9 +54,10 @@ class Controller:
 
     def __init__(self, settings, local, listener, say):
         self._settings = settings
-        self._listener = listener
         self._say = say
-        self._strangers = [Channel(local)]  # Who have not said hello.
+        self._local = Channel(local)
+        self._arrived = queue.SimpleQueue()  # Channels and their hellos.
+        self._entrance = listener and Entrance(listener, self._arrive)
         self._members = {}
         self._gone = {}  # Rank to the reason, found while sending.
         self._job = Job(
@@ -69,6 +76,7 @@ class Controller:
 
     def _serve(self):
         try:
+            self._arrive(self._local, self._local.receive_one(HELLO_SECONDS))
             while not self._job.is_finished:
                 self._turn()
         finally:
@@ -78,36 +86,30 @@ class Controller:
 
     def _part(self):
         """Closes all sockets, those of launchers after they have read."""
-        if self._listener:
-            self._listener.close()
-        for channel in self._strangers:
-            channel.close()
+        if self._entrance:
+            self._entrance.close()
+        while not self._arrived.empty():
+            self._arrived.get()[0].close()
         deadline = time.monotonic() + _SECONDS_TO_PART
         for channel in self._members.values():
             with contextlib.suppress(OSError):  # Closed at the other side.
                 channel.socket.shutdown(socket.SHUT_WR)
         for channel in self._members.values():
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 while time.monotonic() < deadline:
                     channel.receive()
             channel.close()
+        self._local.close()
 
     def _turn(self):
-        channels = {c.socket: c for c in self._strangers}
-        channels |= {c.socket: c for c in self._members.values()}
-        waiting = [*channels, *([self._listener] if self._listener else [])]
-        ready, _, _ = select.select(waiting, [], [], _TICK_SECONDS)
-        for waiting in ready:
-            if waiting is self._listener:
-                self._strangers.append(Channel(waiting.accept()[0]))
-            else:
-                self._receive(channels[waiting])
+        while not self._arrived.empty():
+            self._greet(*self._arrived.get())
+        ranks = {c.socket: rank for rank, c in self._members.items()}
+        ready, _, _ = select.select(list(ranks), [], [], _TICK_SECONDS)
+        for connection in ready:
+            self._receive(ranks[connection])
         for rank, channel in list(self._members.items()):
             self._look_after(rank, channel)
-        for channel in list(self._strangers):
-            if time.monotonic() - channel.last_heard > _SECONDS_TO_SAY_HELLO:
-                self._strangers.remove(channel)
-                channel.close()
         self._job.on_time(time.monotonic())
 
     def _look_after(self, rank, channel):
@@ -121,70 +123,58 @@ class Controller:
                 rank, f"not heard of for {timeout:g} s", channel.last_heard
             )
 
-    def _receive(self, channel):
-        rank = next((r for r, c in self._members.items() if c is channel), None)
+    def _receive(self, rank):
         try:
-            for message in channel.receive():
-                if rank is None:
-                    rank = self._greet(channel, message)
-                else:
-                    self._handle(rank, message)
+            for message in self._members[rank].receive():
+                self._handle(rank, message)
         except ConnectionError as error:
-            if rank is not None:
-                self._lose(rank, str(error), time.monotonic())
-            else:
-                self._strangers.remove(channel)
-                channel.close()
+            self._lose(rank, str(error), time.monotonic())
+
+    def _arrive(self, channel, hello):
+        """Hears a launcher's hello, in a thread of its own."""
+        kind, rank, _ = fields(hello, type=str, rank=int, settings=str)
+        if kind != "hello" or rank not in range(len(self._settings.hosts)):
+            raise Stranger("no launcher of this job")
+        self._arrived.put((channel, hello))
 
     def _greet(self, channel, hello):
-        """Takes a launcher in; returns its rank.
-
-        Raises:
-            ConnectionError: If it does not belong to this job.
-        """
-        rank = hello.get("rank")
-        ranks = range(len(self._settings.hosts))
-        if hello["type"] != "hello" or rank not in ranks:
-            raise ConnectionError("no launcher of this job")
+        """Takes a launcher in, or refuses it."""
+        rank, theirs = hello["rank"], hello["settings"]
         ours = self._settings.shared()
-        theirs = hello.get("settings")
         if theirs != ours:
             problem = (
-                f"rank 0 was started with {ours}, rank {rank} with {theirs}"
+                f"rank 0 was started with {ours}, rank {rank} with "
+                + "".join(c if c.isprintable() else " " for c in theirs)
             )
         elif rank in self._members:
             problem = f"rank {rank} is taken: two launchers were given it"
         else:
-            self._strangers.remove(channel)
             self._members[rank] = channel
             self._job.on_joined(rank, time.monotonic())
-            return rank
-        channel.send(type="finish", status=1, message=f"error: {problem}")
+            return
+        with contextlib.suppress(ConnectionError):
+            channel.send(type="finish", status=1, message=f"error: {problem}")
+        channel.close()
         self._say(f"refused a launcher: {problem}")
-        raise ConnectionError(problem)
 
     def _handle(self, rank, message):
         now = time.monotonic()
-        kind = message["type"]
+        (kind,) = fields(message, type=str)
         try:
             if kind == "ports":
-                ports = [int(port) for port in message["ports"]]
-                self._job.on_ports(rank, message["run"], ports, now)
+                run, ports = fields(message, run=int, ports=list)
+                self._job.on_ports(rank, run, [int(p) for p in ports], now)
             elif kind == "ended":
-                self._job.on_ended(
-                    rank,
-                    message["run"],
-                    message["number"],
-                    message["status"],
-                    message["lines"],
-                    now,
+                ended = fields(
+                    message, run=int, number=int, status=int, lines=list
                 )
+                self._job.on_ended(rank, *ended, now)
             elif kind == "signal":
-                self._job.on_signal(rank, message["number"], now)
+                self._job.on_signal(rank, *fields(message, number=int), now)
             elif kind == "kill":
                 self._job.on_kill()
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConnectionError(f"no launcher: {error!r}") from error
+        except (TypeError, ValueError) as error:
+            raise Stranger(f"no launcher: {error!r}") from error
 
     def _lose(self, rank, reason, last_heard):
         self._members.pop(rank).close()

@@ -5,6 +5,7 @@ through a function. `controller.py` connects it to sockets.
 """
 
 import dataclasses
+import secrets
 import signal
 
 from kerasmgpu.launch import verdict
@@ -51,13 +52,18 @@ class Job:
         send: Function of a rank and a message's fields as keywords.
         say: Function of a string, shown where this runs.
         now: Number, the time in seconds.
+        new_token: Function that returns a string which nobody can guess; all
+            workers of a run get the same.
     """
 
-    def __init__(self, hosts, policy, send, say, now):
+    def __init__(
+        self, hosts, policy, send, say, now, new_token=secrets.token_hex
+    ):
         self._hosts = hosts
         self._policy = policy
         self._send = send
         self._say = say
+        self._new_token = new_token
         self._joined = set()
         self._leaving = set()  # Ranks whose launcher was told to end.
         self._signal = None  # What ended the whole job.
@@ -205,7 +211,7 @@ class Job:
             self._send(rank, type="prepare", run=self._restarts)
 
     def _start(self, now):
-        """Tells every machine the addresses of all workers."""
+        """Tells every machine the addresses of all workers, and their token."""
         self.state = "running"
         self._started = now
         self._deadline = None
@@ -216,12 +222,14 @@ class Job:
         self._owner = {i: rank for i, (rank, _) in enumerate(places)}
         self._alive = set(self._owner)
         addresses = [self._hosts[rank].address(p) for rank, p in places]
+        token = self._new_token()
         for rank in self._ranks:
             self._send(
                 rank,
                 type="start",
                 run=self._restarts,
                 addresses=addresses,
+                token=token,
                 numbers=[i for i, r in self._owner.items() if r == rank],
             )
 

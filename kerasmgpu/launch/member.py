@@ -5,10 +5,10 @@ import signal
 import socket
 import time
 
-from kerasmgpu.cluster import Worker
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.channel import Channel, fields
+from kerasmgpu.job.cluster import TOKEN_VARIABLE, Worker
 from kerasmgpu.launch import ports
-from kerasmgpu.launch.messages import Channel
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_CALLS = 0.5
@@ -43,7 +43,7 @@ def connect(settings, signals, say):
     """Connects to the launcher of rank 0, which may start later.
 
     Returns:
-        A `messages.Channel`, or `None` if a signal came first.
+        A `channel.Channel`, or `None` if a signal came first.
 
     Raises:
         InputError: If it can't be reached within `start_wait_seconds`.
@@ -73,7 +73,7 @@ class Member:
 
     Args:
         settings: `settings.Settings`.
-        channel: `messages.Channel` to the controller.
+        channel: `channel.Channel` to the controller.
         workers: `workers.Workers`.
         signals: `Signals`.
         say: Function of a string.
@@ -127,18 +127,21 @@ class Member:
             self._kill()
 
     def _obey(self, message):
-        kind = message["type"]
+        (kind,) = fields(message, type=str)
         if kind == "prepare":
-            self._prepare(message["run"])
+            self._prepare(*fields(message, run=int))
         elif kind == "start":
-            self._start(message["addresses"], message["numbers"])
+            self._start(
+                *fields(message, addresses=list, numbers=list, token=str)
+            )
         elif kind == "end":
             self._workers.ask_to_end()
             self._kill_at = time.monotonic() + message["grace_seconds"]
         elif kind == "finish":
-            if message["message"]:
-                self._say(message["message"])
-            self._status = message["status"]
+            text, status = fields(message, message=str, status=int)
+            if text:
+                self._say(text)
+            self._status = status
 
     def _prepare(self, run):
         """Chooses ports for the workers of the next run."""
@@ -149,7 +152,7 @@ class Member:
         )
         self._send(type="ports", run=run, ports=chosen)
 
-    def _start(self, addresses, numbers):
+    def _start(self, addresses, numbers, token):
         """Starts the workers that are this machine's."""
         for place, number in enumerate(numbers):
             environment = worker_environment(
@@ -157,6 +160,7 @@ class Member:
                 place,
                 Worker(addresses, number),
                 self._run,
+                token,
                 self._environ,
             )
             self._workers.start(number, self._settings.command, environment)
@@ -209,7 +213,7 @@ class Member:
             self._workers.wait(_TICK_SECONDS)
 
 
-def worker_environment(settings, place, worker, run, environ):
+def worker_environment(settings, place, worker, run, token, environ):
     """The environment of one worker.
 
     Args:
@@ -217,6 +221,7 @@ def worker_environment(settings, place, worker, run, environ):
         place: Integer, its number on this machine.
         worker: `cluster.Worker`.
         run: Integer, how often the job was started anew.
+        token: String by which workers of this run know one another.
         environ: Mapping, what it inherits.
 
     Returns:
@@ -226,6 +231,7 @@ def worker_environment(settings, place, worker, run, environ):
         **environ,
         **settings.devices.environment(place, settings.devices_per_worker),
         "TF_CONFIG": worker.tf_config(),
+        TOKEN_VARIABLE: token,
         "KERASMGPU_TIMEOUT_SECONDS": f"{settings.timeout_seconds:g}",
         "KERASMGPU_RESTART": str(run),
         "PYTHONUNBUFFERED": "1",

@@ -6,9 +6,9 @@ import pathlib
 import shutil
 import sys
 
-from kerasmgpu.addresses import Host, join_address, parse_hosts
 from kerasmgpu.arguments import checked_integer, checked_number
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
 
@@ -61,7 +61,9 @@ class Settings:
     def shared(self):
         """What every launcher of a job must have been given alike."""
         hosts = [join_address(h.name, h.num_workers) for h in self.hosts]
-        return f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
+        text = f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
+        # Bytes that are no text, which a command may have, can't be sent.
+        return text.encode(errors="backslashreplace").decode()
 
 
 def check(

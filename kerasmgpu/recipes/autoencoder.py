@@ -141,16 +141,16 @@ def hidden_units(settings):
     """The flag's list of texts as a list of integers.
 
     Raises:
-        InputError: If a text is no integer of at least 1.
+        InputError: If a text is no integer from 1 to 100,000.
     """
     try:
         units = [int(text) for text in settings.hidden_units]
     except ValueError:
         units = []
-    if not units or min(units) < 1:
+    if not units or min(units) < 1 or max(units) > 100_000:
         raise InputError(
-            "--hidden_units must be integers of at least 1, such as 10,5,10. "
-            f"Received: {','.join(map(str, settings.hidden_units))}"
+            "--hidden_units must be integers from 1 to 100000, such as "
+            f"10,5,10. Received: {','.join(map(str, settings.hidden_units))}"
         )
     return units
 
@@ -163,8 +163,6 @@ def check(settings):
             "--weight_penalty must be 0 or more. Received: "
             f"{settings.weight_penalty}"
         )
-    if settings.data_path and settings.dataset:
-        raise InputError("Give either --data_path or --dataset. Received: both")
 
 
 @dataclasses.dataclass(frozen=True)

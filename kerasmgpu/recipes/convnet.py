@@ -19,6 +19,7 @@ More: `recipes/convnet/`.
 
 import pathlib
 import types
+import zipfile
 
 from absl import flags
 
@@ -68,6 +69,14 @@ def check(settings):
     """Refuses this recipe's own settings that can't be meant."""
     if settings.predictions is not None:
         predictions_file.require_new(settings.predictions)
+    for assignment in settings.set:
+        short = assignment.partition("=")[0].strip() == "model.n_gpus"
+        if short and settings.num_replicas is not None:
+            raise InputError(
+                "--num_replicas is short for --set model.n_gpus; give one of "
+                f"them. Received: --num_replicas={settings.num_replicas} and "
+                f"--set {assignment}"
+            )
     if settings.restore is None:
         return
     if settings.predictions is None:
@@ -204,11 +213,15 @@ def restore(model, folder):
             f"--restore needs the folder of a run that has ended. Received: "
             f"{folder}, which has no model.keras"
         )
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            f"--restore: {path} is damaged, or no model of Keras; train it anew"
+        )
     try:
         model.load_weights(path)
-    except ValueError as error:
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"--restore: {path} is not of this model: {error}"
+            f"--restore: {path} is damaged, or not of this model: {error}"
         ) from error
 
 

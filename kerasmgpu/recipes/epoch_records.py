@@ -10,8 +10,8 @@ import time
 import keras
 import tensorflow as tf
 
-from kerasmgpu import workers
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import workers
 
 _WEIGHTS = "state.weights.h5"
 _SEEDS = "seeds.json"
@@ -121,7 +121,7 @@ def restore(model, run_folder):
     """
     strategy = tf.distribute.get_strategy()
     folder, history = run_folder.last_checkpoint()
-    seeds = folder and json.loads((folder / _SEEDS).read_text("utf-8"))
+    seeds = folder and run_folder.read_json(f"{folder.name}/{_SEEDS}")
     history, seeds = json.loads(
         workers.broadcast(strategy, json.dumps([history, seeds]).encode())
     )
@@ -131,7 +131,11 @@ def restore(model, run_folder):
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     with _on_every_worker(strategy, folder and folder / _WEIGHTS) as path:
-        model.load_weights(path)
+        if folder is None:
+            model.load_weights(path)
+        else:
+            with run_folder.reading(f"{folder.name}/{_WEIGHTS}"):
+                model.load_weights(path)
     for variable, seed in zip(_seeds(model), seeds):
         variable.assign(seed)
     if run_folder.path is not None:

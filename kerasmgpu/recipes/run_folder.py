@@ -11,16 +11,22 @@ Every file and every checkpoint is written under a temporary name and renamed
 when it is complete: a run that is killed at any moment leaves only whole ones.
 """
 
+import atexit
 import contextlib
+import datetime
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import socket
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import shared_flags
 
 _TEMPORARY = ".tmp-"
+_LOCK = ".lock"
+_OWN = ("checkpoint-", "flags.txt", "history.jsonl", "model.keras", "probe")
 # These say where a run is kept and how it was started, not what it computes.
 _NOT_COMPARED = ("output_dir", "resume")
 
@@ -35,9 +41,10 @@ class RunFolder:
             `settings.resume` says whether a run that is there goes on.
 
     Raises:
-        InputError: If the folder can't be written, if it holds another run (or
-            any other file) and `resume` is not set, or if a flag differs from
-            that of the run that is to go on.
+        InputError: If the folder can't be written, if another process has a
+            run there, if it holds another run (or any other file) and `resume`
+            is not set, or if a flag differs from that of the run that is to go
+            on.
     """
 
     def __init__(self, path, settings):
@@ -45,6 +52,7 @@ class RunFolder:
         if self.path is None:
             return
         self._require_writable()
+        _lock(self.path)
         self._lines = shared_flags.as_flags(settings)
         for name in _NOT_COMPARED:
             self._lines.pop(name, None)
@@ -119,25 +127,51 @@ class RunFolder:
         if self.path is None or not self._checkpoints():
             return None, []
         folder = self._checkpoints()[-1]
-        history = json.loads((folder / "history.json").read_text("utf-8"))
-        return folder, history
+        return folder, self.read_json(f"{folder.name}/history.json")
+
+    def read_json(self, name):
+        """The value of the JSON file `name`.
+
+        Raises:
+            InputError: If it is damaged.
+        """
+        with self.reading(name) as path:
+            return json.loads(path.read_text("utf-8"))
+
+    @contextlib.contextmanager
+    def reading(self, name):
+        """Context with the path of a file of the run, to be read there.
+
+        Raises:
+            InputError: If what reads it fails.
+        """
+        path = self.path / name
+        try:
+            yield path
+        except (OSError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{path} is damaged ({reason}), so the run there can't go on; "
+                "start it anew in another --output_dir"
+            ) from error
 
     def _checkpoints(self):
         return sorted(self.path.glob("checkpoint-*"))
 
     def _remove_incomplete(self):
         """Removes what a run left half-written when it was killed."""
-        for entry in self.path.glob(f"{_TEMPORARY}*"):
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        for name in _OWN:
+            for entry in self.path.glob(f"{_TEMPORARY}{name}*"):
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
 
     def _entries(self):
         return sorted(
             entry.name
             for entry in self.path.iterdir()
-            if not entry.name.startswith(_TEMPORARY)
+            if not entry.name.startswith(_TEMPORARY) and entry.name != _LOCK
         )
 
     def _require_writable(self):
@@ -165,7 +199,8 @@ class RunFolder:
                 f"--resume found no run (no flags.txt). Received: {self.path}; "
                 "choose the folder of a run, or an empty one"
             )
-        first = path.read_text("utf-8").splitlines()
+        with self.reading("flags.txt"):
+            first = path.read_text("utf-8").splitlines()
         for line in [*first, *lines.values()]:
             if line in first and line in lines.values():
                 continue
@@ -176,3 +211,41 @@ class RunFolder:
                 f"{lines.get(name, f'no --{name}')}; the first run had "
                 f"{before[0] if before else f'no --{name}'}"
             )
+
+
+_locks = {}
+"""Folders that this process has a run in to their open lock files."""
+
+
+def _lock(folder):
+    """Keeps other processes out of a folder until this one ends.
+
+    Raises:
+        InputError: If another process has it.
+    """
+    folder = folder.resolve()
+    if folder in _locks:
+        return
+    path = folder / _LOCK
+    file = open(path, "a+", encoding="utf-8")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read().strip() or error.strerror
+        file.close()
+        raise InputError(
+            f"--output_dir is in use by another run ({holder}). Received: "
+            f"{folder}; wait until it has ended, or choose another folder"
+        ) from error
+    file.truncate(0)
+    now = datetime.datetime.now().isoformat(" ", "seconds")
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}")
+    file.flush()
+    _locks[folder] = file
+    atexit.register(_unlock, path, os.getpid())
+
+
+def _unlock(path, owner):
+    if os.getpid() == owner:  # Not in a child that was forked.
+        path.unlink(missing_ok=True)

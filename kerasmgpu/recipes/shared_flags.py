@@ -7,11 +7,30 @@ is not imported here, so that `--help` and a mistyped flag are answered at once.
 """
 
 import math
+import os
 import types
 
 from absl import flags
 
 from kerasmgpu.errors import InputError
+
+_CONTRADICTORY = (
+    ("global_batch_size", "batch_size_per_replica"),
+    ("steps", "epochs"),
+    ("data_path", "dataset"),
+)
+"""Flags of which one run takes one."""
+
+_LARGEST = {
+    "seed": 2**32 - 1,  # NumPy's and Keras's seeds have no more bits.
+    "virtual_devices": 256,
+    "num_replicas": 65536,
+    "steps": 10**9,
+    "epochs": 10**9,
+    "batch_size_per_replica": 10**9,
+    "global_batch_size": 10**9,
+}
+"""Numbers above these are slips of the hand."""
 
 
 def define(
@@ -192,7 +211,7 @@ def define_data(
 
 
 def keywords(define_flags, argv):
-    """The flags as parsed, as keywords of `run`.
+    """The flags that were given, as keywords of `run`.
 
     Args:
         define_flags: The recipe's function of one `FlagValues`.
@@ -205,7 +224,11 @@ def keywords(define_flags, argv):
         raise InputError(
             f"Expected flags only (--name=value). Received: {' '.join(argv[1:])}"
         )
-    return {name: flags.FLAGS[name].value for name in _own(define_flags)}
+    return {
+        name: flags.FLAGS[name].value
+        for name in _own(define_flags)
+        if flags.FLAGS[name].present
+    }
 
 
 def settings(define_flags, keywords):
@@ -229,6 +252,13 @@ def settings(define_flags, keywords):
                 f"of {', '.join(values)}"
             )
         values[name] = value
+    for one, other in _CONTRADICTORY:
+        if None not in (keywords.get(one), keywords.get(other)):
+            raise InputError(
+                f"--{one} and --{other} say the same thing in two ways; give "
+                f"one of them. Received: --{one}={keywords[one]} and "
+                f"--{other}={keywords[other]}"
+            )
     chosen = types.SimpleNamespace(**values)
     _check(chosen)
     return chosen
@@ -275,17 +305,35 @@ def _check(chosen):
         value = getattr(chosen, name, None)
         if value is not None and value < 1:
             raise InputError(f"--{name} must be at least 1. Received: {value}")
+    for name, largest in _LARGEST.items():
+        value = getattr(chosen, name, None)
+        if value is not None and not value <= largest:
+            raise InputError(
+                f"--{name} must be at most {largest}. Received: {value}"
+            )
+    if not getattr(chosen, "seed", 0) >= 0:
+        raise InputError(f"--seed must be at least 0. Received: {chosen.seed}")
+    for name, value in vars(chosen).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(
+                f"--{name} must be a finite number. Received: {value}"
+            )
     learning_rate = getattr(chosen, "learning_rate", 1.0)
-    if not learning_rate > 0 or math.isinf(learning_rate):
+    if not learning_rate > 0:
         raise InputError(
-            "--learning_rate must be a finite number above 0. Received: "
-            f"{learning_rate}"
+            f"--learning_rate must be above 0. Received: {learning_rate}"
         )
     warmup_steps = getattr(chosen, "warmup_steps", 0)
     if warmup_steps < 0:
         raise InputError(
             "--warmup_steps must be 0 (no warm-up) or more. Received: "
             f"{warmup_steps}"
+        )
+    data_path = getattr(chosen, "data_path", None)
+    if data_path is not None and not os.path.exists(data_path):
+        raise InputError(
+            "--data_path must be a file or folder that is there. Received: "
+            f"{data_path}"
         )
     if chosen.resume and not chosen.output_dir:
         raise InputError(

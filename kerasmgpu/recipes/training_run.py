@@ -16,7 +16,7 @@ import dataclasses
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
-from kerasmgpu import cluster, workers
+from kerasmgpu.job import cluster, workers
 from kerasmgpu.recipes import epoch_records, run_folder, run_report
 
 

@@ -16,6 +16,10 @@ import yaml
 
 from kerasmgpu.errors import InputError
 
+_MOST_VALUES = 10_000
+"""Values of a file, those that aliases repeat among them. A few nested aliases
+make more than any machine can hold."""
+
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
@@ -174,6 +178,11 @@ def _value(text, place, path, name):
         node = loader.get_single_node()
         if node is None:
             raise InputError(f"{name} is empty")
+        if _num_values(node) > _MOST_VALUES:
+            raise InputError(
+                f"{name} has more than {_MOST_VALUES:,} values, with those "
+                "that its aliases (*name) repeat; write fewer"
+            )
         return _construct(loader, node, place, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -194,6 +203,26 @@ def _is_readable(text, name):
             f"{name} is not YAML: character {error.position} is not a text's"
         ) from error
     return True
+
+
+def _num_values(node, known=None):
+    """Values of a node; one that aliases lead to counts each time.
+
+    Raises:
+        RecursionError: If it contains itself.
+    """
+    known = {} if known is None else known
+    if id(node) not in known:
+        known[id(node)] = None
+        children = ()
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            children = [child for pair in node.value for child in pair]
+        known[id(node)] = 1 + sum(_num_values(c, known) for c in children)
+    if known[id(node)] is None:
+        raise RecursionError
+    return known[id(node)]
 
 
 def _construct(loader, node, place, path):

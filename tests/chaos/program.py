@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 import kerasmgpu
-from kerasmgpu import workers
+from kerasmgpu.job import workers
 
 NUM_STEPS = 15 * 16
 

@@ -6,8 +6,8 @@ import os
 import keras
 import pytest
 
-from kerasmgpu import workers
 from kerasmgpu._keras import writers
+from kerasmgpu.job import workers
 from tests.checkpoints import runs
 
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from kerasmgpu.addresses import Host
+from kerasmgpu.job.addresses import Host
 from kerasmgpu.launch.job import Job, Policy
 
 
@@ -21,6 +21,7 @@ class Simulation:
             lambda rank, **message: self.sent.append((rank, message)),
             self.said.append,
             self.now,
+            new_token=lambda: "token of this run",
         )
 
     def pass_time(self, seconds):
@@ -68,6 +69,7 @@ def test_starts_when_all_are_there():
                 "type": "start",
                 "run": 0,
                 "addresses": addresses,
+                "token": "token of this run",
                 "numbers": numbers,
             },
         )

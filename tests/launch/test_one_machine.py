@@ -183,7 +183,12 @@ time.sleep(60)
 def test_failed_job_is_started_anew(tmp_path):
     status, output = launch(
         tmp_path,
-        "print(config['cluster']['worker']); sys.exit(3 * (run == 0))",
+        """
+token = int(os.environ["KERASMGPU_JOB_TOKEN"], 16)
+write(f"token-{run}-{index}", token)
+wait_for(f"token-{run}-{1 - index}")
+sys.exit(3 * (run == 0))
+""",
         "--num_workers=2",
         "--max_restarts=2",
     )
@@ -191,6 +196,9 @@ def test_failed_job_is_started_anew(tmp_path):
     assert "failed first: exit status 3" in output
     assert "restart 1 of 2 in 1 s" in output
     assert "restart 2" not in output
+    names = [f"token-{run}-{index}" for run in (0, 1) for index in (0, 1)]
+    one, two, three, four = wait_for_files(tmp_path, *names)
+    assert one == two != three == four
 
 
 def test_preempted_worker_counts_as_a_restart(tmp_path):

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from kerasmgpu.addresses import Host
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import Host
 from kerasmgpu.launch import __main__ as command
 from kerasmgpu.launch import dry_run, settings
 
@@ -16,6 +16,11 @@ TWO_HOSTS = "a:4,b:2"
 
 def check(words=(sys.executable,), environ=CPU, **keywords):
     return settings.check(words, environ=environ, **keywords)
+
+
+def test_launchers_can_tell_each_other_of_any_command():
+    text = check((sys.executable, "café", "\udcff"), num_workers=1).shared()
+    assert text.encode().decode().endswith("café \\udcff")
 
 
 def test_one_worker_per_gpu():

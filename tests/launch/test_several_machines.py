@@ -1,6 +1,7 @@
 """Two launchers on this machine's loopback addresses play two machines."""
 
 import contextlib
+import json
 import signal
 import socket
 import sys
@@ -46,6 +47,11 @@ def machines(folder, program, *flags):
     # The second starts first: machines wait for each other.
     with start(1) as second, start(0) as first:
         yield first, second, start
+
+
+def port_of(first):
+    """Where rank 0 listens."""
+    return int(first.args[5].removeprefix("--port="))
 
 
 def test_workers_know_each_other_and_statuses_agree(tmp_path):
@@ -157,11 +163,71 @@ def test_wrong_launchers_and_strangers_are_refused(tmp_path):
         with start(1, program="another") as another:
             status, output = finish(another)
             assert (status, "rank 0 was started with" in output) == (1, True)
-        port = int(first.args[5].removeprefix("--port="))
-        with socket.create_connection(("127.0.0.1", port)) as stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            stranger.settimeout(5)
-            assert stranger.recv(100) == b""
+        address = "127.0.0.1", port_of(first)
+        for said in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"1\n",
+            b'{"type": "hello"}\n',
+            b'{"type": "hello", "rank": 1, "settings": {}}\n',
+            b'{"type": "hello", "rank": true, "settings": ""}\n',
+            b'{"type": "hello", "rank": 2, "settings": ""}\n',
+            b'{"type": "end", "rank": 1, "settings": ""}\n',
+        ):
+            with socket.create_connection(address, 5) as stranger:
+                stranger.sendall(said)
+                assert stranger.recv(100) == b""
         (tmp_path / "stop").touch()
         statuses = [finish(process)[0] for process in (first, second)]
     assert statuses == [0, 0]
+
+
+def test_a_scan_of_the_port_does_no_harm(tmp_path):
+    program = """
+write(f"token-{index}", int(os.environ["KERASMGPU_JOB_TOKEN"], 16))
+wait_for("stop")
+"""
+    with contextlib.ExitStack() as stack:
+        port = ports.free(1)[0]
+        flags = ["--hosts=127.0.0.1:1,127.0.0.2:1", f"--port={port}"]
+        first = stack.enter_context(
+            launcher(tmp_path, program, *flags, "--rank=0")
+        )
+        wait_until(lambda: is_open(port))
+        for _ in range(50):
+            socket.create_connection(("127.0.0.1", port), 5).close()
+            for said in b"", bytes(range(256)):
+                stranger = stack.enter_context(
+                    socket.create_connection(("127.0.0.1", port), 5)
+                )
+                stranger.sendall(said)
+        second = stack.enter_context(
+            launcher(tmp_path, program, *flags, "--rank=1")
+        )
+        tokens = wait_for_files(tmp_path, "token-0", "token-1")
+        (tmp_path / "stop").touch()
+        outputs = [finish(process) for process in (first, second)]
+    assert [status for status, _ in outputs] == [0, 0]
+    assert "refused" not in outputs[0][1]
+    assert tokens[0] == tokens[1] > 1 << 200
+
+
+def is_open(port):
+    """Whether somebody listens there."""
+    with contextlib.suppress(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        return True
+    return False
+
+
+def test_what_a_stranger_says_is_shown_in_one_line(tmp_path):
+    hello = {"type": "hello", "rank": 1, "settings": "a\x1b[2Jb\nc"}
+    with machines(tmp_path, "wait_for('stop')") as (first, second, _):
+        wait_until(lambda: is_open(port_of(first)))
+        with socket.create_connection(("127.0.0.1", port_of(first)), 5) as link:
+            link.sendall(json.dumps(hello).encode() + b"\n")
+            answer = json.loads(link.recv(10000))
+        (tmp_path / "stop").touch()
+        statuses_and_outputs = [finish(p) for p in (first, second)]
+    assert (answer["type"], answer["status"]) == ("finish", 1)
+    assert [status for status, _ in statuses_and_outputs] == [0, 0]
+    assert "rank 1 with a [2Jb c\n" in statuses_and_outputs[0][1]

@@ -1,6 +1,8 @@
 """Nothing is overwritten, half-written or gone on with under other flags."""
 
 import json
+import subprocess
+import sys
 import types
 
 import pytest
@@ -80,7 +82,12 @@ def test_the_last_whole_checkpoint_counts(tmp_path):
     assert (checkpoint / "weights").read_text() == "weights"
     assert [record["epoch"] for record in history] == [1, 2]
     names = sorted(entry.name for entry in tmp_path.iterdir())
-    assert names == ["checkpoint-000002", "flags.txt", "history.jsonl"]
+    assert names == [
+        ".lock",
+        "checkpoint-000002",
+        "flags.txt",
+        "history.jsonl",
+    ]
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
 
@@ -109,6 +116,46 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
             temporary.write_text("sec")
             raise KeyboardInterrupt
     assert (tmp_path / "result.json").read_text() == "first"
+
+
+@pytest.mark.parametrize("name", ["flags.txt", "history.json"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    folder = open_folder(tmp_path)
+    folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
+    (path,) = tmp_path.rglob(name)
+    path.write_bytes(b'[{"a": \xff\xfe')
+    with pytest.raises(InputError, match=f"{name} is damaged .*can't go on"):
+        open_folder(tmp_path, resume=True).last_checkpoint()
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    open_folder(tmp_path)
+    (tmp_path / ".tmp-notes").write_text("mine")
+    (tmp_path / ".tmp-checkpoint-000001").mkdir()
+    open_folder(tmp_path, resume=True)
+    hidden = [path.name for path in tmp_path.glob(".tmp-*")]
+    assert hidden == [".tmp-notes"]
+
+
+def test_a_folder_in_use_is_refused_and_its_user_is_named(tmp_path):
+    code = (
+        "import sys, types; from kerasmgpu.recipes.run_folder import RunFolder;"
+        "RunFolder(sys.argv[1], types.SimpleNamespace(resume=True)).start();"
+        "print('has it', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        other.stdout.readline()
+        with pytest.raises(
+            InputError, match=f"in use .*process {other.pid} on"
+        ):
+            open_folder(tmp_path, resume=True)
+        other.communicate()
+    assert not (tmp_path / ".lock").exists()
+    open_folder(tmp_path / "new")
 
 
 def test_without_a_folder_nothing_is_kept():

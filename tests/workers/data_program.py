@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu import workers
+from kerasmgpu.job import workers
 
 NUM_ROWS = (5, 9, 2)
 

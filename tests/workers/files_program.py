@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 import kerasmgpu
-from kerasmgpu import workers
+from kerasmgpu.job import workers
 
 
 def main(folder, stop_at=None):

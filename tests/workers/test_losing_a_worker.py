@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kerasmgpu.cluster import Worker
+from kerasmgpu.job.cluster import Worker
 from kerasmgpu.launch import ports
 
 

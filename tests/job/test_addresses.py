@@ -2,13 +2,13 @@
 
 import pytest
 
-from kerasmgpu.addresses import (
+from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import (
     Host,
     join_address,
     parse_hosts,
     split_address,
 )
-from kerasmgpu.errors import InputError
 
 
 def test_hosts_with_counts():

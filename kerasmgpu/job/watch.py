@@ -17,67 +17,59 @@ import secrets
 import socket
 import threading
 
-from kerasmgpu.addresses import listen
+from kerasmgpu.job.addresses import listen
+from kerasmgpu.job.channel import Channel, Entrance, Stranger, fields
 
 BEATS_PER_TIMEOUT = 6
 """How often a worker says that it is alive in each `timeout_seconds`."""
 
 
 class Link:
-    """One connection: JSON lines both ways, with heartbeats.
+    """One connection between two workers, with heartbeats both ways.
 
     Args:
-        connection: Connected `socket.socket`.
+        channel: `channel.Channel`.
         timeout_seconds: Float, silence after which the other end is lost.
         on_message: Called with each message, a dictionary.
         on_closed: Called once, with the reason, when nothing more can come.
     """
 
-    def __init__(self, connection, timeout_seconds, on_message, on_closed):
-        self._socket = connection
+    def __init__(self, channel, timeout_seconds, on_message, on_closed):
+        self._channel = channel
         self._timeout_seconds = timeout_seconds
         self._on_message = on_message
         self._on_closed = on_closed
-        self._sending = threading.Lock()
         self._closed = threading.Event()
-        connection.settimeout(timeout_seconds)
+        channel.be_patient_for(timeout_seconds)
         for target in (self._read, self._beat):
             threading.Thread(target=target, daemon=True).start()
 
     def send(self, **message):
         """Sends a message; a broken connection is noticed by the reader."""
-        line = json.dumps(message).encode() + b"\n"
         try:
-            with self._sending:
-                self._socket.sendall(line)
-        except OSError:
-            self._closed.set()
+            self._channel.send(**message)
+        except ConnectionError:
+            self._channel.hang_up()
 
     def close(self):
         """Closes the connection; `on_closed` is not called for that."""
         self._closed.set()
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # The other end was faster.
-        self._socket.close()
+        self._channel.hang_up()
 
     def _beat(self):
         while not self._closed.wait(self._timeout_seconds / BEATS_PER_TIMEOUT):
             self.send()
 
     def _read(self):
-        reason = "its process has ended"
         try:
-            with self._socket.makefile("rb") as lines:
-                for line in lines:
-                    message = json.loads(line)
-                    if message:
-                        self._on_message(message)
+            while True:
+                for message in self._channel.receive():
+                    self._on_message(message)
         except TimeoutError:
             reason = f"nothing heard of it for {self._timeout_seconds:g} s"
-        except (OSError, ValueError):
-            pass  # Closed in the middle of a line, here or there.
+        except OSError:  # Closed, here or there.
+            reason = "its process has ended"
+        self._channel.close()
         by_us = self._closed.is_set()
         self._closed.set()
         if not by_us:
@@ -123,12 +115,12 @@ class FirstWorker(_Watch):
         self._links, self._done = {}, set()
         self._token = secrets.token_hex(8)
         self._server = listen(port)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._port = self._server.getsockname()[1]
+        self._entrance = Entrance(self._server, self._welcome)
 
     def invitation(self):
         """What the others need to connect: port and token, as bytes."""
-        port = self._server.getsockname()[1]
-        return json.dumps({"port": port, "token": self._token}).encode()
+        return json.dumps({"port": self._port, "token": self._token}).encode()
 
     def leave(self, failure=None):
         """Ends the watch, after all others have ended in order or one is lost.
@@ -144,28 +136,23 @@ class FirstWorker(_Watch):
             self._over.wait()
             self._tell(all_done=True)
         self._over.set()
-        self._server.close()
+        self._entrance.close()
 
-    def _accept(self):
-        while self._expected - set(self._links):
-            try:
-                connection, _ = self._server.accept()
-                connection.settimeout(self._timeout_seconds)
-                hello = json.loads(_first_line(connection))
-            except (OSError, ValueError):
-                if self._over.is_set():
-                    return
-                continue
-            if hello.get("token") == self._token:
-                self._welcome(hello["worker"], connection)
-
-    def _welcome(self, worker, connection):
-        self._links[worker] = Link(
-            connection,
-            self._timeout_seconds,
-            lambda message: self._hear(worker, message),
-            lambda reason: self._lose(worker, reason),
-        )
+    def _welcome(self, channel, hello):
+        token, worker = fields(hello, token=str, worker=int)
+        with self._lock:
+            known = secrets.compare_digest(token.encode(), self._token.encode())
+            if not known or worker not in self._expected - set(self._links):
+                raise Stranger("no worker of this job")
+            self._links[worker] = Link(
+                channel,
+                self._timeout_seconds,
+                lambda message: self._hear(worker, message),
+                lambda reason: self._lose(worker, reason),
+            )
+            all_there = self._expected == set(self._links)
+        if all_there:
+            self._entrance.close()
 
     def _hear(self, worker, message):
         if "failed" in message:
@@ -223,7 +210,7 @@ class OtherWorker(_Watch):
             (host, invited["port"]), timeout_seconds
         )
         self._link = Link(
-            connection,
+            Channel(connection),
             timeout_seconds,
             self._hear,
             lambda reason: self._report(0, reason),
@@ -245,15 +232,4 @@ class OtherWorker(_Watch):
         if "all_done" in message:
             self._over.set()
         elif "lost" in message:
-            self._report(message["lost"], message["reason"])
-
-
-def _first_line(connection):
-    """One line of a connection, not a byte more."""
-    line = b""
-    while not line.endswith(b"\n") and len(line) < 1000:
-        byte = connection.recv(1)
-        if not byte:
-            break
-        line += byte
-    return line
+            self._report(*fields(message, lost=int, reason=str))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kerasmgpu import cluster, slurm
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import cluster, slurm
 
 STEP = {
     "SLURM_JOB_ID": "1001",

@@ -12,7 +12,8 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu import _keras, workers
+from kerasmgpu import _keras
+from kerasmgpu.job import workers
 
 
 def share(strategy):

@@ -9,8 +9,10 @@ import time
 
 from absl import logging
 
-from kerasmgpu import _keras, common_seeds, job_watch, workers
+from kerasmgpu import _keras
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import seeds, workers
+from kerasmgpu.job.watch import FirstWorker, OtherWorker
 
 TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 """Environment variable by which the launcher sets the time-out."""
@@ -76,7 +78,7 @@ def join(strategy, worker, seconds):
         # (`callbacks.Checkpoint`) installs a handler of its own.
         with contextlib.suppress(ValueError):  # Not in the main thread.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    common_seeds.share(strategy)
+    seeds.share(strategy)
 
     def on_lost(lost, reason):
         message = (
@@ -87,16 +89,14 @@ def join(strategy, worker, seconds):
         _keras.abort_collectives(message)
 
     if worker.is_first:
-        watch = job_watch.FirstWorker(
+        watch = FirstWorker(
             worker.num_workers, seconds, on_lost, _port(os.environ)
         )
         workers.broadcast(strategy, watch.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")
         host = worker.addresses[0].rsplit(":", 1)[0].strip("[]")
-        watch = job_watch.OtherWorker(
-            worker.index, host, invitation, seconds, on_lost
-        )
+        watch = OtherWorker(worker.index, host, invitation, seconds, on_lost)
     _watches.append(watch)
     atexit.register(_leave, watch)
 

@@ -7,8 +7,8 @@ variables).
 import itertools
 import re
 
-from kerasmgpu.addresses import Host
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import Host
 
 _FIRST_PORT = 15000  # To 29975: below the ports that kernels hand out.
 _PORTS_PER_STEP = 64

@@ -1,12 +1,15 @@
 """Losses are noticed and named, and an orderly end waits for all."""
 
+import contextlib
+import json
 import queue
+import socket
 import threading
 import time
 
 import pytest
 
-from kerasmgpu.job_watch import FirstWorker, OtherWorker
+from kerasmgpu.job.watch import FirstWorker, OtherWorker
 
 
 class Job:
@@ -53,7 +56,7 @@ def job():
 
 def test_a_closed_connection_is_a_lost_worker_at_once(job):
     start = time.monotonic()
-    job.watches[2]._link._socket.shutdown(2)
+    job.watches[2]._link._channel.socket.shutdown(2)
     for index in (0, 1):
         assert job.lost[index].get(timeout=5) == (2, "its process has ended")
     assert time.monotonic() - start < 0.5
@@ -111,3 +114,51 @@ def test_a_stranger_is_not_let_in(job):
     OtherWorker(1, "localhost", invitation, 0.6, job.heard_by(1))
     assert job.lost[1].get(timeout=5)[0] == 0
     assert not strange._links
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "1\n",
+        "[]\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        '{"token": 1, "worker": 1}\n',
+        '{"token": "é", "worker": 1}\n',
+        '{"token": "a guess", "worker": 1}\n',
+        '{"token": "TOKEN", "worker": "1"}\n',
+        '{"token": "TOKEN", "worker": 2}\n',
+        '{"token": "TOKEN", "worker": 0}\n',
+        '{"token": "TOKEN", "worker": [1]}\n',
+    ],
+)
+def test_a_stranger_does_not_stand_in_the_way(said):
+    lost = queue.Queue()
+    first = FirstWorker(2, 2, lambda *what: lost.put(what))
+    invitation = json.loads(first.invitation())
+    address = "localhost", invitation["port"]
+    with contextlib.ExitStack() as strangers:
+        for _ in range(10):
+            socket.create_connection(address, 5).close()
+            stranger = strangers.enter_context(
+                socket.create_connection(address, 5)
+            )
+            text = said.replace("TOKEN", invitation["token"])
+            stranger.sendall(text.encode())
+        start = time.monotonic()
+        other = OtherWorker(1, "localhost", first.invitation(), 2, print)
+        while not first._links:
+            assert time.monotonic() - start < 2
+            time.sleep(0.01)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""  # The port closes: all are there.
+    other.leave("ValueError: no data")
+    assert lost.get(timeout=5) == (1, "ValueError: no data")
+
+
+def test_nobody_can_connect_once_all_are_there(job):
+    port = json.loads(job.watches[0].invitation())["port"]
+    deadline = time.monotonic() + 5
+    with pytest.raises(ConnectionRefusedError):
+        while time.monotonic() < deadline:
+            socket.create_connection(("localhost", port), 5).close()

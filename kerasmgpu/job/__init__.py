@@ -1,0 +1,16 @@
+"""A job of several workers: who they are, how they meet and stay together.
+
+    cluster.py        who takes part, by `TF_CONFIG`, and which this one is
+    slurm.py          the same by Slurm's variables
+    addresses.py      machines and addresses as users write them
+    channel.py        messages between processes, and who may say any
+    rendezvous.py     the workers meet before TensorFlow starts
+    membership.py     a worker joins its job, once TensorFlow runs
+    watch.py          a worker that is gone is noticed, and named
+    seeds.py          all workers draw alike
+    workers.py        what workers tell one another through TensorFlow
+    file_sharding.py  whether they divide the files of a data set, or its rows
+
+The launcher's part needs no TensorFlow: `cluster.py`, `slurm.py`,
+`addresses.py`, `channel.py`, `rendezvous.py` and `watch.py` import none.
+"""

@@ -1,0 +1,303 @@
+"""The workers of a job meet before TensorFlow starts. Pure.
+
+TensorFlow's engine waits without end for a worker that never comes, and says
+of a port that is taken only that it could not start a server. So each worker
+first takes its own port for a moment, and all report to the first worker. It
+calls each one back at its address, as TensorFlow will, and tells all to go on
+when all are there, or what is wrong.
+
+Who reports only claims to be a worker. It is one if a worker at the address of
+that index repeats the number, drawn at random, that came with the claim. If
+that fails, whoever claimed is told why at once. The others are told too if the
+claim came from this job for certain: with the launcher's token, from a worker
+that could be called, or with a list of the same addresses. Else it may be of a
+stranger and counts for nothing, unless a worker is missing in the end: then it
+may be why, and is told.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import secrets
+import socket
+import threading
+import time
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import listen, split_address
+from kerasmgpu.job.channel import Channel, Entrance, Stranger, fields
+
+_PAUSE_SECONDS = 0.2
+_REPLY_SECONDS = 5.0  # No host that is well takes longer.
+_MOST_WORKERS = 1 << 16
+_MOST_DOUBTS = 3  # Failed claims that are told at the end.
+_SOMETHING_ELSE = "something else answers there"
+_ANOTHER = "another worker of that index answers there"
+
+
+def meet(worker, timeout_seconds, token=""):
+    """Waits until all workers of the job are there.
+
+    The first worker waits so long for the others, and each of these so long
+    for the first, which then tells it the seconds that are left.
+
+    Args:
+        worker: `cluster.Worker`, this worker's place in the job.
+        timeout_seconds: Float, how long to wait.
+        token: String that all workers of the job got from their launcher, and
+            nobody else (`cluster.job_token`). Defaults to none.
+
+    Raises:
+        InputError: If this worker's port can't be had, two workers have the
+            same index or clusters that differ, or some are not there in
+            time, whom it names.
+
+    Example:
+
+    ```python
+    rendezvous.meet(cluster.from_environment(), timeout_seconds=300)
+    ```
+    """
+    with _own_port(worker) as server:
+        if worker.is_first:
+            trouble = _Gathering(worker, timeout_seconds, token).run(server)
+        else:
+            trouble = _report(worker, server, timeout_seconds, token)
+    if trouble is not None:
+        raise InputError(trouble)
+
+
+def _own_port(worker):
+    """A server on this worker's port: IPv4 and IPv6, as TensorFlow's is."""
+    address = worker.addresses[worker.index]
+    _, port = split_address(address)
+    try:
+        return listen(port, backlog=max(len(worker.addresses), 128))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            why = (
+                "it is in use, by another program or by a worker with the same "
+                "index. Give each worker an index of its own, or choose"
+            )
+        else:
+            why = f"{error.strerror}. Choose"
+        raise InputError(
+            f"Worker {worker.index} can't have port {port} ({address}): {why} "
+            "another port."
+        ) from None
+
+
+def _list_of(worker):
+    """A text that is the same for the same list of addresses only."""
+    text = json.dumps(list(worker.addresses))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# The first worker ------------------------------------------------------------
+
+
+class _Gathering:
+    """The first worker's part.
+
+    Args:
+        worker: `cluster.Worker`.
+        timeout_seconds: See `meet`.
+        token: See `meet`.
+    """
+
+    def __init__(self, worker, timeout_seconds, token):
+        self._worker = worker
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
+        self._token = token
+        self._changed = threading.Condition()
+        self._links = {}  # Index to the channel of who waits for the answer.
+        self._trouble = None
+        self._doubts = {}  # Index to what was wrong with a claim of it.
+
+    def run(self, server):
+        """Returns what is wrong, or `None` when all are there."""
+        with Entrance(server, self._welcome):
+            with self._changed:
+                while not self._is_decided():
+                    left = self._deadline - time.monotonic()
+                    if left <= 0:
+                        self._trouble = self._missing()
+                        break
+                    self._changed.wait(left)
+                for channel in self._links.values():
+                    with contextlib.suppress(ConnectionError):
+                        channel.send(trouble=self._trouble)
+                    channel.close()
+                return self._trouble
+
+    def _is_decided(self):
+        self._links = {i: c for i, c in self._links.items() if c.is_open()}
+        all_there = len(self._links) == self._worker.num_workers - 1
+        return all_there or self._trouble is not None
+
+    def _welcome(self, channel, hello):
+        """Examines a claim, in a thread of its own."""
+        index, num_workers, nonce, token, known = fields(
+            hello,
+            worker=int,
+            num_workers=int,
+            nonce=str,
+            token=str,
+            addresses=str,
+        )
+        if not 0 < index < num_workers <= _MOST_WORKERS:
+            raise Stranger(f"no index of a worker: {index}")
+        if not _equal(token, self._token):
+            channel.send(trouble=self._of_another_job())
+            raise Stranger("another job's token")
+        channel.send(seconds=max(self._deadline - time.monotonic(), 0.0))
+        there = channel.socket.getpeername()[0].removeprefix("::ffff:")
+        problem = self._call(index, nonce)
+        trouble = self._trouble_with(index, num_workers, problem, there)
+        if trouble is not None:
+            with contextlib.suppress(ConnectionError):
+                channel.send(trouble=trouble)
+            channel.close()
+        is_ours = token or problem is None
+        with self._changed:
+            if trouble is None:
+                self._links[index] = channel
+            elif is_ours or _equal(known, _list_of(self._worker)):
+                self._trouble = self._trouble or trouble
+            elif len(self._doubts) < _MOST_DOUBTS:
+                self._doubts.setdefault(index, trouble)
+            self._changed.notify()
+
+    def _call(self, index, nonce):
+        """Calls a worker at its address; returns what is wrong, or `None`."""
+        if index >= self._worker.num_workers:
+            return _SOMETHING_ELSE
+        address = self._worker.addresses[index]
+        try:
+            with contextlib.closing(
+                _connected(address, _REPLY_SECONDS)
+            ) as channel:
+                channel.send(call=nonce)
+                answer = channel.receive_one(_REPLY_SECONDS)
+        except OSError as error:
+            return _reason(error)
+        if answer.get("worker") != index:
+            return _SOMETHING_ELSE
+        return None if _equal(answer.get("nonce"), nonce) else _ANOTHER
+
+    def _trouble_with(self, index, num_workers, problem, there):
+        """What is wrong with a claim, or `None`."""
+        worker = self._worker
+        if num_workers != worker.num_workers:
+            return (
+                f"Worker {index} (on {there}) knows of {num_workers} workers, "
+                f"and worker 0 of {worker.num_workers}. Give all the same "
+                "addresses."
+            )
+        if problem is _ANOTHER:
+            return (
+                f"Two workers say that they are worker {index} (the second on "
+                f"{there}). Give each an index of its own, 0 to "
+                f"{num_workers - 1}."
+            )
+        if problem is not None:
+            return (
+                f"Worker {index} runs on {there}, and can't be reached from "
+                f"worker 0 at its address {worker.addresses[index]}: "
+                f"{problem}. Is it right, and does a firewall let it through?"
+            )
+        return None
+
+    def _of_another_job(self):
+        return (
+            f"Worker 0 ({self._worker.addresses[0]}) is of another job, or of "
+            "an earlier run of this one: its launcher gave it another token. "
+            "Start all workers of a job by the same launchers."
+        )
+
+    def _missing(self):
+        missing = [
+            f"worker {index} ({address})"
+            for index, address in enumerate(self._worker.addresses)
+            if index and index not in self._links
+        ]
+        text = (
+            f"Not there after {self._timeout_seconds:g} s: "
+            f"{', '.join(missing)}. Was it started, and can it reach "
+            f"{self._worker.addresses[0]}?"
+        )
+        return " Sent away: ".join([text, *self._doubts.values()])
+
+
+# All others ------------------------------------------------------------------
+
+
+def _report(worker, server, timeout_seconds, token):
+    """Every other worker's part; returns what is wrong, or `None`."""
+    deadline = time.monotonic() + timeout_seconds
+    nonce = secrets.token_hex(16)
+    hello = {
+        "worker": worker.index,
+        "num_workers": worker.num_workers,
+        "nonce": nonce,
+        "token": token,
+        "addresses": _list_of(worker),
+    }
+
+    def answer(channel, call):
+        # The number is told to nobody who doesn't know it.
+        is_ours = _equal(call.get("call"), nonce)
+        repeated = {"nonce": nonce} if is_ours else {}
+        channel.send(worker=worker.index, **repeated)
+        channel.close()
+
+    found = TimeoutError("it does not answer")
+    with Entrance(server, answer):
+        while (seconds := deadline - time.monotonic()) > 0:
+            try:
+                return _ask(worker.addresses[0], hello, seconds)
+            except OSError as error:
+                if not isinstance(error, TimeoutError):
+                    found = error  # The last try may just be out of time.
+            time.sleep(_PAUSE_SECONDS)
+    return (
+        f"Worker 0 ({worker.addresses[0]}) could not be reached for "
+        f"{timeout_seconds:g} s: {_reason(found)}. Was it started, and are its "
+        "address and this worker's index right?"
+    )
+
+
+def _ask(address, hello, seconds):
+    """Reports once; returns the first worker's answer."""
+    end = time.monotonic() + seconds
+    seconds = min(seconds, _REPLY_SECONDS)
+    with contextlib.closing(_connected(address, seconds)) as channel:
+        channel.send(**hello)
+        while (left := end - time.monotonic()) > 0:
+            answer = channel.receive_one(left)
+            if "trouble" in answer:
+                trouble = answer["trouble"]
+                return None if trouble is None else str(trouble)
+            (left,) = fields(answer, seconds=float)
+            end = time.monotonic() + left + _REPLY_SECONDS
+    raise TimeoutError("it does not answer")
+
+
+def _connected(address, seconds):
+    connection = socket.create_connection(split_address(address), seconds)
+    return Channel(connection, _REPLY_SECONDS)
+
+
+def _equal(one, other):
+    """Whether both are the same text; the time does not tell how much is."""
+    return isinstance(one, str) and secrets.compare_digest(
+        one.encode(), other.encode()
+    )
+
+
+def _reason(error):
+    if isinstance(error, Stranger):
+        return _SOMETHING_ELSE
+    return error.strerror or str(error)
