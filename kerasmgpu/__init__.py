@@ -25,7 +25,6 @@ _HOMES = {
 _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
     "cluster": "kerasmgpu.cluster",
-    "data": "kerasmgpu.data",
     "placement": "kerasmgpu.placement",
     "scaling": "kerasmgpu.scaling",
     "schedules": "kerasmgpu.schedules",

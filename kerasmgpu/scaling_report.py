@@ -177,10 +177,9 @@ def _recipes():
     """Names of the modules of `kerasmgpu.recipes` that can be run."""
     package = importlib.util.find_spec(_RECIPES)
     return sorted(
-        path.stem
+        path.parent.name
         for folder in package.submodule_search_locations
-        for path in pathlib.Path(folder).glob("*.py")
-        if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
+        for path in pathlib.Path(folder).glob("*/__main__.py")
     )
 
 

@@ -85,7 +85,7 @@ LEVELS = [
     {"errors"},
     {"arguments"},
     {"scaling", "scaling_model", "command_line", "plots", "child_process"},
-    {"devices", "schedules", "data", "scaling_tables", "partitioner"},
+    {"devices", "schedules", "scaling_tables", "partitioner"},
     {"_keras", "shares"},
     {"job"},
     {"checkpoints", "cluster", "placement"},

@@ -3,7 +3,7 @@
 import pytest
 from absl import flags
 
-from kerasmgpu.recipes import run_folder
+from kerasmgpu.recipes.shared import run_folder
 
 
 @pytest.fixture

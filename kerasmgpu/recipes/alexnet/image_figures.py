@@ -1,0 +1,68 @@
+"""Figures of an image run: accuracy, and what sets the pace."""
+
+from kerasmgpu.recipes.alexnet import image_bank
+from kerasmgpu.recipes.shared import run_report
+
+# Of the speed without images that training must have for the images not to be
+# the limit.
+_COMPUTE_BOUND = 0.9
+
+
+def of(history, damaged):
+    """Figures of a run, for `TrainingRun.finish`.
+
+    Args:
+        history: List of the records of all epochs.
+        damaged: Names of the images that were left out.
+
+    Returns:
+        Dictionary from names to `(label, value)`.
+    """
+    last = history[-1]
+    figures = {"train_accuracy": ("training accuracy", last["accuracy"])}
+    if "val_accuracy" in last:
+        figures["accuracy"] = ("held-out accuracy", last["val_accuracy"])
+    wait = run_report.median_of(history, "input_wait_share")
+    if wait is not None:
+        figures["input_wait_share"] = ("share of time waiting for input", wait)
+    if damaged:
+        figures["left_out"] = (
+            "images left out",
+            f"{len(damaged)}, such as {min(damaged)}",
+        )
+    return figures
+
+
+def comparison(history, model_alone, plan, num_classes):
+    """Compares the run with a network that makes up its images.
+
+    Args:
+        history: List of the records of all epochs.
+        model_alone: Compiled `keras.Model` of `image_bank.in_front_of`.
+        plan: `TrainingPlan`.
+        num_classes: Integer.
+
+    Returns:
+        Dictionary as of `of`.
+    """
+    alone = image_bank.examples_per_second(
+        model_alone, plan.global_batch_size, num_classes
+    )
+    real = run_report.median_of(history, "examples_per_second")
+    figures = {"synthetic_examples_per_second": ("examples/s, no input", alone)}
+    if real is not None and alone is not None:
+        figures["real_over_synthetic"] = ("speed with input", real / alone)
+        figures["limit"] = ("what sets the pace", verdict(real, alone))
+    return figures
+
+
+def verdict(real, alone):
+    """One line: which of input and computing is the limit.
+
+    Args:
+        real: Examples per second of training with its input.
+        alone: The same without input.
+    """
+    share = real / alone
+    limit = "compute" if share >= _COMPUTE_BOUND else "input"
+    return f"{limit}-bound: {share:.0%} of the examples/s without input"

@@ -1,0 +1,80 @@
+"""Optimizers that image networks are trained with, and their learning rate."""
+
+import keras
+
+from kerasmgpu.recipes.alexnet.image_lars import LARS
+from kerasmgpu.recipes.shared import optimizers
+from kerasmgpu.schedules import WarmUp
+
+# After 30, 60 and 80 of 90 epochs the learning rate is divided by ten (Goyal
+# et al., arXiv:1706.02677, section 5.1).
+_STAIRS = (30 / 90, 60 / 90, 80 / 90)
+
+
+def learning_rate(settings, plan):
+    """The learning rate over the whole run.
+
+    Args:
+        settings: The recipe's settings: `learning_rate` for one replica, and
+            `learning_rate_decay`, `"cosine"`, `"stairs"` or `"none"`.
+        plan: `TrainingPlan`.
+
+    Returns:
+        A float, or a `keras.optimizers.schedules.LearningRateSchedule`.
+    """
+    # Goyal et al. warm up from the rate of one replica. Where that is the full
+    # rate already, warming up begins at 0.
+    initial = settings.learning_rate
+    if initial >= plan.learning_rate:
+        initial = 0.0
+    if settings.learning_rate_decay != "stairs":
+        return optimizers.learning_rate_schedule(
+            plan, settings.learning_rate_decay, initial
+        )
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        # A boundary is the last step of its stair.
+        [round(stair * plan.steps) - 1 for stair in _STAIRS],
+        [plan.learning_rate * 0.1**k for k in range(len(_STAIRS) + 1)],
+    )
+    if not plan.warmup_steps:
+        return schedule
+    return WarmUp(schedule, plan.warmup_steps, initial)
+
+
+def penalty(settings):
+    """The weight decay that is a part of the loss: that of SGD."""
+    return settings.weight_decay if settings.optimizer == "sgd" else 0.0
+
+
+def build(settings, plan, model):
+    """Builds the optimizer for a model.
+
+    Weight decay is what the authors of each optimizer made of it: a penalty in
+    the loss for SGD (`penalty`), within the layer's rate for LARS, beside it
+    for Keras's LAMB. Biases and scales have none.
+
+    Args:
+        settings: The recipe's settings.
+        plan: `TrainingPlan`.
+        model: The `keras.Model`, built.
+
+    Returns:
+        A `keras.optimizers.Optimizer`.
+    """
+    rate = learning_rate(settings, plan)
+    if settings.optimizer == "sgd":
+        return keras.optimizers.SGD(rate, momentum=settings.momentum)
+    if settings.optimizer == "lars":
+        return LARS(
+            rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            trust_coefficient=settings.trust_coefficient,
+        )
+    optimizer = keras.optimizers.Lamb(
+        rate, weight_decay=settings.weight_decay or None
+    )
+    optimizer.exclude_from_weight_decay(
+        var_list=[v for v in model.trainable_variables if len(v.shape) < 2]
+    )
+    return optimizer

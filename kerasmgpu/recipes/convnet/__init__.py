@@ -1,0 +1,246 @@
+"""Any Keras model on any number of GPUs: one `n_gpus` in a YAML file.
+
+    python -m kerasmgpu.recipes.convnet --num_replicas=2 --virtual_devices=2
+
+The file names a model, data, an optimizer and callbacks by their dotted names;
+nothing of the program changes with the number of GPUs:
+
+    model: {class: my_nets.ConvNet, n_gpus: 4, filters: [16, 32]}
+    dataset: {class: my_data.photos}
+    loss: sparse_categorical_crossentropy
+    optimizer: {class: keras.optimizers.Adam, learning_rate: 1e-3}
+    training: {global_batch_size: 256, epochs: 10}
+
+`n_gpus: 0` is the CPU. Without `--config` a small network learns to tell the
+angle of drawn stripes: the command takes 11 seconds on two CPU cores and ends
+at an accuracy of 1.000 on 1,000 images that it was not trained on.
+More: `recipes/convnet/`.
+"""
+
+import pathlib
+import types
+import zipfile
+
+from absl import flags
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.convnet import predictions_file
+from kerasmgpu.recipes.shared import presets, shared_flags
+
+
+def define_flags(flag_values):
+    """Defines this recipe's flags; each is a keyword of `run`."""
+    shared_flags.define_preset(flag_values, define_flags, ".yaml")
+    shared_flags.define_devices(flag_values)
+    shared_flags.define_output(flag_values)
+    flags.DEFINE_string(
+        "config",
+        None,
+        "YAML file of the model, the data and the training. Left out: a small "
+        "example.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_multi_string(
+        "set",
+        [],
+        "key=value, in place of what the file says: --set model.n_gpus=2. May "
+        "be given again. --num_replicas=2 is short for this one.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "restore",
+        None,
+        "Folder of an earlier run whose model predicts; nothing is trained. "
+        "Needs --predictions.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "predictions",
+        None,
+        "File for the model's predictions, in the order of the data: of the "
+        "data's part for it, or else of what it validates or trains on. Its "
+        "ending, .npy or .csv, decides the format.",
+        flag_values=flag_values,
+    )
+
+
+def check(settings):
+    """Refuses this recipe's own settings that can't be meant."""
+    if settings.predictions is not None:
+        predictions_file.require_new(settings.predictions)
+    for assignment in settings.set:
+        short = assignment.partition("=")[0].strip() == "model.n_gpus"
+        if short and settings.num_replicas is not None:
+            raise InputError(
+                "--num_replicas is short for --set model.n_gpus; give one of "
+                f"them. Received: --num_replicas={settings.num_replicas} and "
+                f"--set {assignment}"
+            )
+    if settings.restore is None:
+        return
+    if settings.predictions is None:
+        raise InputError(
+            "--restore needs --predictions: a file for what the model "
+            "predicts. Received: no --predictions"
+        )
+    if settings.output_dir is not None:
+        raise InputError(
+            "--restore trains nothing, so --output_dir has nothing to hold. "
+            "Received: both; give --predictions only"
+        )
+
+
+def make_strategy(settings, config):
+    """The strategy for `n_gpus` devices: GPUs, or the CPU for 0."""
+    import kerasmgpu
+
+    count = config["model"]["n_gpus"]
+    if count == 0:
+        return kerasmgpu.strategy(devices=["CPU:0"])
+    import tensorflow as tf
+
+    on_gpus = tf.config.list_physical_devices("GPU")
+    if not on_gpus and not settings.virtual_devices:
+        raise config["model"].error(
+            "n_gpus",
+            f"is {count}, but no GPU is visible. 0 is the CPU; "
+            f"--virtual_devices={count} makes devices of it",
+        )
+    return kerasmgpu.strategy(
+        count,
+        virtual_devices=settings.virtual_devices,
+        all_reduce=settings.all_reduce,
+        num_packs=settings.num_packs,
+    )
+
+
+def run(**keywords):
+    """Trains the configured model, or restores it; every flag is a keyword.
+
+    Args:
+        **keywords: See `--help`; what is left out has the flag's default.
+
+    Returns:
+        A `run_report.Result`, or `None` where a model is restored.
+
+    Raises:
+        InputError: If a setting, a key of the file, the data or the output
+            folder can't be used.
+    """
+    preset = keywords.pop("preset", None)
+    if preset is not None:
+        if keywords.get("config") is not None:
+            raise InputError(
+                "A preset is a configuration. Received: --preset and --config; "
+                "give one of them"
+            )
+        path = presets.path(define_flags, preset, ".yaml")
+        keywords["config"] = str(path)
+    settings = shared_flags.settings(define_flags, keywords)
+    check(settings)
+    from kerasmgpu.recipes.convnet import convnet_config, convnet_data
+    from kerasmgpu.recipes.shared import training_run
+
+    config = convnet_config.load(settings)
+
+    strategy = make_strategy(settings, config)
+    # What the file decides is compared with the file that is kept.
+    own = ("config", "set", "num_replicas", "restore", "predictions")
+    rest = {k: v for k, v in vars(settings).items() if k not in own}
+    experiment = training_run.TrainingRun(
+        types.SimpleNamespace(**rest), strategy
+    )
+    convnet_config.require_same(experiment.folder, config)
+    data = convnet_data.load(config)
+    # Asked for now: what can't be predicted is told before the training.
+    to_predict = data.prediction if settings.predictions is not None else None
+    model = experiment.build(convnet_config.build_model, config, data)
+    result = None
+    if settings.restore is None:
+        result = train(experiment, model, config, data)
+    else:
+        restore(model, settings.restore)
+    if to_predict is not None:
+        predict(model, *to_predict, settings.predictions)
+    return result
+
+
+def train(experiment, model, config, data):
+    """Trains the epochs that are left, and returns the run's result."""
+    import keras
+
+    from kerasmgpu.recipes.convnet import convnet_config
+    from kerasmgpu.recipes.shared import run_report, training_plan
+
+    callbacks = convnet_config.build_callbacks(config)
+    plan = training_plan.TrainingPlan(
+        experiment.num_replicas,
+        data.global_batch_size,
+        float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
+        data.steps_per_epoch,
+        config["training"]["epochs"],
+        warmup_steps=0,
+    )
+    experiment.begin(data.description, plan)
+    convnet_config.keep(experiment.folder, config)
+    names = [
+        name for name in config.get("metrics", []) if isinstance(name, str)
+    ]
+    names += [f"val_{name}" for name in ("loss", *names)]
+    progress = {name: name for name in ("loss", *names, "examples_per_second")}
+    experiment.fit(
+        model,
+        data.training(experiment.first_step),
+        data.validation,
+        progress,
+        callbacks=callbacks,
+    )
+    last = experiment.history[-1]
+    return experiment.finish(
+        model,
+        last["loss"],
+        "loss (training)",
+        figures={name: (name, last[name]) for name in names if name in last},
+        curve=run_report.Curve(
+            "loss",
+            {
+                name: label
+                for name, label in (
+                    ("loss", "training"),
+                    ("val_loss", "validation"),
+                )
+                if name in last
+            },
+        ),
+    )
+
+
+def restore(model, folder):
+    """Loads the weights of an earlier run's model, on whatever devices."""
+    path = pathlib.Path(folder) / "model.keras"
+    if not path.is_file():
+        raise InputError(
+            f"--restore needs the folder of a run that has ended. Received: "
+            f"{folder}, which has no model.keras"
+        )
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            f"--restore: {path} is damaged, or no model of Keras; train it anew"
+        )
+    try:
+        model.load_weights(path)
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"--restore: {path} is damaged, or not of this model: {error}"
+        ) from error
+
+
+def predict(model, rows, part, path):
+    """Writes what the model predicts for the rows of a part of the data."""
+    from kerasmgpu.recipes.shared import run_report
+
+    outputs = model.predict(rows, verbose=0)
+    predictions_file.write(outputs, path)
+    run_report.print_line(
+        f"{len(outputs):,} predictions of the {part} data: {path}"
+    )

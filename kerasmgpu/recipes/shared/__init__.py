@@ -1,0 +1,1 @@
+"""What all recipes have in common: flags, a run's folder, its training."""

@@ -1,0 +1,186 @@
+"""What every recipe does around its own model and data.
+
+    experiment = TrainingRun(settings)  # opens the folder, starts the devices
+    data = load_data(settings)
+    plan = training_plan.make(settings, experiment.num_replicas, num_rows)
+    experiment.begin(data.description, plan)  # says what is about to happen
+    model = experiment.build(build_model, settings, data, plan)
+    experiment.fit(model, training, validation, {"loss": "loss"})
+    return experiment.finish(model, loss, "loss", figures)
+
+`build` puts the model into the state of the last checkpoint, so the data that
+`fit` gets begin at `first_step`.
+"""
+
+import dataclasses
+
+import kerasmgpu
+from kerasmgpu import callbacks as kerasmgpu_callbacks
+from kerasmgpu.job import cluster, workers
+from kerasmgpu.recipes.shared import epoch_records, run_folder, run_report
+
+
+class TrainingRun:
+    """One run of a recipe, from its settings to its result.
+
+    Args:
+        settings: The recipe's settings, with those of
+            `shared_flags.define_devices` and `shared_flags.define_output`.
+        strategy: `tf.distribute.Strategy` to train under. Defaults to the one
+            that the settings ask for; see `kerasmgpu.strategy`.
+        devices: List of the names of the devices that work. Defaults to those
+            of the strategy.
+        num_replicas: Copies of the model. Defaults to those of the strategy.
+
+    Raises:
+        InputError: If the output folder or the devices can't be had.
+
+    Attributes:
+        folder: The `RunFolder`.
+        history: List of the records of the epochs that are done.
+        plan: The `TrainingPlan`, once it has begun.
+    """
+
+    def __init__(
+        self, settings, strategy=None, devices=None, num_replicas=None
+    ):
+        worker = cluster.from_environment()
+        self._is_first_worker = worker is None or worker.is_first
+        # A folder that can't be used is told before a device is started. Of
+        # several workers only the first writes and speaks.
+        self.folder = run_folder.RunFolder(
+            settings.output_dir if self._is_first_worker else None, settings
+        )
+        self.strategy = strategy or kerasmgpu.strategy(
+            settings.num_replicas,
+            virtual_devices=settings.virtual_devices,
+            all_reduce=settings.all_reduce,
+            num_packs=settings.num_packs,
+        )
+        self.devices = devices or run_report.short_names(self.strategy)
+        self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
+        self.plan = None
+        self.history = []
+
+    @property
+    def first_step(self):
+        """Step that training goes on with: 0, or what the checkpoint says."""
+        return len(self.history) * self.plan.steps_per_epoch
+
+    @property
+    def _has_result(self):
+        """Whether the run has ended already, perhaps early by a callback."""
+        return (
+            self.folder.path is not None
+            and (self.folder.path / "result.json").exists()
+        )
+
+    def begin(self, description, plan):
+        """Prints what is about to be trained, and on what; keeps the flags.
+
+        Args:
+            description: One line that says what the data are.
+            plan: `TrainingPlan`.
+        """
+        self.plan = plan
+        self._data = description
+        self.folder.start()
+        if self._is_first_worker:
+            run_report.print_line(description)
+            run_report.print_line(plan.describe(self.devices))
+
+    def build(self, build_model, *arguments):
+        """Builds the model in the strategy's scope; restores a checkpoint.
+
+        Args:
+            build_model: Function that returns a compiled `keras.Model`.
+            *arguments: What it is called with.
+
+        Returns:
+            The model.
+        """
+        with self.strategy.scope():
+            model = build_model(*arguments)
+            self.history = epoch_records.restore(model, self.folder)
+        return model
+
+    def fit(self, model, training, validation, progress, callbacks=()):
+        """Trains the epochs that are not done yet, and keeps their records.
+
+        Args:
+            model: What `build` returned.
+            training: `tf.data.Dataset` (or whatever `fit` takes) of global
+                batches that begins at `first_step`; endless, or as long as
+                `plan.steps_per_epoch`.
+            validation: The same to validate on after each epoch, or `None`.
+            progress: Dictionary from the names of figures in the logs to what
+                people read; `"examples_per_second"` is among the logs.
+            callbacks: More `keras.callbacks.Callback`s, run before the
+                records are made: what they add to the logs is recorded.
+                Defaults to none.
+        """
+        plan = self.plan
+        ended = workers.any_of(self.strategy, self._has_result)
+        if len(self.history) == plan.epochs or ended:
+            return
+        report = None
+        if self._is_first_worker:
+            report = run_report.progress(plan.epochs, progress)
+        model.fit(
+            training,
+            initial_epoch=len(self.history),
+            epochs=plan.epochs,
+            steps_per_epoch=plan.steps_per_epoch,
+            validation_data=validation,
+            shuffle=False,  # The order of the rows is the data set's.
+            # Keras prints a bar per epoch, which is too much for many short
+            # ones.
+            verbose=0,
+            callbacks=[
+                kerasmgpu_callbacks.ThroughputLogger(),
+                *callbacks,
+                epoch_records.EpochRecords(self.folder, self.history, report),
+            ],
+        )
+
+    def finish(self, model, loss, loss_label, figures=None, curve=None):
+        """Writes model, learning curve and result; prints the final table.
+
+        Args:
+            model: The trained model.
+            loss: Float, the loss to report.
+            loss_label: What it is, in words.
+            figures: Dictionary of the recipe's own figures, from a name (in
+                `result.json`) to `(label, value)`, the label for the table.
+                Defaults to none.
+            curve: `run_report.Curve` to draw. Defaults to none.
+
+        Returns:
+            A `run_report.Result`.
+        """
+        figures = figures or {}
+        speed = run_report.median_of(self.history, "examples_per_second")
+        result = run_report.Result(
+            replicas=self.num_replicas,
+            devices=self.devices,
+            global_batch_size=self.plan.global_batch_size,
+            learning_rate=self.plan.learning_rate,
+            # Fewer than planned where a callback ended the training.
+            steps=self.first_step,
+            seconds=sum(record["seconds"] for record in self.history),
+            loss=loss,
+            examples_per_second=speed,
+            examples_per_second_per_replica=speed and speed / self.num_replicas,
+            data=self._data,
+            figures={name: value for name, (_, value) in figures.items()},
+        )
+        if self.folder.path is not None:
+            with self.folder.complete("model.keras") as temporary:
+                model.save(temporary)
+            if curve is not None:
+                run_report.draw_learning_curve(self.folder, self.history, curve)
+            self.folder.write_json("result.json", dataclasses.asdict(result))
+        labels = {name: label for name, (label, _) in figures.items()}
+        if self._is_first_worker:
+            run_report.print_table(result, loss_label, labels)
+        return result

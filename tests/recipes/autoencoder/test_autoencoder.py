@@ -1,0 +1,125 @@
+"""The recipe from its keywords to its result."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes import autoencoder
+from kerasmgpu.recipes.autoencoder import generated_ratings
+
+PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
+
+
+@pytest.fixture(scope="module")
+def ratings_path(tmp_path_factory):
+    """A small ratings.csv: 80 users, 60 items."""
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    ratings = generated_ratings.generate(80, 60, 1500)
+    generated_ratings.write_csv(ratings, path)
+    return path
+
+
+def run(ratings_path, **keywords):
+    return autoencoder.run(
+        **{
+            "num_replicas": 1,
+            "data_path": str(ratings_path),
+            "data_dir": str(ratings_path.parent / "cache"),
+            "global_batch_size": 25,
+            "hidden_units": ["8"],
+            "epochs": 4,
+            **keywords,
+        }
+    )
+
+
+def test_the_default_beats_the_baseline_on_generated_ratings(capsys):
+    result = autoencoder.run(num_replicas=1, epochs=8)
+    assert result.figures["rmse"] < result.figures["baseline_rmse"] - 0.03
+    assert result.data.startswith("generated")
+    assert "generated, not real" in capsys.readouterr().out
+
+
+def test_the_folder_gets_everything_and_the_model_loads(ratings_path, tmp_path):
+    result = run(ratings_path, output_dir=str(tmp_path / "run"))
+    folder = tmp_path / "run"
+    assert sorted(entry.name for entry in folder.iterdir()) == [
+        "checkpoint-000004",
+        "flags.txt",
+        "history.jsonl",
+        "learning_curve.png",
+        "model.keras",
+        "result.json",
+    ]
+    written = json.loads((folder / "result.json").read_text())
+    assert written["figures"] == result.figures
+    assert written["devices"] == ["CPU:0"]
+    assert (written["steps"], written["global_batch_size"]) == (12, 25)
+    history = (folder / "history.jsonl").read_text().splitlines()
+    assert json.loads(history[-1])["val_rmse"] == result.figures["rmse"]
+    model = keras.models.load_model(folder / "model.keras")
+    row = tf.sparse.from_dense(np.eye(1, 80, dtype="float32") * 4)
+    assert model(row).shape == (1, 80)
+
+
+def test_the_same_seed_gives_the_same_figures(ratings_path):
+    first, second, other = (
+        run(ratings_path, seed=seed, epochs=2) for seed in (1, 1, 2)
+    )
+    assert (first.figures, first.loss) == (second.figures, second.loss)
+    assert first.figures["rmse"] != other.figures["rmse"]
+
+
+def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, cut_after):
+    # 3 steps a pass and 2 an epoch: it goes on in the middle of a pass.
+    keywords = dict(steps=8, steps_per_epoch=2, warmup_steps=3)
+    whole = run(ratings_path, **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    cut_after(2, run, ratings_path, **keywords)
+    resumed = run(ratings_path, resume=True, **keywords)
+    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
+    finished = run(ratings_path, resume=True, **keywords)
+    assert finished == resumed
+
+
+@pytest.mark.parametrize(
+    "name", sorted(p.name for p in PRESETS.glob("*.flags"))
+)
+def test_presets_train(ratings_path, name, flags_of):
+    keywords = flags_of(autoencoder, PRESETS / name)
+    keywords.update(steps=6, steps_per_epoch=3)
+    result = run(ratings_path, **keywords)
+    assert result.global_batch_size == 250
+    assert np.isfinite([result.loss, result.figures["rmse"]]).all()
+
+
+def test_the_published_preset_is_the_published_experiment(flags_of):
+    keywords = flags_of(autoencoder, PRESETS / "published.flags")
+    assert keywords["hidden_units"] == ["10", "5", "10"]
+    assert keywords["learning_rate"] == 0.03
+    assert keywords["global_batch_size"] == 250
+    assert keywords["steps"] == 10_000
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (dict(hidden_units=["10", "x"]), "--hidden_units .* Received: 10,x"),
+        (dict(dataset="ml-1m"), "either --data_path or --dataset"),
+        (dict(held_out=1.0), "held_out=1.0"),
+        (dict(weight_penalty=-1.0), "--weight_penalty .* Received: -1.0"),
+        (dict(output_dir="/proc/run"), "--output_dir can't be written"),
+        (
+            dict(global_batch_size=1, num_replicas=2),
+            "--global_batch_size=1 for 2 replicas",
+        ),
+    ],
+)
+def test_bad_settings_are_refused(ratings_path, keywords, message):
+    with pytest.raises(InputError, match=message):
+        run(ratings_path, **keywords)

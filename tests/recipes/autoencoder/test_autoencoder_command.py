@@ -1,0 +1,127 @@
+"""The command as a person runs it, in a process of its own."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kerasmgpu.recipes import autoencoder
+from kerasmgpu.recipes.autoencoder import generated_ratings
+
+COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
+# Weights that differ in the last bits only, after a whole run.
+SAME_MODEL = 1e-4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Keywords of `run` for a small file of ratings."""
+    folder = tmp_path_factory.mktemp("data")
+    ratings = generated_ratings.generate(80, 60, 1500)
+    generated_ratings.write_csv(ratings, folder / "ratings.csv")
+    return {
+        "data_path": str(folder / "ratings.csv"),
+        "data_dir": str(folder / "cache"),
+        "hidden_units": ["8"],
+        # 60 rows: the last batch has 10, which 4 replicas share unevenly.
+        "global_batch_size": 25,
+    }
+
+
+@pytest.fixture(scope="module")
+def data_flags(data):
+    """The same as flags of the command."""
+    flags = {**data, "hidden_units": "8"}
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300
+    )
+
+
+def result_of(folder):
+    return json.loads((pathlib.Path(folder) / "result.json").read_text())
+
+
+def test_four_replicas_train_the_model_of_one(data, data_flags, tmp_path):
+    done = run(
+        *data_flags,
+        "--epochs=3",
+        "--num_replicas=4",
+        "--virtual_devices=4",
+        f"--output_dir={tmp_path}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "held-out RMSE" in done.stdout
+    four = result_of(tmp_path)
+    one = autoencoder.run(**data, epochs=3, num_replicas=1)
+    assert (len(four["devices"]), len(one.devices)) == (4, 1)
+    assert four["figures"] == pytest.approx(one.figures, abs=SAME_MODEL)
+    assert four["loss"] == pytest.approx(one.loss, abs=SAME_MODEL)
+
+
+def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
+    # Long enough that it can't end before it is killed.
+    arguments = [*data_flags, "--num_replicas=1", "--epochs=20"]
+    cut = tmp_path / "cut"
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, f"--output_dir={cut}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(cut.glob("checkpoint-00000[2-9]")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (cut / "result.json").exists()
+    resumed = run(*arguments, f"--output_dir={cut}", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    whole = autoencoder.run(**data, num_replicas=1, epochs=20)
+    assert result_of(cut)["figures"] == whole.figures
+    assert result_of(cut)["loss"] == whole.loss
+
+
+def test_the_flags_as_run_can_be_run_again(data, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    result = autoencoder.run(
+        **data, num_replicas=1, epochs=1, seed=5, output_dir=str(first)
+    )
+    done = run(f"--flagfile={first / 'flags.txt'}", f"--output_dir={second}")
+    assert done.returncode == 0, done.stderr
+    assert result_of(second)["figures"] == result.figures
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--learning_rate=-1"], "--learning_rate must be"),
+        (["--rows=film"], "value should be one of"),
+        (["--epoch=3"], "Unknown command line flag"),
+        (["epochs=3"], "Received: epochs=3"),
+        (["--data_path=no/such/file.csv"], "no/such/file.csv"),
+    ],
+)
+def test_bad_input_is_one_line_without_traceback(arguments, message):
+    done = run(*arguments)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    ours = [line for line in done.stderr.splitlines() if message in line]
+    assert len(ours) == 1
+
+
+def test_help_lists_the_shared_flags():
+    done = run("--help")
+    for name in ("--num_replicas", "--rows", "--data_path", "]resume"):
+        assert name in done.stdout

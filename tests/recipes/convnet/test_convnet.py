@@ -1,0 +1,215 @@
+"""One n_gpus: the same training, restored on any number of devices."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes import convnet, convnet_example
+
+PRESETS = pathlib.Path(convnet.__file__).parent / "presets"
+# 90 rows in batches of 25: the last has 15, which 4 devices share unevenly.
+SMALL = [
+    "model.filters=[4]",
+    "dataset.num_images=90",
+    "training.global_batch_size=25",
+    "training.epochs=2",
+]
+
+
+def run(*overrides, virtual_devices=4, **keywords):
+    return convnet.run(
+        set=[*SMALL, *overrides], virtual_devices=virtual_devices, **keywords
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder of a run on 4 devices, and its predictions."""
+    folder = tmp_path_factory.mktemp("trained")
+    path = folder / "predictions.npy"
+    run(
+        "model.n_gpus=4",
+        output_dir=str(folder / "run"),
+        predictions=str(path),
+    )
+    return folder / "run", np.load(path)
+
+
+@pytest.mark.parametrize("n_gpus", [4, 2, 1, 0])
+def test_restored_on_fewer_devices_it_predicts_the_same(
+    trained, n_gpus, tmp_path
+):
+    folder, expected = trained
+    path = tmp_path / "predictions.npy"
+    result = run(
+        f"model.n_gpus={n_gpus}", restore=str(folder), predictions=str(path)
+    )
+    assert result is None
+    predictions = np.load(path)
+    assert predictions.shape == (22, 8)
+    np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-6)
+
+
+def test_predictions_are_in_the_order_of_the_data(trained, tmp_path):
+    import keras
+
+    folder, expected = trained
+    model = keras.models.load_model(folder / "model.keras")
+    images, _ = convnet_example.gratings(90)["validation"]
+    one_by_one = [model(image[None])[0] for image in images]
+    np.testing.assert_allclose(expected, one_by_one, atol=1e-6)
+
+
+def test_one_and_four_devices_train_the_same_model(trained):
+    folder, _ = trained
+    four = json.loads((folder / "result.json").read_text())
+    one = run("model.n_gpus=0")
+    assert (four["replicas"], one.replicas) == (4, 1)
+    assert four["steps"] == one.steps == 8
+    assert four["loss"] == pytest.approx(one.loss, abs=1e-5)
+    assert four["figures"] == pytest.approx(one.figures, abs=1e-5)
+
+
+def test_the_folder_has_the_configuration_as_run(trained):
+    folder, _ = trained
+    text = (folder / "config.yaml").read_text()
+    assert "n_gpus: 4" in text and "num_images: 90" in text
+    # It is a configuration, and its flags are flags.
+    result = convnet.run(
+        config=str(folder / "config.yaml"), virtual_devices=4, num_replicas=1
+    )
+    assert result.global_batch_size == 25
+
+
+def test_the_example_is_learned():
+    result = convnet.run(set=["training.epochs=2"])
+    assert result.figures["val_accuracy"] > 0.9
+
+
+def test_a_cut_run_goes_on_to_the_same_end(tmp_path, cut_after):
+    # 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
+    length = ("training.epochs=3", "training.steps_per_epoch=3")
+    whole = run(*length)
+    cut = dict(output_dir=str(tmp_path))
+    cut_after(1, run, *length, **cut)
+    with pytest.raises(
+        InputError, match="Received: model.n_gpus=2; .* had model.n_gpus=0"
+    ):
+        run(*length, "model.n_gpus=2", resume=True, **cut)
+    resumed = run(*length, resume=True, **cut)
+    assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+
+
+def test_a_callback_may_end_the_training(tmp_path):
+    callback = (
+        "callbacks=[{class: keras.callbacks.EarlyStopping, monitor: loss, "
+        "min_delta: 100, patience: 1}]"
+    )
+    keywords = dict(output_dir=str(tmp_path))
+    result = run(callback, "training.epochs=9", **keywords)
+    assert result.steps == 2 * 4
+    again = run(callback, "training.epochs=9", resume=True, **keywords)
+    assert again == result
+
+
+def test_presets_are_complete():
+    from kerasmgpu.recipes.convnet import yaml_config
+
+    assert (
+        (PRESETS / "gratings.yaml").read_text().endswith(convnet_example.CONFIG)
+    )
+    for path in PRESETS.glob("*.yaml"):
+        assert "n_gpus" in yaml_config.load(path)["model"]
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("model.n_gpus=-1", "model.n_gpus must be an integer of at least 0"),
+        ("model.n_gpus=two", "Received: 'two'"),
+        ("model.n_gpus=5", "num_replicas=5, but no GPU"),
+        ("model.class=no_nets.Net", "there is no module no_nets"),
+        (
+            "model.class=keras.layers.ReLU",
+            "model.filters is no keyword|refused",
+        ),
+        ("model.filters=5", "model.class .* refused its keywords"),
+        ("model.units=5", "model.class .* refused its keywords"),
+        ("dataset.num_image=5", "dataset.num_image is no keyword"),
+        ("dataset.num_images=0", "with the same rows, one at least"),
+        ("dataset.size=1", "model.class can't take the inputs"),
+        ("optimizer.class=keras.layers.ReLU", "optimizer"),
+        ("loss=sparse", "loss must have names of Keras .* Received: 'sparse'"),
+        ("metrics=[exactness]", "metrics must have names .* 'exactness'"),
+        ("metrics=accuracy", "metrics must be a list"),
+        ("callbacks=[{class: keras.layers.ReLU}]", "callbacks must be a list"),
+        ("training.epochs=0", "training.epochs must be .* at least 1"),
+        ("training.epoch=3", r"training.epoch is not known \(is epochs meant"),
+        (
+            "modell=3",
+            r"modell is not known \(is model meant\?\); there are: model",
+        ),
+        ("optimizer=adam", "optimizer must be a mapping of keys"),
+    ],
+)
+def test_mistakes_in_the_file_name_the_key(override, message, tmp_path):
+    with pytest.raises(InputError, match=message) as raised:
+        run(override, output_dir=str(tmp_path))
+    assert "\n" not in str(raised.value).strip()
+    # Nothing is in the way of the run that is mended.
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (dict(predictions="p.txt"), "must end in .npy or .csv"),
+        (dict(predictions="no/folder/p.npy"), "can't be written"),
+        (dict(predictions="there.npy"), "exists and is not overwritten"),
+        (dict(restore="run"), "--restore needs --predictions"),
+        (dict(restore="no/run", predictions="p.csv"), "has no model.keras"),
+        (
+            dict(restore="run", predictions="p.csv", output_dir="run"),
+            "trains nothing",
+        ),
+    ],
+)
+def test_flags_that_cannot_be_meant(keywords, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.npy").write_text("")
+    with pytest.raises(InputError, match=message):
+        run(**keywords)
+
+
+def test_gpus_that_are_not_there_are_not_the_cpu():
+    with pytest.raises(InputError, match="n_gpus is 1, but no GPU is visible"):
+        run("model.n_gpus=1", virtual_devices=None)
+
+
+def test_another_models_weights_are_refused(trained, tmp_path):
+    with pytest.raises(InputError, match="model.keras is not of this model"):
+        run(
+            "model.filters=[4, 4]",
+            restore=str(trained[0]),
+            predictions=str(tmp_path / "p.npy"),
+        )
+
+
+def test_the_command_tells_the_line(tmp_path):
+    path = tmp_path / "net.yaml"
+    path.write_text(convnet_example.CONFIG.replace("epochs", "epoch"))
+    command = [sys.executable, "-m", "kerasmgpu.recipes.convnet"]
+    done = subprocess.run(
+        [*command, f"--config={path}"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    (line,) = [line for line in lines if line.startswith("error: ")]
+    number = 1 + path.read_text().splitlines().index("  epoch: 5")
+    assert f"net.yaml, line {number}: training.epoch is not known" in line

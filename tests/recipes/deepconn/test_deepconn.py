@@ -1,0 +1,234 @@
+"""The recipe from its keywords to its result, in every placement."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from kerasmgpu import placement
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes import deepconn
+from kerasmgpu.recipes.deepconn import (
+    deepconn_comparison,
+    generated_reviews,
+    review_baselines,
+    review_towers,
+)
+
+PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
+
+
+@pytest.fixture(scope="module")
+def reviews_path(tmp_path_factory):
+    """120 reviews: 30 users, 12 items."""
+    path = tmp_path_factory.mktemp("data") / "reviews.json"
+    generated_reviews.write_json_lines(path, 30, 12, 120)
+    return path
+
+
+def run(reviews_path, **keywords):
+    return deepconn.run(
+        **{
+            "data_path": str(reviews_path),
+            "words": 10,
+            # 108 rows: the last batch has 12, the others 32.
+            "epochs": 2,
+            "profile_steps": 0,
+            **keywords,
+        }
+    )
+
+
+def test_all_placements_end_with_the_same_losses(
+    reviews_path, tmp_path, capsys
+):
+    folder = tmp_path / "run"
+    rows = run(
+        reviews_path,
+        placement="all",
+        # Rounding has no time to grow in 4 steps.
+        epochs=1,
+        profile_steps=2,
+        output_dir=str(folder),
+    )
+    assert [row.placement for row in rows] == list(review_towers.PLACEMENTS)
+    assert [row.result.devices for row in rows] == [
+        ["CPU:0"],
+        *[["CPU:0", "CPU:1"]] * 3,
+    ]
+    assert [row.result.replicas for row in rows] == [1, 1, 1, 2]
+    for row in rows[1:]:
+        assert row.result.loss == pytest.approx(rows[0].result.loss, abs=1e-5)
+        for name in ("mse", "mean_mse", "biases_mse"):
+            assert row.result.figures[name] == pytest.approx(
+                rows[0].result.figures[name], abs=1e-5
+            )
+    copies = {row.placement: row.profile.measured.copies.calls for row in rows}
+    assert copies["single"] == 0
+    assert 0 < copies["dual"] < copies["exaggerated"]
+    assert copies["data_parallel"] > 0
+    table = json.loads((folder / "placements.json").read_text())
+    assert [row["placement"] for row in table] == list(review_towers.PLACEMENTS)
+    assert table[1]["profile"]["measured"]["copies"]["calls"] == copies["dual"]
+    printed = capsys.readouterr().out
+    assert "share in" in printed
+    assert "Logical CPU devices share cores" in printed
+    for name in review_towers.PLACEMENTS:
+        assert (folder / name / "result.json").is_file()
+    model = keras.models.load_model(folder / "dual" / "model.keras")
+    assert model.get_layer("item_filters").device == "CPU:1"
+    # What is saved has not been through the profiled steps.
+    saved = model.get_weights()
+    model.load_weights(
+        folder / "dual" / "checkpoint-000001" / "state.weights.h5"
+    )
+    for weight, other in zip(model.get_weights(), saved):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_what_is_refused_leaves_a_folder_to_be_used_again(
+    reviews_path, tmp_path
+):
+    for keywords in (dict(held_out=2.0), dict(steps=7, steps_per_epoch=4)):
+        with pytest.raises(InputError):
+            run(reviews_path, output_dir=str(tmp_path), **keywords)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_comparison_goes_on_with_the_placement_that_was_cut(
+    reviews_path, tmp_path, monkeypatch
+):
+    keywords = dict(output_dir=str(tmp_path), epochs=1)
+
+    def stop(settings, devices):
+        if settings.placement == "dual":
+            raise KeyboardInterrupt
+        return start(settings, devices)
+
+    start = deepconn_comparison.start
+    # Two of them show it.
+    monkeypatch.setattr(review_towers, "PLACEMENTS", ("single", "dual"))
+    with monkeypatch.context() as patch:
+        patch.setattr(deepconn_comparison, "start", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(reviews_path, **keywords)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "flags.txt",
+        "single",
+    ]
+    first = json.loads((tmp_path / "single" / "result.json").read_text())
+    rows = run(reviews_path, resume=True, **keywords)
+    assert rows[0].result.loss == first["loss"]
+    assert rows[1].result.loss == pytest.approx(first["loss"], abs=1e-5)
+    assert (tmp_path / "placements.json").is_file()
+
+
+def test_the_default_data_are_learned(capsys):
+    row = deepconn.run(placement="single", epochs=4, profile_steps=0)
+    figures = row.result.figures
+    assert figures["mse"] < 0.4 * figures["biases_mse"]
+    assert figures["biases_mse"] < figures["mean_mse"]
+    assert figures["rmse"] == pytest.approx(figures["mse"] ** 0.5)
+    assert "generated, not real" in capsys.readouterr().out
+
+
+def test_a_cut_run_goes_on_to_the_same_end(reviews_path, tmp_path, cut_after):
+    keywords = dict(placement="dual", epochs=2)
+    whole = run(reviews_path, **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    cut_after(1, run, reviews_path, **keywords)
+    resumed = run(reviews_path, resume=True, **keywords)
+    assert resumed.result.loss == whole.result.loss
+    assert resumed.result.figures == whole.result.figures
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in PRESETS.glob("*.flags"))
+)
+def test_presets_train(reviews_path, name, flags_of):
+    keywords = flags_of(deepconn, PRESETS / name)
+    keywords.update(placement="single", steps=2)
+    row = run(reviews_path, **{**keywords, "epochs": 1, "profile_steps": 0})
+    assert np.isfinite(row.result.loss)
+
+
+def test_the_published_preset_is_the_published_experiment(flags_of):
+    keywords = flags_of(deepconn, PRESETS / "published.flags")
+    assert keywords["words"] == 800
+    assert keywords["learning_rate"] == 1e-4
+    assert keywords["global_batch_size"] == 32
+    assert keywords["epochs"] == 5
+
+
+def test_the_towers_are_those_described():
+    model = review_towers.deepconn(vocabulary_size=1000, words=800)
+    # 2 × (1000 × 50, 3 × 50 × 10 + 10, 797 × 10 × 64 + 64) and no more.
+    assert model.count_params() == 2 * (50_000 + 1510 + 510_144)
+    assert model.get_layer("user_maxima").output.shape == (None, 797, 10)
+    assert model.get_layer("rating").output.shape == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("single", "000000 00000"),
+        ("dual", "00000 11111 0"),
+        ("exaggerated", "01010 10101 0"),
+    ],
+)
+def test_layers_are_on_the_devices_of_the_placement(name, expected):
+    place = review_towers.placer(name, ["CPU:0", "CPU:1"])
+    model = review_towers.deepconn(20, 10, place)
+    parts = ("embedding", "filters", "maxima", "flat", "features")
+    layers = [f"{side}_{part}" for side in ("user", "item") for part in parts]
+    devices = [model.get_layer(name).device for name in [*layers, "rating"]]
+    assert "".join(d[-1] for d in devices) == expected.replace(" ", "")
+    kinds = {type(layer) for layer in model.layers}
+    assert kinds == {keras.layers.InputLayer, placement.OnDevice}
+
+
+def test_baselines_are_fitted_on_the_training_part():
+    reviews = generated_reviews.generate(5, 4, 12)
+    train, held_out = np.arange(10), np.array([10, 11])
+    mean, _ = review_baselines.squared_errors(reviews, train, held_out)
+    ratings = reviews.ratings.astype("float64")
+    expected = np.mean((ratings[10:] - ratings[:10].mean()) ** 2)
+    assert mean == pytest.approx(expected)
+
+
+def test_the_first_epoch_is_left_out_of_the_mean():
+    seconds = [{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 3.0}]
+    assert deepconn_comparison.seconds_per_epoch(seconds) == 2.5
+    assert deepconn_comparison.seconds_per_epoch(seconds[:1]) == 9.0
+
+
+def test_data_without_a_review_name_the_line(tmp_path):
+    path = tmp_path / "reviews.json"
+    path.write_text('{"reviewerID": "u"}\n')
+    with pytest.raises(InputError) as raised:
+        deepconn.run(data_path=str(path), output_dir=str(tmp_path / "run"))
+    assert f"{path}, which has no review (line 1: asin is not a string)" in str(
+        raised.value
+    )
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (dict(words=3), "--words must be at least 4. Received: 3"),
+        (dict(vocabulary=0), "--vocabulary .* Received: 0"),
+        (dict(profile_steps=-1), "--profile_steps .* Received: -1"),
+        (dict(held_out=1.0), "held_out=1.0"),
+        (dict(placement="dual", num_replicas=2), "--num_replicas=2"),
+        (
+            dict(num_replicas=9, virtual_devices=8),
+            "--placement=all needs 9 device",
+        ),
+        (dict(data_path="no/such.json"), "no/such.json"),
+    ],
+)
+def test_bad_settings_are_refused(reviews_path, keywords, message):
+    with pytest.raises(InputError, match=message):
+        run(reviews_path, **keywords)

@@ -1,0 +1,71 @@
+"""Flags are keywords of `run`, checked before a device is touched."""
+
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.shared import shared_flags
+
+
+def define_flags(flag_values):
+    shared_flags.define(flag_values, 32, 0.1, "linear", 5)
+    shared_flags.define_data(flag_values, "none")
+    flags.DEFINE_list("units", ["1", "2"], "Units.", flag_values=flag_values)
+
+
+def settings(**keywords):
+    return shared_flags.settings(define_flags, keywords)
+
+
+def test_what_is_left_out_has_the_default():
+    chosen = settings(epochs=7)
+    assert chosen.epochs == 7
+    assert chosen.batch_size_per_replica == 32
+    assert chosen.learning_rate_scaling == "linear"
+    assert chosen.num_replicas is None
+
+
+def test_settings_as_flags_are_read_back_as_the_same_settings(tmp_path):
+    chosen = settings(seed=3, units=["4", "5"], resume=True, output_dir="a b")
+    path = tmp_path / "flags.txt"
+    path.write_text("\n".join(shared_flags.as_flags(chosen).values()))
+    flag_values = flags.FlagValues()
+    define_flags(flag_values)
+    flag_values(["command", f"--flagfile={path}"])
+    assert {name: flag_values[name].value for name in vars(chosen)} == vars(
+        chosen
+    )
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (dict(epoch=1), "Unknown setting. Received: epoch=1"),
+        (dict(num_replicas=0), "--num_replicas must be at least 1"),
+        (dict(global_batch_size=-1), "Received: -1"),
+        (dict(learning_rate=-0.1), "--learning_rate .* Received: -0.1"),
+        (dict(learning_rate=float("nan")), "Received: nan"),
+        (dict(learning_rate=float("inf")), "Received: inf"),
+        (dict(warmup_steps=-1), "--warmup_steps"),
+        (dict(resume=True), "--resume needs the folder"),
+    ],
+)
+def test_bad_settings_are_refused(keywords, message):
+    with pytest.raises(InputError, match=message):
+        settings(**keywords)
+
+
+def test_arguments_that_are_no_flags_are_refused():
+    with pytest.raises(InputError, match="Received: epochs=3"):
+        shared_flags.keywords(define_flags, ["command", "epochs=3"])
+
+
+def test_flags_are_parsed_without_tensorflow():
+    code = (
+        "import absl.flags, sys; from kerasmgpu.recipes import autoencoder as recipe; "
+        "recipe.define_flags(absl.flags.FLAGS); sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
