@@ -1,4 +1,7 @@
-"""The one exception that means "the user can mend this"."""
+"""The one exception that means "the user can mend this", and checks."""
+
+import math
+import operator
 
 
 class InputError(ValueError):
@@ -18,3 +21,58 @@ class InputError(ValueError):
     )
     ```
     """
+
+
+def checked_integer(value, name, minimum):
+    """Returns `value` as an `int`.
+
+    Args:
+        value: What arrived. NumPy's integers count as integers; `True` and
+            `2.0` don't.
+        name: String, the argument's name in the message.
+        minimum: Integer, the least value allowed.
+
+    Raises:
+        InputError: If it is not an integer, or below `minimum`.
+    """
+    # True is an integer to Python, and never what was meant.
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            pass  # Told below, in the words of the one who called.
+        else:
+            if number >= minimum:
+                return number
+    raise InputError(
+        f"{name} must be an integer of at least {minimum}. "
+        f"Received: {name}={value!r}"
+    )
+
+
+def checked_number(value, name, zero_allowed=False):
+    """Returns `value` as a `float`.
+
+    Args:
+        value: What arrived; anything that converts to a float but strings
+            and booleans.
+        name: String, the argument's name in the message.
+        zero_allowed: Boolean. Defaults to `False`.
+
+    Raises:
+        InputError: If it is not a finite number above 0 (or 0, where allowed).
+    """
+    if not isinstance(value, (bool, str)):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            pass  # Told below.
+        else:
+            if math.isfinite(number) and (
+                number > 0 or (zero_allowed and number == 0)
+            ):
+                return number
+    expected = "of at least 0" if zero_allowed else "above 0"
+    raise InputError(
+        f"{name} must be a finite number {expected}. Received: {name}={value!r}"
+    )

@@ -6,8 +6,7 @@ device is touched.
 
 import math
 
-from kerasmgpu.arguments import checked_integer, checked_number
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 
 _LEARNING_RATE_FACTORS = {
     "linear": lambda num_replicas: float(num_replicas),

@@ -2,7 +2,7 @@
 
 import keras
 
-from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.errors import checked_integer, checked_number
 
 _Schedule = keras.optimizers.schedules.LearningRateSchedule
 

@@ -24,7 +24,7 @@ from absl import flags
 from kerasmgpu.benchmark import runs
 from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS
 from kerasmgpu.benchmark.workloads import WORKLOADS
-from kerasmgpu.command_line import start
+from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import kerasmgpu
-from kerasmgpu import child_process
+from kerasmgpu.commands import child_process
 from kerasmgpu.errors import InputError
 
 _GPU_NAMES = """

@@ -9,7 +9,7 @@ import sys
 import threading
 
 import kerasmgpu
-from kerasmgpu import child_process
+from kerasmgpu.commands import child_process
 from kerasmgpu.errors import InputError
 
 

@@ -6,11 +6,10 @@ import pathlib
 import textwrap
 import time
 
-from kerasmgpu.arguments import checked_integer, checked_number
 from kerasmgpu.benchmark import figures, machine, processes, tables
 from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS, left_out
 from kerasmgpu.benchmark.workloads import WORKLOADS
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 
 
 def run(

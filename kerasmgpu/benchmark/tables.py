@@ -3,10 +3,10 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu import plots
 from kerasmgpu.benchmark.contenders import CONTENDERS
 from kerasmgpu.benchmark.figures import BASELINES
 from kerasmgpu.benchmark.workloads import WORKLOADS
+from kerasmgpu.commands import plots
 
 SHARED_CORES = (
     "Replicas were logical CPU devices, which share the same cores: compare "

@@ -9,15 +9,14 @@ from absl import logging
 from kerasmgpu import _keras
 from kerasmgpu._keras import random_state
 from kerasmgpu._keras.fit import EpochWatcher
-from kerasmgpu.arguments import checked_integer, checked_number
-from kerasmgpu.checkpoints import restoring, snapshot
-from kerasmgpu.checkpoints.background import BackgroundWriter
-from kerasmgpu.checkpoints.callback_states import CallbackStates
-from kerasmgpu.checkpoints.exit_status import EXIT_PREEMPTED
-from kerasmgpu.checkpoints.folder import Folder, file_name
-from kerasmgpu.checkpoints.preemption import SigtermWatch
-from kerasmgpu.checkpoints.schedule import Best, Schedule
-from kerasmgpu.errors import InputError
+from kerasmgpu.callbacks.checkpoints import restoring, snapshot
+from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
+from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
+from kerasmgpu.callbacks.checkpoints.exit_status import EXIT_PREEMPTED
+from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
+from kerasmgpu.callbacks.checkpoints.preemption import SigtermWatch
+from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import workers
 
 _STEPS_BETWEEN_AGREEMENTS = 10

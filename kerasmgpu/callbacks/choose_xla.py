@@ -6,7 +6,7 @@ import time
 import keras
 from absl import logging
 
-from kerasmgpu.arguments import checked_integer
+from kerasmgpu.errors import checked_integer
 from kerasmgpu.job import workers
 
 _WARM_UP = 2

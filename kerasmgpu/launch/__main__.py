@@ -22,7 +22,7 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.command_line import start
+from kerasmgpu.commands.command_line import start
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import dry_run as dry_runs
 from kerasmgpu.launch import member, settings

@@ -6,8 +6,7 @@ import pathlib
 import shutil
 import sys
 
-from kerasmgpu.arguments import checked_integer, checked_number
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy

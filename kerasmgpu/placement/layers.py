@@ -7,10 +7,10 @@ import warnings
 import keras
 import tensorflow as tf
 
-from kerasmgpu import devices
 from kerasmgpu.errors import InputError
 from kerasmgpu.placement.gradients import call_on_device
 from kerasmgpu.placement.updates import device_of
+from kerasmgpu.strategies import devices
 
 
 def on_device(layer, device):

@@ -4,7 +4,7 @@
         --parameters=25.6e6 --link=nvlink3 --link_between=100gbit
 
 predicts speed-up and efficiency for 2 to 1024 replicas from one replica's step,
-and says what is the limit. The arithmetic is `kerasmgpu.scaling_model`.
+and says what is the limit. The arithmetic is `kerasmgpu.plan.model`.
 
 * `links`: rates and latencies of links, with their sources;
 * `published`: tables of others, to hold the predictions against;

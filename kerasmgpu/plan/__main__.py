@@ -19,12 +19,11 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.arguments import checked_integer, checked_number
-from kerasmgpu.command_line import start
-from kerasmgpu.errors import InputError
+from kerasmgpu.commands.command_line import start
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan import planning, published, sources, tables
 from kerasmgpu.plan.links import LINKS, link
-from kerasmgpu.scaling_model import ALGORITHMS, Machines, Step
+from kerasmgpu.plan.model import ALGORITHMS, Machines, Step
 
 _STEP_FLAGS = {
     "fixed_seconds": "fixed_seconds",

@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from kerasmgpu.arguments import checked_number
-from kerasmgpu.errors import InputError
-from kerasmgpu.scaling_model import Link
+from kerasmgpu.errors import InputError, checked_number
+from kerasmgpu.plan.model import Link
 
 PAYLOAD_SHARE = 0.9
 """Share of a link's rate that is data, for all named links alike.

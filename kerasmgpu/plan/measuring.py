@@ -34,8 +34,8 @@ def measure(build, steps):
     import numpy as np
     import tensorflow as tf
 
-    from kerasmgpu import devices
     from kerasmgpu.benchmark.training import EpochTimer
+    from kerasmgpu.strategies import devices
 
     (device,) = devices.choose(1)
     model, dataset = _model_and_batches(build)

@@ -6,9 +6,9 @@ import math
 import os
 import pathlib
 
-from kerasmgpu.arguments import checked_integer, checked_number
+from kerasmgpu.errors import checked_integer, checked_number
 from kerasmgpu.plan import tables
-from kerasmgpu.scaling_model import last_that_helps, predict
+from kerasmgpu.plan.model import last_that_helps, predict
 
 REPLICA_COUNTS = tuple(2**power for power in range(1, 11))
 
@@ -23,17 +23,17 @@ def plan(
     """Predicts the step for several numbers of replicas.
 
     Args:
-        step: `scaling_model.Step` of one replica.
-        machines: `scaling_model.Machines`.
+        step: `model.Step` of one replica.
+        machines: `model.Machines`.
         replica_counts: Sequence of integers; 1 is always among them.
             Defaults to 2, 4, 8 … 1024.
         global_batch_size: Integer (strong scaling). Default: `step.rows` for
             every replica (weak scaling).
-        worth: Float, see `scaling_model.last_that_helps`. Defaults to 0.1.
+        worth: Float, see `model.last_that_helps`. Defaults to 0.1.
 
     Returns:
         Dictionary that JSON can hold: `scaling`, `step`, `predictions`
-        (dictionaries of `scaling_model.Prediction`), `last_that_helps` and
+        (dictionaries of `model.Prediction`), `last_that_helps` and
         `verdict`.
 
     Raises:
@@ -71,8 +71,8 @@ def run(step, machines, title="", notes=(), output_dir=None, **keywords):
     """Plans, prints the table and writes it where it is asked to.
 
     Args:
-        step: `scaling_model.Step` of one replica.
-        machines: `scaling_model.Machines`.
+        step: `model.Step` of one replica.
+        machines: `model.Machines`.
         title: String, the machines in words.
         notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and

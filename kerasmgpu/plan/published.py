@@ -26,7 +26,7 @@ its operations (3.8, 7.6 and 11.3 billion: He et al., arXiv:1512.03385, table
 import dataclasses
 
 from kerasmgpu.plan.links import link
-from kerasmgpu.scaling_model import Machines, Step, predict
+from kerasmgpu.plan.model import Machines, Step, predict
 
 PARAMETERS = {
     "AlexNet": 61.1e6,

@@ -6,10 +6,9 @@ import math
 import pathlib
 import tempfile
 
-from kerasmgpu.arguments import checked_integer, checked_number
 from kerasmgpu.benchmark import processes
-from kerasmgpu.errors import InputError
-from kerasmgpu.scaling_model import Step
+from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.plan.model import Step
 from kerasmgpu.verify import references
 
 BYTES_PER_PARAMETER = 4

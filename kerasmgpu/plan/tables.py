@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu import plots
-from kerasmgpu.scaling_model import LIMITS
+from kerasmgpu.commands import plots
+from kerasmgpu.plan.model import LIMITS
 
 _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
 
@@ -63,7 +63,7 @@ def verdict(predictions, last, worth):
 
     Args:
         predictions: List of `Prediction`, fewest replicas first.
-        last: What `scaling_model.last_that_helps` returned for them.
+        last: What `model.last_that_helps` returned for them.
         worth: Float, the share of a replica that counts as help.
     """
     good = max(p.num_replicas for p in predictions if p.efficiency >= 0.5)

@@ -15,7 +15,7 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.command_line import start
+from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
 from kerasmgpu.verify import runs
 

@@ -14,9 +14,8 @@ import time
 import numpy as np
 
 import kerasmgpu
-from kerasmgpu import child_process
-from kerasmgpu.arguments import checked_integer, checked_number
-from kerasmgpu.errors import InputError
+from kerasmgpu.commands import child_process
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.verify import causes, report
 from kerasmgpu.verify.comparison import compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kerasmgpu
-from kerasmgpu.checkpoints import file_format
-from tests.checkpoints import runs
+from kerasmgpu.callbacks.checkpoints import file_format
+from tests.callbacks.checkpoints import runs
 
 
 def names(folder):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kerasmgpu.arguments import checked_number
+from kerasmgpu.errors import checked_number
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")

@@ -2,8 +2,7 @@
 
 import keras
 
-from kerasmgpu.arguments import checked_integer
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes import convnet_example
 from kerasmgpu.recipes.convnet import configured_objects, yaml_config
 

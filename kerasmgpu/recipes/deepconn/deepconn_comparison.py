@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 import kerasmgpu
-from kerasmgpu import devices as device_choice
 from kerasmgpu import placement
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import review_towers
 from kerasmgpu.recipes.shared import run_report, training_run
+from kerasmgpu.strategies import devices as device_choice
 
 # Longest operations to print of each placement.
 _MOST_OPERATIONS = 5

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 
-from kerasmgpu.arguments import checked_integer
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.deepconn.reviews import Collector
 
 # What a user may care about, and the words for an item that has it or lacks it.

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from kerasmgpu.arguments import checked_integer
+from kerasmgpu.errors import checked_integer
 
 PADDING = 0
 """Number that fills up a text behind its last word."""

@@ -22,8 +22,7 @@ import types
 from absl import flags
 
 from kerasmgpu import scaling
-from kerasmgpu.arguments import checked_integer
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import shared_flags
 

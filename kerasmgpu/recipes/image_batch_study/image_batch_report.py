@@ -5,7 +5,7 @@ import statistics
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu import plots
+from kerasmgpu.commands import plots
 
 
 def summary(records, size, label):

@@ -174,13 +174,13 @@ def run(**keywords):
     fill_in(settings)
     import tensorflow as tf
 
-    from kerasmgpu import devices
     from kerasmgpu.recipes.shared import (
         row_order,
         run_report,
         training_plan,
         training_run,
     )
+    from kerasmgpu.strategies import devices
 
     names = devices.choose(
         settings.num_replicas, virtual_devices=settings.virtual_devices

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from kerasmgpu import functions
+from kerasmgpu.strategies import functions
 
 
 @keras.saving.register_keras_serializable("kerasmgpu")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kerasmgpu import plots
+from kerasmgpu.commands import plots
 from kerasmgpu.job import workers
 
 # Enough to watch a run by; a run of thousands of epochs prints no more.

@@ -13,7 +13,7 @@ import types
 
 from absl import flags
 
-from kerasmgpu import command_line
+from kerasmgpu.commands import command_line
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import presets
 
@@ -238,9 +238,9 @@ def start(recipe):
         recipe: Its module, with `define_flags` and `run`.
     """
     recipe.define_flags(flags.FLAGS)
-    for name in _own(recipe.define_flags):
+    command_line.show_help_of(recipe)
+    for name in _own(recipe.define_flags):  # Those that all share, too.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    sys.modules["__main__"].__doc__ = recipe.__doc__
 
     def main(argv):
         recipe.run(**keywords(recipe.define_flags, argv))

@@ -94,7 +94,7 @@ def test_arrays_of_another_form(changes, message):
 
 def test_reading_ratings_does_not_import_tensorflow():
     program = (
-        "import sys; from kerasmgpu.data import movielens, generated_ratings, "
-        "sparse_rows; sys.exit('tensorflow' in sys.modules)"
+        "import sys; from kerasmgpu.recipes.autoencoder import movielens, "
+        "generated_ratings, sparse_rows; sys.exit('tensorflow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

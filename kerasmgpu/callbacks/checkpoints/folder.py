@@ -1,0 +1,137 @@
+"""The folder of a run's checkpoints: whole files only, the last and the best.
+
+checkpoint-000003-000000120.npz           in epoch 3, after 120 steps
+checkpoint-000004-000000000.npz           between epochs 3 and 4
+damaged-checkpoint-000004-000000010.npz   refused, put aside
+.tmp-checkpoint-…                         being written
+"""
+
+import os
+import pathlib
+import re
+
+from absl import logging
+
+from kerasmgpu.callbacks.checkpoints import file_format
+from kerasmgpu.errors import InputError
+
+_TEMPORARY = ".tmp-"
+_DAMAGED = "damaged-"
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
+
+
+def file_name(epoch, step):
+    """Name of the checkpoint in `epoch` (from 0) after `step` steps of it."""
+    return f"checkpoint-{epoch:06d}-{step:09d}.npz"
+
+
+class Folder:
+    """Writes checkpoints so that a kill at any moment leaves whole ones.
+
+    Args:
+        path: String or path-like; made by `prepare` where it is missing.
+        keep: Integer, how many of the last checkpoints stay.
+    """
+
+    def __init__(self, path, keep):
+        self.path = pathlib.Path(path)
+        self.keep = keep
+
+    def prepare(self):
+        """Makes the folder and removes what a killed run left half-written.
+
+        Raises:
+            InputError: If the folder can't be written.
+        """
+        probe = self.path / f"{_TEMPORARY}probe"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            for left_over in self.path.glob(f"{_TEMPORARY}*"):
+                left_over.unlink()
+        except OSError as error:
+            raise InputError(
+                "The directory of checkpoints can't be written. Received: "
+                f"{self.path} ({error.strerror}); choose one that you may write"
+            ) from error
+
+    def files(self):
+        """Paths of the checkpoints, the oldest position first."""
+        found = {}
+        for path in self.path.glob("checkpoint-*.npz"):
+            match = _NAME.fullmatch(path.name)
+            if match:
+                found[tuple(map(int, match.groups()))] = path
+        return [found[position] for position in sorted(found)]
+
+    def newest_whole(self):
+        """The newest checkpoint that is whole.
+
+        Damaged ones that are newer are told and put aside under another name,
+        so that they neither count nor come up again.
+
+        Returns:
+            `(path, manifest, arrays)`, or `None` if there is no checkpoint.
+
+        Raises:
+            InputError: If there are checkpoints, and all are damaged.
+        """
+        damaged = []
+        for path in reversed(self.files()):
+            try:
+                with open(path, "rb") as file:
+                    manifest, arrays = file_format.read(file)
+            except file_format.DamagedFileError as error:
+                logging.warning(
+                    "%s is no whole checkpoint (%s): the one before is taken.",
+                    path,
+                    error,
+                )
+                damaged.append(path)
+                continue
+            for bad in damaged:
+                os.replace(bad, bad.with_name(f"{_DAMAGED}{bad.name}"))
+            return path, manifest, arrays
+        if damaged:
+            raise InputError(
+                f"None of the {len(damaged)} checkpoints in {self.path} is "
+                "whole. Move them away to start anew, or bring back a copy"
+            )
+        return None
+
+    def write(self, name, manifest, arrays, best=None):
+        """Writes a checkpoint, then deletes those that are not kept.
+
+        Args:
+            name: See `file_name`.
+            manifest: See `file_format.write`.
+            arrays: See `file_format.write`.
+            best: Name of the checkpoint that is never deleted, or `None`.
+
+        Raises:
+            OSError: If it can't be written; the others are left as they are.
+        """
+        temporary = self.path / f"{_TEMPORARY}{name}"
+        try:
+            with open(temporary, "wb") as file:
+                file_format.write(file, manifest, arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # Gives the space back.
+            raise
+        self._sync()
+        for path in self.files()[: -self.keep]:
+            if path.name not in (name, best):
+                path.unlink()
+
+    def _sync(self):
+        """Puts the new name on the disk too, where the system can do that."""
+        if os.name != "posix":
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,1 @@
+"""What all commands share: how they start and fail, children, plots."""

@@ -1,0 +1,307 @@
+"""What N replicas should bring, from one replica's step and the links.
+
+Plain arithmetic on the standard library. A step is four things that go on at
+the same time, as in a pipeline, so the slowest sets the pace:
+
+    step = max(device, host, input)
+    device = compute + all-reduce that no computing hides
+
+* *compute*: the device's forward and backward pass and its update;
+* *host*: the process that prepares and launches the work of its machine's
+  replicas;
+* *input*: the pipeline that a machine's replicas share;
+* *all-reduce*: the gradients, inside the machines and between them.
+
+Not in it: stragglers, and what the four take from each other (an input
+pipeline and a host that want the same cores). Where two of them are close, the
+truth is slower than the prediction.
+"""
+
+import dataclasses
+import math
+
+from kerasmgpu.errors import InputError, checked_integer, checked_number
+
+LIMITS = ("compute", "all-reduce", "host", "input")
+"""What can set the pace of a step."""
+
+ALGORITHMS = ("hierarchical", "ring")
+
+BACKWARD_SHARE = 2 / 3
+"""Share of compute that is the backward pass: it has two products for each of
+the forward pass, one for the weights and one for the activations (Kaplan et
+al., arXiv:2001.08361, section 2.1: 2 of 6 operations are the forward pass)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A connection between two replicas, or between two machines.
+
+    Attributes:
+        bytes_per_second: Float, in one direction while the other is busy too.
+        latency_seconds: Float, of one message. Defaults to 0.
+    """
+
+    bytes_per_second: float
+    latency_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Machines:
+    """How replicas are spread.
+
+    Attributes:
+        replicas_per_machine: Integer, at least 1.
+        inside: `Link` between the replicas of one machine.
+        between: `Link` of one machine to the others, shared by its replicas.
+            `None` where there is one machine only.
+        algorithm: `"hierarchical"` (default: a ring in each machine and one
+            between the machines) or `"ring"` (one through all replicas).
+    """
+
+    replicas_per_machine: int
+    inside: Link
+    between: Link | None = None
+    algorithm: str = "hierarchical"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One replica's step, as it was measured alone.
+
+    Attributes:
+        rows: Integer, its batch.
+        compute_seconds: Float, the device's time.
+        reduced_bytes: Float, gradients that every replica has to sum.
+        fixed_seconds: Float, the part of `compute_seconds` that a smaller
+            batch does not save. Defaults to 0.
+        host_seconds: Float, the host's time. Defaults to 0.
+        host_seconds_per_replica: Float, what each further replica of a
+            machine adds. Default: `host_seconds`, a host that does everything
+            once per replica.
+        input_rows_per_second: Float, what a machine's input pipeline can
+            deliver. Default: infinite.
+        overlap: Float from 0 to 1, share of the backward pass that hides the
+            all-reduce: 0 (default) where gradients are packed and summed
+            after it, as under `tf.distribute`; near 1 where each is sent when
+            it is known.
+    """
+
+    rows: int
+    compute_seconds: float
+    reduced_bytes: float
+    fixed_seconds: float = 0.0
+    host_seconds: float = 0.0
+    host_seconds_per_replica: float | None = None
+    input_rows_per_second: float = math.inf
+    overlap: float = 0.0
+
+    def __post_init__(self):
+        checked_integer(self.rows, "rows", minimum=1)
+        checked_number(self.compute_seconds, "compute_seconds")
+        for name in ("reduced_bytes", "fixed_seconds", "host_seconds"):
+            checked_number(getattr(self, name), name, zero_allowed=True)
+        if self.fixed_seconds > self.compute_seconds:
+            raise InputError(
+                "fixed_seconds is a part of compute_seconds. Received: "
+                f"{self.fixed_seconds:g} of {self.compute_seconds:g} seconds"
+            )
+        if not 0 <= self.overlap <= 1:
+            raise InputError(
+                "overlap must be a number from 0 to 1. Received: "
+                f"overlap={self.overlap!r}"
+            )
+        if not self.input_rows_per_second > 0:
+            raise InputError(
+                "input_rows_per_second must be above 0. Received: "
+                f"input_rows_per_second={self.input_rows_per_second!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The step of `num_replicas`, in seconds, and what it is worth.
+
+    `all_reduce_seconds` is the whole of it, `exposed_seconds` the part that
+    is not hidden. `limit` is one of `LIMITS`. `speed_up` and `efficiency`
+    compare with one replica of the same prediction.
+    """
+
+    num_replicas: int
+    global_batch_size: int
+    compute_seconds: float
+    host_seconds: float
+    input_seconds: float
+    all_reduce_seconds: float
+    exposed_seconds: float
+    step_seconds: float
+    limit: str
+    examples_per_second: float
+    speed_up: float = 1.0
+    efficiency: float = 1.0
+
+
+def ring_seconds(num_bytes, num_members, link):
+    """Seconds of a ring all-reduce.
+
+    2 (N - 1) messages of 1 / N of the bytes follow each other: the first half
+    sums, the second half spreads the sums (Patarasuk and Yuan, "Bandwidth
+    optimal all-reduce algorithms for clusters of workstations", J. Parallel
+    and Distributed Computing 69, 2009, section 3).
+
+    Args:
+        num_bytes: Float, what every member has and gets the sum of.
+        num_members: Integer, at least 1.
+        link: `Link` from each member to the next.
+
+    Example:
+
+    >>> ring_seconds(4e9, num_members=4, link=Link(1e9, latency_seconds=0.5))
+    9.0
+    """
+    messages = 2 * (num_members - 1)
+    return messages * (
+        num_bytes / num_members / link.bytes_per_second + link.latency_seconds
+    )
+
+
+def all_reduce_seconds(num_bytes, num_replicas, machines):
+    """Seconds to sum the gradients of all replicas.
+
+    `"hierarchical"` sums inside each machine while it scatters, then each
+    replica's part in a ring between the machines (all parts together are
+    `num_bytes` through the machine's link), and gathers inside. The two inner
+    halves are one ring all-reduce. `"ring"` goes through all replicas once;
+    its slowest link sets the pace.
+
+    Args:
+        num_bytes: Float, the gradients of one replica.
+        num_replicas: Integer, at least 1.
+        machines: `Machines`.
+
+    Raises:
+        InputError: If the replicas need several machines and
+            `machines.between` is `None`.
+    """
+    inside = min(num_replicas, machines.replicas_per_machine)
+    count = math.ceil(num_replicas / machines.replicas_per_machine)
+    if count == 1:
+        return ring_seconds(num_bytes, inside, machines.inside)
+    if machines.between is None:
+        raise InputError(
+            f"{num_replicas} replicas are more than one machine's "
+            f"{machines.replicas_per_machine}; give the link between machines"
+        )
+    if machines.algorithm == "hierarchical":
+        return ring_seconds(num_bytes, inside, machines.inside) + ring_seconds(
+            num_bytes, count, machines.between
+        )
+    links = (machines.inside, machines.between)[inside == 1 :]
+    slowest = min(link.bytes_per_second for link in links)
+    latency = max(link.latency_seconds for link in links)
+    return ring_seconds(num_bytes, num_replicas, Link(slowest, latency))
+
+
+def predict(step, machines, num_replicas, global_batch_size=None):
+    """Predicts the step of `num_replicas`.
+
+    Args:
+        step: `Step` of one replica.
+        machines: `Machines`.
+        num_replicas: Integer, at least 1.
+        global_batch_size: Integer, rows that all replicas share (strong
+            scaling). Default: every replica has `step.rows` (weak scaling).
+
+    Returns:
+        A `Prediction`.
+
+    Raises:
+        InputError: If a number can't be used as it is.
+
+    Example:
+
+    >>> step = Step(rows=64, compute_seconds=0.3, reduced_bytes=1e8)
+    >>> machines = Machines(8, inside=Link(1e9))
+    >>> prediction = predict(step, machines, num_replicas=2)
+    >>> round(prediction.speed_up, 2), prediction.limit
+    (1.5, 'compute')
+    """
+    checked_integer(num_replicas, "num_replicas", minimum=1)
+    checked_integer(machines.replicas_per_machine, "replicas_per_machine", 1)
+    if global_batch_size is not None:
+        checked_integer(global_batch_size, "global_batch_size", minimum=1)
+    many = _step_of(step, machines, num_replicas, global_batch_size)
+    one = _step_of(step, machines, 1, global_batch_size)
+    speed_up = many.examples_per_second / one.examples_per_second
+    return dataclasses.replace(
+        many, speed_up=speed_up, efficiency=speed_up / num_replicas
+    )
+
+
+def _step_of(step, machines, num_replicas, global_batch_size):
+    """The `Prediction` without what compares it with one replica."""
+    global_rows = global_batch_size or step.rows * num_replicas
+    # The slowest replica is one that got the extra row.
+    rows = math.ceil(global_rows / num_replicas)
+    on_machine = min(num_replicas, machines.replicas_per_machine)
+    variable_seconds = step.compute_seconds - step.fixed_seconds
+    compute = step.fixed_seconds + variable_seconds * rows / step.rows
+    further = step.host_seconds_per_replica
+    if further is None:
+        further = step.host_seconds
+    host = step.host_seconds + further * (on_machine - 1)
+    input_rows = min(rows * on_machine, global_rows)
+    input_seconds = input_rows / step.input_rows_per_second
+    reduction = all_reduce_seconds(step.reduced_bytes, num_replicas, machines)
+    hidden = step.overlap * BACKWARD_SHARE * compute
+    exposed = max(0.0, reduction - hidden)
+    seconds = max(compute + exposed, host, input_seconds)
+    return Prediction(
+        num_replicas=num_replicas,
+        global_batch_size=global_rows,
+        compute_seconds=compute,
+        host_seconds=host,
+        input_seconds=input_seconds,
+        all_reduce_seconds=reduction,
+        exposed_seconds=exposed,
+        step_seconds=seconds,
+        limit=_limit(compute, exposed, host, input_seconds),
+        examples_per_second=global_rows / seconds,
+    )
+
+
+def _limit(compute, exposed, host, input_seconds):
+    """What sets the pace: the slowest stage; on the device, its larger part."""
+    if compute + exposed >= max(host, input_seconds):
+        return "compute" if compute >= exposed else "all-reduce"
+    return "host" if host >= input_seconds else "input"
+
+
+def last_that_helps(predictions, worth=0.1):
+    """The number of replicas beyond which more of them don't help.
+
+    Further replicas help where they bring at least `worth` of what as many
+    independent ones would, now or with more of them.
+
+    Args:
+        predictions: Sequence of `Prediction`, fewest replicas first.
+        worth: Float, share of a replica. Defaults to 0.1.
+
+    Returns:
+        Integer, or `None` where even the last ones help.
+
+    Example:
+
+    ```python
+    counts = (1, 2, 4, 8)
+    last_that_helps([predict(step, machines, count) for count in counts])
+    ```
+    """
+    for position, here in enumerate(predictions[:-1]):
+        if not any(
+            more.speed_up - here.speed_up
+            >= worth * (more.num_replicas - here.num_replicas)
+            for more in predictions[position + 1 :]
+        ):
+            return here.num_replicas
+    return None

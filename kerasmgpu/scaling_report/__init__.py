@@ -1,0 +1,282 @@
+"""What more replicas bought: one recipe on several numbers of replicas.
+
+    python -m kerasmgpu.scaling_report autoencoder --replica_counts=1,2,4 \
+        --output_dir=scaling -- --epochs=20 --global_batch_size=1000
+
+runs `python -m kerasmgpu.recipes.autoencoder` once per number of replicas,
+each in a process of its own, with the flags behind `--`. Runs that fail are
+shown with their reason, the others still count. `--output_dir` gets
+
+    report.json            everything that the table shows, and the flags
+    report.png             speed-up beside the ideal (needs matplotlib)
+    replicas-N/            what the recipe writes, with its `result.json`
+    replicas-N.log         what it printed
+
+Speed-up is the ratio of examples per second (tracing, compilation and
+validation left out) to those of the smallest number of replicas that ran, so
+it is right whether runs have the same number of epochs or of steps.
+Efficiency is speed-up by how many times the replicas there are.
+
+A recipe here is any module, in `kerasmgpu.recipes` or by its dotted name, that
+takes the flags `--num_replicas`, `--virtual_devices` and `--output_dir` and
+leaves in the latter a `result.json`, an object with at least
+
+    devices                          list of the names of the devices
+    global_batch_size                rows of a step
+    learning_rate                    as scaled for the replicas
+    seconds                          training time
+    loss                             final loss
+    examples_per_second              over all replicas
+    examples_per_second_per_replica  the same by the number of replicas
+
+TensorFlow is not imported here: the runs have the devices for themselves.
+"""
+
+import importlib.util
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+from absl import flags
+
+from kerasmgpu.commands import child_process
+from kerasmgpu import scaling
+from kerasmgpu.errors import checked_integer, checked_number
+from kerasmgpu.errors import InputError
+from kerasmgpu.scaling_report.tables import draw, print_tables
+
+RESULT_KEYS = (
+    "devices",
+    "global_batch_size",
+    "learning_rate",
+    "seconds",
+    "loss",
+    "examples_per_second",
+    "examples_per_second_per_replica",
+)
+
+_OURS = ("num_replicas", "virtual_devices", "output_dir")
+_RECIPES = "kerasmgpu.recipes"
+
+
+def run(
+    recipe,
+    replica_counts,
+    output_dir,
+    virtual_devices=False,
+    recipe_flags=(),
+):
+    """Runs a recipe once per number of replicas, and reports.
+
+    Args:
+        recipe: String, a module of `kerasmgpu.recipes` such as
+            `"autoencoder"`, or the dotted name of any other module.
+        replica_counts: Sequence of integers of at least 1, in any order.
+        output_dir: String or path-like, folder to write to; new or empty.
+        virtual_devices: Boolean, logical CPU devices even where there are
+            GPUs. Without GPUs they are taken anyway. Defaults to `False`.
+        recipe_flags: Sequence of strings, flags of the recipe.
+
+    Returns:
+        Dictionary, as written to `report.json`.
+
+    Raises:
+        InputError: If an argument can't be used as it is.
+    """
+    module = _module(recipe)
+    counts = _checked_counts(replica_counts)
+    _require_foreign_flags(recipe_flags)
+    folder = _empty_folder(output_dir)
+    on_cpu = virtual_devices or _visible_gpus() == 0
+    runs = []
+    for count in counts:
+        arguments = [f"--num_replicas={count}"]
+        if on_cpu:
+            arguments.append(f"--virtual_devices={count}")
+        print(f"── {recipe} on {_replicas(count)}", flush=True)
+        runs.append(
+            _run_once(module, count, folder, [*arguments, *recipe_flags])
+        )
+    _compare(runs)
+    report = {
+        "recipe": recipe,
+        "recipe_flags": list(recipe_flags),
+        "on_logical_cpu_devices": on_cpu,
+        "runs": runs,
+    }
+    text = json.dumps(report, indent=2) + "\n"
+    (folder / "report.json").write_text(text, encoding="utf-8")
+    print_tables(report)
+    draw(report, folder / "report.png")
+    return report
+
+
+def _run_once(module, count, folder, arguments):
+    """Runs the recipe in a process; returns its entry of the report."""
+    output_dir = folder / f"replicas-{count}"
+    log = folder / f"replicas-{count}.log"
+    command = [sys.executable, "-m", module, *arguments]
+    status, lines = child_process.run_logged(
+        [*command, f"--output_dir={output_dir}"], log
+    )
+    entry = {"replicas": count, "log": str(log)}
+    if status != 0:
+        reason = child_process.failure_reason(status, lines)
+        return {**entry, "failed": reason}
+    try:
+        result = json.loads((output_dir / "result.json").read_text("utf-8"))
+        return {**entry, "result": _checked_result(result)}
+    except (OSError, TypeError, ValueError) as error:
+        return {**entry, "failed": f"no usable result.json: {error}"}
+
+
+def _checked_result(result):
+    if not isinstance(result, dict):
+        raise InputError("it is not an object")
+    missing = [key for key in RESULT_KEYS if key not in result]
+    if missing:
+        raise InputError(f"it lacks {', '.join(missing)}")
+    for key in ("seconds", *RESULT_KEYS[-2:]):
+        checked_number(result[key], key)
+    # A loss that is not a number is a result too: it diverged.
+    return {**result, "loss": float(result["loss"])}
+
+
+def _compare(runs):
+    """Adds speed-up and efficiency to the entries of runs that ended well."""
+    good = [run for run in runs if "result" in run]
+    for run in good:
+        ratio = scaling.speed_up(
+            run["result"]["examples_per_second"],
+            good[0]["result"]["examples_per_second"],
+        )
+        run["speed_up"] = ratio
+        run["efficiency"] = scaling.efficiency(
+            ratio, run["replicas"], reference_replicas=good[0]["replicas"]
+        )
+
+
+def _module(recipe):
+    """The module of that recipe; raises where there is none."""
+    name = recipe if "." in recipe else f"{_RECIPES}.{recipe}"
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        found = None  # Of a dotted name, the package is missing.
+    if found and ("." in recipe or recipe in _recipes()):
+        return name
+    raise InputError(
+        f"unknown recipe {recipe!r}; there are: {', '.join(_recipes())} "
+        "(or the dotted name of any module that is run like them)"
+    )
+
+
+def _recipes():
+    """Names of the modules of `kerasmgpu.recipes` that can be run."""
+    package = importlib.util.find_spec(_RECIPES)
+    return sorted(
+        path.parent.name
+        for folder in package.submodule_search_locations
+        for path in pathlib.Path(folder).glob("*/__main__.py")
+    )
+
+
+def _checked_counts(replica_counts):
+    counts = [
+        checked_integer(count, "replica_counts", minimum=1)
+        for count in replica_counts
+    ]
+    if not counts:
+        raise InputError("replica_counts must name one count at least")
+    return sorted(set(counts))
+
+
+def _require_foreign_flags(recipe_flags):
+    for flag in recipe_flags:
+        if flag.lstrip("-").partition("=")[0] in _OURS:
+            raise InputError(
+                f"{flag} is set by the report itself for each run; give the "
+                "report's own flag before --"
+            )
+
+
+def _empty_folder(path):
+    folder = pathlib.Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            f"output_dir must be new or empty, so that nothing is "
+            f"overwritten. Received: {folder}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _visible_gpus():
+    """GPUs that TensorFlow sees, asked in a process that ends at once."""
+    code = (
+        "import tensorflow as tf; "
+        "print(len(tf.config.list_physical_devices('GPU')))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        lines = answer.stderr.splitlines()
+        raise InputError(
+            "TensorFlow does not start: "
+            + child_process.failure_reason(answer.returncode, lines)
+        )
+    return int(answer.stdout.split()[-1])
+
+
+def _replicas(count):
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def define_flags(flag_values):
+    """Defines the flags of this command."""
+    flags.DEFINE_list(
+        "replica_counts",
+        ["1", "2", "4"],
+        "Numbers of replicas to run the recipe on.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        "scaling_report",
+        "Folder for the report and the runs; new or empty.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "virtual_devices",
+        False,
+        "Logical CPU devices, even where there are GPUs.",
+        flag_values=flag_values,
+    )
+    # Flags may follow the recipe's name.
+    flag_values.set_gnu_getopt(True)
+
+
+def main(argv):
+    """Runs the recipe named in `argv` once per number of replicas."""
+    if len(argv) < 2:
+        raise InputError(
+            "give the name of a recipe first: " + ", ".join(_recipes())
+        )
+    counts = flags.FLAGS.replica_counts
+    # A stop from outside ends the child as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = run(
+        argv[1],
+        [
+            int(count) if count.strip().isdecimal() else count
+            for count in counts
+        ],
+        flags.FLAGS.output_dir,
+        virtual_devices=flags.FLAGS.virtual_devices,
+        recipe_flags=argv[2:],
+    )
+    if any("failed" in entry for entry in report["runs"]):
+        sys.exit(1)

@@ -1,0 +1,155 @@
+"""How a scaling report looks: the table, and the plot."""
+
+from rich.console import Console
+from rich.table import Table
+
+from kerasmgpu.commands import plots
+from kerasmgpu import scaling
+
+PUBLISHED = {
+    "autoencoder": {
+        "devices": "GeForce GTX 970",
+        "settings": "n-10-5-10-n on MovieLens-1M for 10,000 steps: compare "
+        "with --flagfile=recipes/autoencoder/published.flags --dataset=ml-1m",
+        # GPUs: seconds, loss.
+        "rows": {
+            1: (857.74, 0.02809),
+            2: (562.51, 0.02831),
+            3: (384.39, 0.02620),
+            4: (263.56, 0.02584),
+        },
+    },
+}
+"""Published measurements to stand beside ours, by recipe."""
+
+SHARED_CORES = (
+    "These replicas are logical CPU devices, which share the same cores: no "
+    "speed-up can be expected, only that everything works."
+)
+
+
+def published_speed_up(recipe, replicas):
+    """The published speed-up for that many replicas, or `None`."""
+    rows = PUBLISHED.get(recipe, {"rows": {}})["rows"]
+    if replicas not in rows:
+        return None
+    return scaling.speed_up(1 / rows[replicas][0], 1 / rows[1][0])
+
+
+def print_tables(report):
+    """Prints the runs, and beside them what was published.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.scaling_report.run` returns it.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=130)  # A file has room for every column.
+    table = Table(title=_title(report))
+    published = PUBLISHED.get(report["recipe"])
+    for name in (
+        "CPU devices" if report["on_logical_cpu_devices"] else "GPUs",
+        "time (s)",
+        "loss",
+        "speed-up",
+        "efficiency",
+        "examples/s\nper replica",
+        *(("time (s)*", "loss*", "speed-up*", "efficiency*") * bool(published)),
+    ):
+        table.add_column(name, justify="right")
+    for run in report["runs"]:
+        table.add_row(
+            str(run["replicas"]),
+            *_measured(run),
+            *(_published(report["recipe"], run["replicas"]) * bool(published)),
+        )
+    console.print(table)
+    if published:
+        console.print(
+            f"* published, on {published['devices']}; {published['settings']}"
+        )
+    for run in report["runs"]:
+        if "failed" in run:
+            replicas = "replica" if run["replicas"] == 1 else "replicas"
+            console.print(
+                f"{run['replicas']} {replicas} failed: {run['failed']} "
+                f"(see {run['log']})",
+                markup=False,
+                soft_wrap=True,
+            )
+    if report["on_logical_cpu_devices"]:
+        console.print(SHARED_CORES)
+
+
+def draw(report, path):
+    """Draws speed-up over replicas, beside the ideal and the published.
+
+    Without matplotlib, or a run that ended well, one line says so.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.scaling_report.run` returns it.
+        path: Path of the PNG file.
+    """
+    runs = [run for run in report["runs"] if "speed_up" in run]
+    if not runs:
+        print("no plot: no run ended well")
+        return
+    figure = plots.new_figure()
+    if figure is None:
+        return
+    axes = figure.add_subplot()
+    counts = [run["replicas"] for run in runs]
+    ideal = [count / counts[0] for count in counts]
+    axes.plot(counts, ideal, "--", color="gray", label="ideal")
+    measured = [run["speed_up"] for run in runs]
+    axes.plot(counts, measured, "o-", label=_devices(runs[-1]))
+    rows = PUBLISHED.get(report["recipe"])
+    if rows and counts[0] == 1:
+        there = list(rows["rows"])
+        axes.plot(
+            there,
+            [published_speed_up(report["recipe"], count) for count in there],
+            "s:",
+            label=f"published, {rows['devices']}",
+        )
+    plots.count_axis(axes, counts, "replicas")
+    axes.set_ylabel(f"speed-up over {counts[0]} replica(s)")
+    axes.set_title(report["recipe"])
+    axes.legend()
+    plots.save(figure, path)
+
+
+def _title(report):
+    good = [run for run in report["runs"] if "result" in run]
+    devices = f", on {_devices(good[-1])}" if good else ""
+    return report["recipe"] + devices
+
+
+def _devices(run):
+    return ", ".join(run["result"]["devices"])
+
+
+def _measured(run):
+    if "failed" in run:
+        return ("failed", "", "", "", "")
+    result = run["result"]
+    return (
+        f"{result['seconds']:.2f}",
+        f"{result['loss']:.5f}",
+        f"{run['speed_up']:.2f}",
+        f"{run['efficiency']:.0%}",
+        f"{result['examples_per_second_per_replica']:,.0f}",
+    )
+
+
+def _published(recipe, replicas):
+    speed_up = published_speed_up(recipe, replicas)
+    if speed_up is None:
+        return ("–",) * 4
+    seconds, loss = PUBLISHED[recipe]["rows"][replicas]
+    return (
+        f"{seconds:.2f}",
+        f"{loss:.5f}",
+        f"{speed_up:.2f}",
+        f"{scaling.efficiency(speed_up, replicas):.0%}",
+    )

@@ -1,0 +1,321 @@
+"""The strategies: TensorFlow's engine with an exact Keras training step."""
+
+import json
+
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu import _keras
+from kerasmgpu.errors import InputError
+from kerasmgpu.job import cluster, membership, rendezvous
+from kerasmgpu.partitioner.own_time import OwnTime
+from kerasmgpu.strategies import devices as device_choice
+from kerasmgpu.strategies.exact_steps import ExactSteps
+
+ALL_REDUCES = (
+    "auto",
+    "nccl",
+    "ring",
+    "hierarchical_copy",
+    "reduction_to_one_device",
+)
+"""Names of the algorithms that sum gradients over the replicas."""
+
+
+class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
+    """`tf.distribute.MirroredStrategy` that trains the model of one device.
+
+    Models that are built and compiled in its scope end with the weights,
+    losses, metrics and predictions that one device gives at the same global
+    batch. Everything else is TensorFlow's: custom loops over `strategy.run`
+    behave as under `tf.distribute.MirroredStrategy`.
+
+    Args:
+        devices: List of device names such as `["GPU:0", "GPU:1"]`. Default:
+            all GPUs, or all logical CPU devices where there is no GPU.
+        cross_device_ops: `tf.distribute.CrossDeviceOps` that sums gradients.
+            Default: TensorFlow's choice on GPUs (NCCL), and a reduction on
+            one device where CPU devices stand in for them.
+        batch_norm: `"global"` (default): batch normalisation uses the moments
+            of the global batch, as on one device, at the cost of a collective
+            per layer; `"per_replica"`: each replica normalises with the
+            moments of its own rows, and moving averages are of their means.
+
+    Example:
+
+    ```python
+    strategy = kerasmgpu.MirroredStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=64 * strategy.num_replicas_in_sync)
+    ```
+    """
+
+    def __init__(
+        self,
+        devices=None,
+        cross_device_ops=None,
+        batch_norm="global",
+    ):
+        _keras.install()
+        _warn_of_a_job_without_this()
+        devices = device_choice.choose(devices=devices)
+        if cross_device_ops is None:
+            cross_device_ops = _cross_device_ops("auto", 1, devices)
+        # TensorFlow's own constructor would take its own `extended`.
+        super(tf.distribute.MirroredStrategy, self).__init__(
+            _keras.LocalExtended(self, devices, cross_device_ops)
+        )
+        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+
+
+class MultiWorkerMirroredStrategy(
+    ExactSteps, tf.distribute.MultiWorkerMirroredStrategy
+):
+    """`tf.distribute.MultiWorkerMirroredStrategy` with exact Keras steps.
+
+    Every worker of the job runs the same program; together they train the
+    model that one process trains at the same global batch, as under
+    `MirroredStrategy`. Make it before anything else uses TensorFlow.
+
+    Args:
+        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` that
+            says which worker this is. Default: what our launcher, `TF_CONFIG`
+            or Slurm says (`kerasmgpu.cluster`); a job of one worker where
+            nothing does.
+        communication_options: `tf.distribute.experimental.
+            CommunicationOptions`. Default: TensorFlow's.
+        batch_norm: See `MirroredStrategy`.
+        num_replicas: Replicas of this worker, the same on all workers.
+            Default: all its GPUs, or all its logical CPU devices.
+        devices: Names of this worker's devices instead of a number.
+        virtual_devices: Logical CPU devices to make and use on this worker.
+        timeout_seconds: Seconds of silence after which another worker is
+            taken for lost; the next collective then raises
+            `tf.errors.UnavailableError`, which names it. A process that is
+            killed is noticed at once. Default: the launcher's, or 30.
+
+    Raises:
+        InputError: If TensorFlow has started, the devices can't be had, or
+            the workers don't meet within `KERASMGPU_START_TIMEOUT_SECONDS`,
+            an environment variable (300 s by default): one has not come, two
+            have the same index, a port is in use or can't be reached.
+
+    Example:
+
+    ```python
+    strategy = kerasmgpu.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = build_and_compile_model()
+    model.fit(dataset)  # the same data set on all workers, global batches
+    ```
+    """
+
+    def __init__(
+        self,
+        cluster_resolver=None,
+        communication_options=None,
+        batch_norm="global",
+        num_replicas=None,
+        devices=None,
+        virtual_devices=None,
+        timeout_seconds=None,
+    ):
+        _keras.install()
+        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        timeout_seconds = membership.timeout_seconds(timeout_seconds)
+        if cluster_resolver is None:
+            worker = cluster.from_environment()
+            cluster_resolver = _resolver(worker)
+        else:
+            worker = _worker(cluster_resolver)
+        if worker is not None:
+            _require_not_started()
+            rendezvous.meet(
+                worker,
+                membership.start_timeout_seconds(),
+                cluster.job_token(),
+            )
+        if virtual_devices:
+            device_choice.make_logical_cpus(virtual_devices)
+        else:
+            device_choice.grow_memory()
+
+        def choose_devices():
+            return device_choice.choose(num_replicas, devices, virtual_devices)
+
+        if communication_options is None:
+            communication_options = (
+                tf.distribute.experimental.CommunicationOptions()
+            )
+        # TensorFlow's own constructor would choose the devices by itself.
+        super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
+            _keras.WorkerExtended(
+                self, cluster_resolver, communication_options, choose_devices
+            )
+        )
+        if worker is not None:
+            self.own_time = OwnTime()
+            membership.join(self, worker, timeout_seconds)
+
+
+def strategy(
+    num_replicas=None,
+    devices=None,
+    virtual_devices=None,
+    all_reduce="auto",
+    num_packs=1,
+    batch_norm="global",
+):
+    """The strategy for this process: what recipes and new programs call.
+
+    In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm
+    or Kubernetes) that is `MultiWorkerMirroredStrategy`, else
+    `MirroredStrategy`.
+
+    Args:
+        num_replicas: Number of replicas in this process. Default: all visible
+            GPUs; with no GPU, one replica on the CPU.
+        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        virtual_devices: Number of logical CPU devices to make and use, for
+            development and tests without GPUs. Must be asked for before
+            TensorFlow starts.
+        all_reduce: How gradients are summed: `"auto"`, `"nccl"`, `"ring"`
+            (between workers), `"hierarchical_copy"` or
+            `"reduction_to_one_device"` (in one process).
+        num_packs: Number of packs that gradients are concatenated into
+            before they are summed (`"nccl"` and `"hierarchical_copy"` in one
+            process).
+        batch_norm: See `MirroredStrategy`.
+
+    Returns:
+        A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
+
+    Raises:
+        InputError: If the devices or the algorithm can't be had.
+
+    Example:
+
+    ```python
+    strategy = kerasmgpu.strategy()                    # every GPU
+    strategy = kerasmgpu.strategy(num_replicas=2)      # the first two
+    strategy = kerasmgpu.strategy(virtual_devices=4)   # no GPU needed
+    ```
+    """
+    _one_of("all_reduce", all_reduce, ALL_REDUCES)
+    if cluster.from_environment() is not None:
+        return MultiWorkerMirroredStrategy(
+            communication_options=_communication_options(all_reduce, num_packs),
+            batch_norm=batch_norm,
+            num_replicas=num_replicas,
+            devices=devices,
+            virtual_devices=virtual_devices,
+        )
+    names = device_choice.choose(num_replicas, devices, virtual_devices)
+    return MirroredStrategy(
+        names,
+        cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
+        batch_norm=batch_norm,
+    )
+
+
+_SCOPES = ("global", "per_replica")
+_BETWEEN_WORKERS = ("auto", "nccl", "ring")
+
+
+def _communication_options(all_reduce, num_packs):
+    """The `CommunicationOptions` of that algorithm between workers."""
+    if all_reduce not in _BETWEEN_WORKERS or num_packs != 1:
+        raise InputError(
+            "Between workers all_reduce is one of "
+            f"{', '.join(_BETWEEN_WORKERS)} with num_packs=1. Received: "
+            f"all_reduce={all_reduce!r}, num_packs={num_packs!r}"
+        )
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    return tf.distribute.experimental.CommunicationOptions(
+        implementation=implementation[all_reduce.upper()]
+    )
+
+
+def _cross_device_ops(all_reduce, num_packs, names):
+    """The `tf.distribute.CrossDeviceOps` of that name for these devices."""
+    if not isinstance(num_packs, int) or num_packs < 1:
+        raise InputError(
+            "num_packs must be an integer of at least 1. Received: "
+            f"num_packs={num_packs!r}"
+        )
+    if all_reduce == "ring":
+        raise InputError(
+            "Received: all_reduce='ring', which is for several workers, and "
+            "this is one process. Use all_reduce='auto'."
+        )
+    on_gpus = all("GPU" in name.upper() for name in names)
+    if all_reduce == "nccl":
+        if not on_gpus or not tf.test.is_built_with_cuda():
+            raise InputError(
+                "Received: all_reduce='nccl', but NCCL needs NVIDIA GPUs and "
+                f"TensorFlow's CUDA build; replicas are on {', '.join(names)}. "
+                "Use all_reduce='auto'."
+            )
+        return tf.distribute.NcclAllReduce(num_packs)
+    if all_reduce == "hierarchical_copy":
+        return tf.distribute.HierarchicalCopyAllReduce(num_packs)
+    if all_reduce == "reduction_to_one_device" or not on_gpus:
+        return tf.distribute.ReductionToOneDevice()
+    return None
+
+
+def _one_of(name, value, allowed):
+    if value not in allowed:
+        raise InputError(
+            f"{name} must be one of {', '.join(allowed)}. Received: "
+            f"{name}={value!r}"
+        )
+    return value
+
+
+def _resolver(worker):
+    """TensorFlow's description of the worker that this is, or of none."""
+    if worker is None:
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({})
+        )
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(worker.addresses)}),
+        task_type="worker",
+        task_id=worker.index,
+        rpc_layer="grpc",
+    )
+
+
+def _worker(resolver):
+    """The `cluster.Worker` that a TensorFlow cluster resolver describes."""
+    spec = resolver.cluster_spec().as_dict()
+    if not spec:
+        return None
+    task = {"type": resolver.task_type, "index": resolver.task_id}
+    worker = cluster.from_tf_config(json.dumps({"cluster": spec, "task": task}))
+    return None if worker is None or worker.num_workers == 1 else worker
+
+
+def _warn_of_a_job_without_this():
+    worker = cluster.from_environment()
+    if worker is not None:
+        logging.warning(
+            "kerasmgpu: this is worker %d of a job of %d, and MirroredStrategy "
+            "is for one process: each worker trains a model of its own. Call "
+            "kerasmgpu.strategy() or kerasmgpu.MultiWorkerMirroredStrategy() "
+            "to train one model together.",
+            worker.index,
+            worker.num_workers,
+        )
+
+
+def _require_not_started():
+    if _keras.has_started():
+        raise InputError(
+            "A worker of a job joins it before TensorFlow starts, and "
+            "TensorFlow has started. Make the strategy first, before data sets, "
+            "tensors or models."
+        )

@@ -1,0 +1,264 @@
+"""What our strategies add to TensorFlow's: exact steps of Keras models."""
+
+import contextlib
+import functools
+import weakref
+
+import tensorflow as tf
+
+from kerasmgpu import _keras
+from kerasmgpu.job import file_sharding, workers
+from kerasmgpu.partitioner.execution import Execution, is_empty
+from kerasmgpu.partitioner.function import Partitioned, joined
+from kerasmgpu.strategies import shares
+
+
+class ExactSteps:
+    """Mixed into a `tf.distribute.Strategy` in front of TensorFlow's class.
+
+    Every worker of a job reads the same global batches and every replica takes
+    its own share of them, in the order of the rows. The class that this is
+    mixed into sets `own_time` where there are other workers to compare with.
+    """
+
+    own_time = None
+
+    reduced_bytes_per_step = None
+    """Bytes that each replica's training step has to sum with the others':
+    gradients, moments, and metrics that are looked at; what depends on the
+    number of rows (as do gathered rows) does not count."""
+
+    # Workers -----------------------------------------------------------------
+
+    @property
+    def num_workers(self):
+        """Processes of the job."""
+        return workers.count(self)
+
+    @property
+    def is_first_worker(self):
+        """Whether this process is the one of the job that writes files."""
+        return workers.is_first(self)
+
+    def any_worker(self, flag):
+        """Whether `flag` is true on any worker; all must ask together."""
+        return workers.any_of(self, flag)
+
+    def from_first_worker(self, data):
+        """The first worker's bytes on every worker; all must ask together.
+
+        Args:
+            data: Bytes; what other workers than the first pass is ignored.
+        """
+        return workers.broadcast(self, data)
+
+    # Steps -------------------------------------------------------------------
+
+    @functools.cached_property
+    def replicas(self):
+        """This process's replicas, as the partitioner sees them."""
+        devices = self.extended.worker_devices
+        host = tf.DeviceSpec.from_string(devices[0])
+        host = host.replace(device_type="CPU", device_index=0).to_string()
+        first = workers.index(self) * len(devices)
+        return self.extended.replicas(devices, host, first)
+
+    @functools.cached_property
+    def _partitioned_steps(self):
+        return weakref.WeakKeyDictionary()
+
+    def partitioned(self, function, jit_compile=False):
+        """A function of global batches that the replicas run together.
+
+        Args:
+            function: Function as it runs on one device.
+            jit_compile: Whether XLA compiles what a replica does by itself.
+
+        Returns:
+            A `partitioner.function.Partitioned`.
+        """
+        return Partitioned(
+            function,
+            self.replicas,
+            self.extended.one_device,
+            jit_compile=jit_compile,
+            own_time=self.own_time if _trains(function) else None,
+        )
+
+    def execution(self, program, written, steps):
+        """A function of an iterator that runs several steps of a program."""
+        return Execution(
+            program, written, steps, self.experimental_local_results
+        )
+
+    def run_on_one_device(self, function, *arguments):
+        """Runs a function as on one device, eagerly; copies are refreshed.
+
+        Args:
+            function: Function as it runs on one device.
+            *arguments: Its arguments, whole.
+        """
+        return self.extended.run_on_one_device(
+            function, arguments, self.replicas.first == 0
+        )
+
+    def whole(self, batch):
+        """A batch that `prepared` returned, of all replicas of the job."""
+        return self._whole(batch)
+
+    @functools.cached_property
+    def _whole(self):
+        return self.partitioned(lambda batch: batch)
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        """Runs `fn` on each replica; a Keras model's step exactly.
+
+        Args:
+            fn: Function to run. The steps of a `keras.Model` are run on the
+                global batch; any other as TensorFlow does.
+            args: Positional arguments, per-replica values among them.
+            kwargs: Keyword arguments.
+            options: `tf.distribute.RunOptions`.
+
+        Returns:
+            For a step of a model, tensors of the global batch; else
+            per-replica values as TensorFlow returns them.
+        """
+        model = _keras.trainer_of(fn)
+        if model is None or kwargs or len(args) != 1:
+            return super().run(fn, args, kwargs, options)
+        steps = self._partitioned_steps.setdefault(model, {})
+        if fn.__name__ not in steps:
+            steps[fn.__name__] = self.partitioned(fn, model.jit_compile)
+        return steps[fn.__name__](self.prepared(args[0]))
+
+    # Feeding -----------------------------------------------------------------
+
+    def experimental_distribute_dataset(self, dataset, options=None):
+        """Splits each batch of `dataset` over the replicas.
+
+        Shares keep the order of the rows and differ by at most one row; where
+        a batch has fewer rows than there are replicas, some get none.
+
+        Args:
+            dataset: `tf.data.Dataset` of global batches.
+            options: `tf.distribute.InputOptions`, as for TensorFlow.
+
+        Returns:
+            A `tf.distribute.DistributedDataset`.
+        """
+        return self._distribute_shares(dataset, options)
+
+    def dataset_for_steps(self, dataset, in_order=False):
+        """What feeds a Keras model's steps from a data set of global batches.
+
+        On GPUs, shares are copied to each replica's device ahead of the step.
+        CPU devices share their memory with the data set: batches stay whole
+        and the step cuts them, without a thread per replica that waits.
+
+        Workers all read the whole data set and take their rows of each batch,
+        unless it reads at least as many files as there are workers: then each
+        reads its own files, as `tf.data` shards them.
+
+        Args:
+            dataset: `tf.data.Dataset` of global batches.
+            in_order: Whether outputs must come in the order of the rows, as
+                those of `predict`: files are not divided then.
+        """
+        if not in_order and file_sharding.by_files(dataset, self.num_workers):
+            distributed = super().experimental_distribute_dataset(dataset)
+            # The worker whose files have most rows decides.
+            distributed.has_own_length = True
+            return distributed
+        if self.replicas.shares_memory:
+            return dataset
+        distributed = self._distribute_shares(dataset, None)
+        distributed.is_made_for_steps = True
+        return distributed
+
+    def _distribute_shares(self, dataset, options):
+        """A distributed data set of this worker's shares of every batch."""
+        num_local = len(self.extended.worker_devices)
+
+        def local_shares(context):
+            first = context.input_pipeline_id * num_local
+            return shares.split_dataset(
+                dataset, self.num_replicas_in_sync, first, num_local
+            )
+
+        with _complete_elements(self.extended):
+            return super().distribute_datasets_from_function(
+                local_shares, options
+            )
+
+    def batch_specification(self, iterator):
+        """The `element_spec` of the batches of a data set or its iterator.
+
+        For one that gives shares, that of a share.
+        """
+        return tf.nest.map_structure(
+            lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
+            iterator.element_spec,
+        )
+
+    def in_shares(self, iterator):
+        """For each leaf whether it is given in shares; `None` for whole ones.
+
+        Args:
+            iterator: A data set or an iterator of it.
+        """
+        iterator = getattr(iterator, "iterator", iterator)
+        if not isinstance(
+            iterator,
+            (
+                tf.distribute.DistributedIterator,
+                tf.distribute.DistributedDataset,
+            ),
+        ):
+            return None
+        leaves = tf.nest.flatten(self.batch_specification(iterator))
+        return tuple(
+            is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
+        )
+
+    def prepared(self, batch):
+        """A batch that an iterator gave, as a partitioned function takes it."""
+
+        def leaf(value):
+            if not isinstance(value, tf.distribute.DistributedValues):
+                return value
+            return joined(self.experimental_local_results(value))
+
+        return tf.nest.map_structure(leaf, batch)
+
+
+def _trains(function):
+    return getattr(function, "__name__", "") == "train_step"
+
+
+def _tensors_in_shares(specification):
+    """Whether the tensors of a leaf are given in shares."""
+    if is_empty(specification):
+        return ()
+    if isinstance(specification, tf.TensorSpec):
+        return (bool(specification.shape.rank),)
+    # What is composite is put together before the step.
+    return (False,) * len(
+        tf.nest.flatten(specification, expand_composites=True)
+    )
+
+
+@contextlib.contextmanager
+def _complete_elements(extended):
+    """Tells TensorFlow that every step has an element for each replica.
+
+    `split_dataset` yields as many shares as there are replicas, so the
+    reduction that finds out whether any replica has data left is not needed.
+    """
+    name = "experimental_enable_get_next_as_optional"
+    previous = getattr(extended, name)
+    setattr(extended, name, False)
+    try:
+        yield
+    finally:
+        setattr(extended, name, previous)

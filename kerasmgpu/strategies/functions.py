@@ -1,0 +1,240 @@
+"""Any function of tensors, partitioned over devices.
+
+    step = kerasmgpu.partition(train_step, num_replicas=2)
+    loss = step(images, labels)
+
+The function is traced once, as it runs on one device, and the trace is
+partitioned as a Keras model's step is: what each row can do for itself runs on
+the device that has the row, sums over rows are summed over the devices, and what
+neither is possible for runs on whole values. So it returns, and leaves in its
+variables, what it would on one device.
+"""
+
+import contextlib
+import functools
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.eager import tape
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
+from kerasmgpu.strategies import MirroredStrategy
+from kerasmgpu.strategies import devices as device_choice
+
+
+def partition(
+    fn=None,
+    *,
+    num_replicas=None,
+    devices=None,
+    virtual_devices=None,
+    jit_compile=False,
+):
+    """Makes a function run on several devices, with what it gives on one.
+
+    The result is called like `fn`, eagerly or in a `tf.function`. Arrays and
+    tensors are split by their first axis; which other values can be split too,
+    the partitioner finds out. Nothing is asked of the function: it may average
+    over the batch, sort it, loop, draw random numbers and assign variables. A
+    whole training step, with its `tf.GradientTape` and optimizer, is what it is
+    made for. Gradients also flow through it; the backward pass then computes
+    the forward pass anew.
+
+    In the scope of one of our strategies the function runs on its replicas, and
+    variables that were made there have a copy on each. Other variables are
+    where they were made, and are sent to the devices when they are read.
+
+    Args:
+        fn: Function of nests of tensors and of other values. Without it a
+            decorator is returned.
+        num_replicas: Number of devices. Default: all GPUs; with no GPU all
+            logical CPU devices.
+        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        virtual_devices: Number of logical CPU devices to make and use.
+        jit_compile: Whether XLA compiles what a device does by itself.
+
+    Returns:
+        A function like `fn`. Arrays become tensors; other values that are no
+        tensors are as in a `tf.function`: each new one is traced.
+
+    Raises:
+        InputError: If `fn` is no function or the devices can't be had.
+
+    Example:
+
+    ```python
+    w = tf.Variable([[2.0]])
+
+    @kerasmgpu.partition(num_replicas=2)
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((x @ w - y) ** 2)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    print(step([[1.0], [2.0], [3.0]], [[0.0], [0.0], [0.0]]))  # 18.67
+    ```
+    """
+    chosen = dict(
+        num_replicas=num_replicas,
+        devices=devices,
+        virtual_devices=virtual_devices,
+    )
+    if fn is None:
+        return lambda fn: partition(fn, **chosen, jit_compile=jit_compile)
+    if not callable(fn):
+        raise InputError(
+            f"partition needs a function. Received: {fn!r}; give the function "
+            "itself, not what it returns."
+        )
+    current = tf.distribute.get_strategy()
+    if hasattr(current, "partitioned"):
+        given = {
+            name: what for name, what in chosen.items() if what is not None
+        }
+        if given:
+            raise InputError(
+                "In a strategy's scope partition takes the strategy's replicas. "
+                f"Received: {given}; leave that out, or call it outside."
+            )
+        make = functools.partial(current.partitioned, jit_compile=jit_compile)
+        return PartitionedFunction(fn, make, current.scope)
+    names = device_choice.choose(**chosen)
+    make = functools.partial(
+        Partitioned,
+        replicas=MirroredStrategy(names).replicas,
+        jit_compile=jit_compile,
+    )
+    return PartitionedFunction(fn, make, contextlib.nullcontext)
+
+
+def make_parallel(
+    fn, num_replicas=None, devices=None, virtual_devices=None, **tensors
+):
+    """`partition`, with the inputs at once if they are given.
+
+    Args:
+        fn: See `partition`.
+        num_replicas: See `partition`.
+        devices: See `partition`.
+        virtual_devices: See `partition`.
+        **tensors: Where keyword arguments of `fn` are given, it is called
+            with them at once.
+
+    Returns:
+        A function like `fn`; or what it returns, where `tensors` are given.
+
+    Example:
+
+    ```python
+    kerasmgpu.make_parallel(tf.nn.softmax, 2, logits=logits)
+    ```
+    """
+    parallel = partition(
+        fn,
+        num_replicas=num_replicas,
+        devices=devices,
+        virtual_devices=virtual_devices,
+    )
+    return parallel(**tensors) if tensors else parallel
+
+
+class PartitionedFunction:
+    """What `partition` returns.
+
+    Args:
+        fn: Function as it runs on one device.
+        partitioned: Function from a function of one nest to a
+            `partitioner.function.Partitioned` of it.
+        scope: Function that returns the context in which functions are traced.
+    """
+
+    def __init__(self, fn, partitioned, scope):
+        self._fn = fn
+        self._make = partitioned
+        self._scope = scope
+        self._partitioned = partitioned(self._traced)
+        self._backward = weakref.WeakKeyDictionary()
+
+    def __call__(self, *args, **kwargs):
+        current = tf.distribute.get_strategy()
+        if getattr(current.extended, "is_one_device", False):
+            # In a step that is traced, and will be partitioned as a whole.
+            return self._fn(*args, **kwargs)
+        inputs = tf.nest.map_structure(as_tensor, (args, kwargs))
+        with self._scope():
+            program, tensors = self._partitioned.prepared(inputs)
+        captured = [
+            outer
+            for _, outer in program.trace.captured
+            if outer.dtype.is_floating or outer.dtype.is_complex
+        ]
+
+        @tf.custom_gradient
+        @tf.autograph.experimental.do_not_convert
+        def run(*sources):
+            for variable in program.trace.variables:
+                tape.variable_accessed(variable)
+            outputs = program.written()(list(sources[: len(tensors)]))
+
+            def gradient(*output_gradients, variables=()):
+                backward = self._backward_of(
+                    program, inputs, captured, list(variables)
+                )
+                gradients = backward(
+                    list(sources[: len(tensors)]), list(output_gradients)
+                )
+                if not variables:
+                    return gradients
+                return gradients[: len(sources)], gradients[len(sources) :]
+
+            return outputs, gradient
+
+        return program.trace.packed(run(*tensors, *captured))
+
+    def _traced(self, inputs):
+        args, kwargs = inputs
+
+        @tf.function  # For the sake of AutoGraph.
+        def traced():
+            return self._fn(*args, **kwargs)
+
+        return traced()
+
+    def _backward_of(self, program, inputs, captured, variables):
+        """A function of tensors and of gradients of the program's outputs.
+
+        It returns gradients of the tensors, of what the function closes over,
+        and of variables.
+        """
+        if program not in self._backward:
+
+            def backward(tensors, output_gradients):
+                given = with_tensors(inputs, tensors)
+                with tf.GradientTape() as recorded:
+                    recorded.watch([t for t in tensors if _is_smooth(t)])
+                    recorded.watch(captured)
+                    outputs = self._traced(given)
+                pairs = [
+                    (output, given)
+                    for output, given in zip(
+                        tf.nest.flatten(outputs, expand_composites=True),
+                        output_gradients,
+                    )
+                    if _is_smooth(output)
+                ]
+                return recorded.gradient(
+                    [output for output, _ in pairs],
+                    [*tensors, *captured, *variables],
+                    [given for _, given in pairs],
+                )
+
+            self._backward[program] = PartitionedFunction(
+                backward, self._make, self._scope
+            )
+        return self._backward[program]
+
+
+def _is_smooth(tensor):
+    return tensor.dtype.is_floating or tensor.dtype.is_complex

@@ -1,0 +1,166 @@
+"""One replica's step, from files and from a run."""
+
+import json
+import math
+
+import pytest
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.plan import sources
+from kerasmgpu.plan.model import Step
+
+PROGRAM = """
+import time
+import keras, numpy as np, tensorflow as tf
+
+def build():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    return model
+
+def data():
+    def slow():
+        for _ in range(3):
+            time.sleep(0.1)  # 50 rows per second.
+            yield np.ones((5, 3), "float32"), np.ones((5, 2), "float32")
+
+    shapes = tf.TensorSpec((5, 3)), tf.TensorSpec((5, 2))
+    return tf.data.Dataset.from_generator(slow, output_signature=shapes)
+"""
+
+
+def benchmark(tmp_path, virtual_devices=False, **host_by_count):
+    """A benchmark.json with rows of kerasmgpu: CPU ms by `n1`, `n2`, …"""
+    rows, runs = [], []
+    for key, host in host_by_count.items():
+        run = {
+            "workload": "convnet",
+            "contender": "kerasmgpu",
+            "replicas": int(key[1:]),
+        }
+        facts = {"global_batch_size": 128, "parameters": 1000}
+        runs.append({**run, "result": facts})
+        rows.append(
+            {
+                **run,
+                "runs": 3,
+                "wall_ms_per_step": {"median": 40.0},
+                "host_cpu_ms_per_step": {"median": host},
+            }
+        )
+    path = tmp_path / "benchmark.json"
+    settings = {"virtual_devices": virtual_devices}
+    report = {"rows": rows, "runs": runs, "settings": settings}
+    path.write_text(json.dumps(report))
+    return path
+
+
+def test_benchmark_on_gpus(tmp_path):
+    measured = sources.from_file(benchmark(tmp_path, n1=5.0, n4=11.0))
+    assert measured.step == Step(
+        rows=128,
+        compute_seconds=0.04,
+        reduced_bytes=4000,
+        host_seconds=0.005,
+        # (11 - 5) / 3 ms.
+        host_seconds_per_replica=0.002,
+    )
+    assert measured.notes == ()
+
+
+def test_benchmark_on_cpus_tells_host_time_from_arithmetic(tmp_path):
+    path = benchmark(tmp_path, virtual_devices=True, n1=50.0, n4=56.0)
+    measured = sources.from_file(path)
+    assert measured.step.host_seconds == pytest.approx(0.002)
+    assert "a further replica cost (2.00 ms)" in measured.notes[0]
+
+
+def test_benchmark_of_one_replica_says_what_it_takes_for_granted(tmp_path):
+    measured = sources.from_file(benchmark(tmp_path, n1=5.0))
+    assert measured.step.host_seconds_per_replica is None
+    assert "only one replica was measured" in measured.notes[0]
+
+
+def test_benchmark_without_what_is_asked_for(tmp_path):
+    path = benchmark(tmp_path, n2=5.0)
+    with pytest.raises(InputError, match="no run of kerasmgpu on 1 replica"):
+        sources.from_file(path)
+    with pytest.raises(InputError, match="must be one of convnet"):
+        sources.from_file(path, workload="other")
+    with pytest.raises(InputError, match="no run of stock on 1 replica"):
+        sources.from_file(path, contender="stock")
+
+
+def throughput(tmp_path, **changes):
+    record = {
+        "num_replicas": 1,
+        "steps": 10,
+        "examples": 600,
+        "step_seconds_median": 0.2,
+        "input_wait_share": 0.05,
+        **changes,
+    }
+    path = tmp_path / "throughput.jsonl"
+    earlier = json.dumps({**record, "step_seconds_median": 9.0})
+    path.write_text(f"{earlier}\n{json.dumps(record)}\n")
+    return path
+
+
+def test_last_epoch_of_a_throughput_log(tmp_path):
+    step = sources.from_file(throughput(tmp_path)).step
+    assert (step.rows, step.input_rows_per_second) == (60, math.inf)
+    assert step.compute_seconds == pytest.approx(0.19)
+
+
+def test_a_log_that_waited_tells_the_input_rate(tmp_path):
+    measured = sources.from_file(throughput(tmp_path, input_wait_share=0.5))
+    assert measured.step.compute_seconds == pytest.approx(0.1)
+    # 60 rows in each 0.2 s.
+    assert measured.step.input_rows_per_second == pytest.approx(300.0)
+    assert "50%" in measured.notes[0]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"num_replicas": 2}, "was logged on 2 replicas"),
+        ({"step_seconds_median": None}, "has no figures"),
+        ({"steps": "x"}, "lacks or garbles"),
+    ],
+)
+def test_unusable_log(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        sources.from_file(throughput(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff\xfe", b"a,b"])
+def test_another_file(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="file"):
+        sources.from_file(path)
+
+
+def test_more_rows_cost_what_is_not_fixed():
+    step = Step(10, compute_seconds=3.0, reduced_bytes=0, fixed_seconds=1.0)
+    assert sources.with_rows(step, 30).compute_seconds == 1.0 + 2.0 * 3
+    assert sources.with_rows(step, 30).rows == 30
+
+
+def test_a_module_is_run_and_measured(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    measured = sources.from_module(f"{path}:build", steps=4)
+    step = measured.step
+    assert (step.rows, step.reduced_bytes) == (5, 4 * (3 * 2 + 2))
+    # The slow input is seen in its own rate, and not in the step.
+    assert 10 < step.input_rows_per_second < 55
+    assert step.compute_seconds < 0.05
+    assert step.host_seconds == 0 and "no GPU" in measured.notes[1]
+
+
+def test_a_module_that_can_not_be_measured(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("def build(): return 5\n")
+    with pytest.raises(InputError, match=r"^build\(\) must return a compiled"):
+        sources.from_module(f"{path}:build")

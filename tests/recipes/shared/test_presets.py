@@ -1,0 +1,69 @@
+"""Presets: settings of experiments by name, in place of a recipe's defaults."""
+
+import pathlib
+
+import pytest
+from absl import flags
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes import (
+    alexnet,
+    autoencoder,
+    convnet,
+    deepconn,
+    polynomial,
+)
+from kerasmgpu.recipes.shared import presets, shared_flags
+
+RECIPES = [alexnet, autoencoder, deepconn, polynomial]
+CHECKOUT = pathlib.Path(__file__).parents[3] / "recipes"
+
+
+def settings(recipe, **keywords):
+    return shared_flags.settings(recipe.define_flags, keywords)
+
+
+def test_a_preset_stands_in_place_of_defaults():
+    assert settings(autoencoder).global_batch_size is None
+    chosen = settings(autoencoder, preset="autorec")
+    assert chosen.global_batch_size == 250
+    assert not hasattr(chosen, "preset")
+
+
+def test_what_is_given_stands_in_place_of_the_presets():
+    chosen = settings(autoencoder, preset="autorec", global_batch_size=100)
+    assert chosen.global_batch_size == 100
+    chosen = settings(autoencoder, preset="autorec", batch_size_per_replica=64)
+    assert chosen.global_batch_size is None
+    assert chosen.batch_size_per_replica == 64
+    chosen = settings(autoencoder, preset="published", epochs=2)
+    assert (chosen.epochs, chosen.steps) == (2, None)
+
+
+def test_an_unknown_preset_ends_with_those_there_are():
+    with pytest.raises(
+        InputError,
+        match="autorec, large, published. Received: autorecs .is aut",
+    ):
+        settings(autoencoder, preset="autorecs")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_flag_files_of_the_checkout_name_presets(recipe):
+    name = recipe.__name__.rpartition(".")[-1]
+    files = sorted((CHECKOUT / name).glob("*.flags"))
+    known = presets.names(recipe.define_flags, ".flags")
+    assert [path.stem for path in files] == known
+    for path in files:
+        values = flags.FlagValues()
+        recipe.define_flags(values)
+        values(["command", f"--flagfile={path}"])
+        assert values.preset == path.stem
+        settings(recipe, preset=path.stem)
+
+
+def test_a_configuration_and_a_preset_contradict_each_other():
+    with pytest.raises(InputError, match="--preset and --config"):
+        convnet.run(preset="gratings", config="net.yaml")
+    with pytest.raises(InputError, match="fashion_mnist, gratings"):
+        convnet.run(preset="grating")
