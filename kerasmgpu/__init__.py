@@ -14,6 +14,7 @@ _HOMES = {
     "strategy": "kerasmgpu.strategies",
     "partition": "kerasmgpu.strategies.functions",
     "make_parallel": "kerasmgpu.strategies.functions",
+    "is_first_worker": "kerasmgpu.cluster",
     "compare_input": "kerasmgpu.strategies.input_speed",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.scaling",

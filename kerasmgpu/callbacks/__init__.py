@@ -2,6 +2,7 @@
 
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
+from kerasmgpu.callbacks.first_worker import OnFirstWorker
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
-__all__ = ["Checkpoint", "ChooseXla", "ThroughputLogger"]
+__all__ = ["Checkpoint", "ChooseXla", "OnFirstWorker", "ThroughputLogger"]

@@ -171,6 +171,9 @@ class _TimedTrainFunction:
         self._iterator = self._timed = None
         self.splits_batches = False
 
+    def __getattr__(self, name):
+        return getattr(self.train_function, name)
+
     def __call__(self, iterator):
         if iterator is not self._iterator:  # Once per epoch.
             self._iterator = iterator

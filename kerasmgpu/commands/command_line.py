@@ -6,6 +6,7 @@ import sys
 
 from absl import app, flags
 
+from kerasmgpu.commands import quiet
 from kerasmgpu.errors import InputError
 
 
@@ -19,12 +20,15 @@ def start(main):
     Args:
         main: Function of the list of arguments left after flag parsing.
     """
-    # TensorFlow's chatter would bury our own lines. Whoever wants that of its
-    # C++ part sets the variable; warnings and errors still show.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
     def run(argv):
+        # TensorFlow's chatter would bury our own lines. Whoever wants it gives
+        # --verbosity, or sets the variable.
+        asked = flags.FLAGS["verbosity"].present
+        if not asked and "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+            logging.getLogger("tensorflow").setLevel(logging.WARNING)
+            quiet.start()
         try:
             main(argv)
         except (InputError, OSError) as error:
