@@ -197,6 +197,10 @@ class _Bodies:
         if self._has_collectives:
             controls += filter(None, parent.last_collective.values())
         attributes = {"_lower_using_switch_merge": True}
+        if self._is_loop and place is not None and _is_in_body_of_all(parent):
+            # Seen on TensorFlow 2.21: as nodes of the graph (`Enter`, `Exit`)
+            # such loops wait for ever in some runs, so each stays a call.
+            attributes = {}
         if self._is_loop:
             attributes |= {
                 "T": types,
@@ -226,6 +230,11 @@ class _Bodies:
         return [
             [next(made) for _ in range(width)] for width in self._out_widths
         ]
+
+
+def _is_in_body_of_all(build):
+    """Whether a function is the body of a loop of several replicas."""
+    return build.parent is not None and build.replicas.total > 1
 
 
 def _width(kind, references, replicas):

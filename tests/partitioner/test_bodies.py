@@ -1,0 +1,50 @@
+"""Loops in loops, of one replica's own rows and of all replicas."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+from tests import conftest  # Eight logical CPU devices.
+import tensorflow as tf
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.checking import _strategy
+
+strategy = _strategy(2)
+with strategy.scope():
+    weight = tf.Variable(1)
+
+
+def step(x):
+    def outer(i, state):
+        def inner(j, state):
+            tf.identity(weight)
+            return j + 1, state
+
+        tf.while_loop(lambda j, _: j < 4, inner, [0, x[:, 1]])
+        return i + 1, x[:, 0] + tf.reduce_sum(tf.tanh(x))
+
+    return tf.while_loop(lambda i, _: i < 3, outer, [0, x[:, 0]])[1]
+
+
+x = tf.random.normal([8, 3])
+partitioned = Partitioned(
+    step, strategy.replicas, strategy.extended.one_device, "step"
+)
+program = partitioned.program((tf.TensorSpec([None, 3]),))
+written = program.written()
+for number in range(1000):
+    found = program.trace.packed(written([x]))
+tf.debugging.assert_near(found, step(x))
+print("done")
+"""
+
+
+def test_loops_of_single_replicas_in_one_of_all_end():
+    """Some runs in a hundred would wait for ever (see `bodies.py`)."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "done\n", done.stderr[-2000:]
