@@ -15,10 +15,12 @@ EXTRAS = {
 EXTRAS["all"] = [
     one for name in ("report", "digits", "tensorboard") for one in EXTRAS[name]
 ]
-# The test runner, what draws random programs and makes those that fail short,
-# and what the tests of the plots and of SciPy's sparse matrices need.
+# The test runner, what runs two tests at a time, what draws random programs and
+# makes those that fail short, and what the tests of the plots and of SciPy's
+# sparse matrices need.
 EXTRAS["test"] = [
     "pytest>=8.0",
+    "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "matplotlib>=3.8",
     "scipy>=1.11",

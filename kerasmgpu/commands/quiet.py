@@ -18,7 +18,7 @@ _LONGEST_WAIT_SECONDS = 2.0
 _NOISE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\)"
     # Level, date and file of a line of C++; errors and worse are kept …
-    rb"|[IW]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.(cc|h):\d+\]"
+    rb"|[IW]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(cc|h):\d+\]"
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
     # … but for those of a machine without a GPU, which is no error.
     rb"|.*failed call to cuInit"

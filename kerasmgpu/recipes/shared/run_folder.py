@@ -52,7 +52,8 @@ class RunFolder:
         if self.path is None:
             return
         self._require_writable()
-        _lock(self.path)
+        if (self.path / _LOCK).exists():
+            _lock(self.path)
         self._lines = shared_flags.as_flags(settings)
         for name in _NOT_COMPARED:
             self._lines.pop(name, None)
@@ -66,7 +67,10 @@ class RunFolder:
         Call it when settings and data are known to be good, so that what is
         refused before leaves an empty folder, to be used again.
         """
-        if self.path is not None and not self._entries():
+        if self.path is None:
+            return
+        _lock(self.path)
+        if not self._entries():
             self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 
     def write(self, name, text):
@@ -201,6 +205,7 @@ class RunFolder:
             )
         with self.reading("flags.txt"):
             first = path.read_text("utf-8").splitlines()
+        first = shared_flags.deciding(first)
         for line in [*first, *lines.values()]:
             if line in first and line in lines.values():
                 continue

@@ -337,7 +337,21 @@ def as_flags(chosen):
             lines[name] = f"--{name}={','.join(map(str, value))}"
         elif value is not None:
             lines[name] = f"--{name}={value}"
-    return lines
+    kept = deciding(lines.values())
+    return {name: line for name, line in lines.items() if line in kept}
+
+
+def deciding(lines):
+    """The lines of a flag file, without defaults that another flag replaces.
+
+    Args:
+        lines: Iterable of strings, `--name=value`.
+    """
+    names = {line[2:].partition("=")[0] for line in lines}
+    replaced = {other for one, other in _CONTRADICTORY if one in names}
+    return [
+        line for line in lines if line[2:].partition("=")[0] not in replaced
+    ]
 
 
 def _own(define_flags):

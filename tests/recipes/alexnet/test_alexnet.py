@@ -41,7 +41,7 @@ def run(tree, **keywords):
             "image_size": 8,
             "width": 0.02,
             "global_batch_size": 5,
-            "epochs": 2,
+            "epochs": None if "steps" in keywords else 2,
             **keywords,
         }
     )
@@ -197,7 +197,9 @@ def test_presets_train(tree, name, flags_of):
         # Small enough for a test; all else is the preset's.
         image_size=16,
         width=0.02,
+        batch_size_per_replica=None,
         steps=2,
+        epochs=None,
         warmup_epochs=0,
     )
     assert np.isfinite(run(tree, **keywords).loss)

@@ -192,7 +192,9 @@ def test_gpus_that_are_not_there_are_not_the_cpu():
 
 
 def test_another_models_weights_are_refused(trained, tmp_path):
-    with pytest.raises(InputError, match="model.keras is not of this model"):
+    with pytest.raises(
+        InputError, match="model.keras is damaged, or not of this model"
+    ):
         run(
             "model.filters=[4, 4]",
             restore=str(trained[0]),
