@@ -41,10 +41,9 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.commands import child_process
 from kerasmgpu import scaling
-from kerasmgpu.errors import checked_integer, checked_number
-from kerasmgpu.errors import InputError
+from kerasmgpu.commands import child_process
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.scaling_report.tables import draw, print_tables
 
 RESULT_KEYS = (

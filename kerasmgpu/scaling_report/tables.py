@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu.commands import plots
 from kerasmgpu import scaling
+from kerasmgpu.commands import plots
 
 PUBLISHED = {
     "autoencoder": {

@@ -10,10 +10,10 @@ import time
 import pytest
 
 import kerasmgpu
-from kerasmgpu.commands import child_process
 from kerasmgpu import scaling_report
-from kerasmgpu.scaling_report import tables as scaling_tables
+from kerasmgpu.commands import child_process
 from kerasmgpu.errors import InputError
+from kerasmgpu.scaling_report import tables as scaling_tables
 
 RECIPE = """
 import json, os, sys, time
