@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.kinds import REPLICATED, Own, is_local
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules import elementwise, state, table
 from kerasmgpu.partitioner.sums import Sums
-from kerasmgpu.partitioner.writing import Writer
+from kerasmgpu.partitioner.writing import Writer, node_name
 
 
 class Build:
@@ -83,8 +83,11 @@ class Build:
         )
 
     def _hosted(self, place, made):
+        # What was written before is not written again: `last` may be another.
         if place == HOST:
-            self.writer.on_host.add(self.writer.last)
+            references = [made] if isinstance(made, str) else made
+            names = {node_name(reference) for reference in references}
+            self.writer.on_host |= names or {self.writer.last}
         return made
 
     def copy(self, node, inputs, place, **attributes):

@@ -43,19 +43,21 @@ _OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp"}
 _numbers = itertools.count()
 
 
-def compile_stretches(writer, outputs, library):
+def compile_stretches(writer, outputs, library, only_marked=False):
     """Replaces stretches of a written function by calls of compiled ones.
 
     Args:
         writer: `writing.Writer` of the function, with all its nodes.
         outputs: References to what the function returns.
         library: List that the compiled functions are added to.
+        only_marked: Boolean, whether only operations are compiled for which
+            the traced function says so (`graph.MUST_COMPILE`).
 
     Returns:
         The references to what it returns now.
     """
     nodes = writer.needed_nodes(outputs)
-    stretch_of = _stretches(writer, nodes)
+    stretch_of = _stretches(writer, nodes, only_marked)
     stretches = collections.defaultdict(_Stretch)
     for name, key in stretch_of.items():
         stretches[key].names.append(name)
@@ -84,7 +86,8 @@ def compile_stretches(writer, outputs, library):
         library.append(function)
         stretch.call(writer, function.signature.name, key, moved)
     writer.replace(nodes, set(stretch_of), moved)
-    _say_what_is_left(writer, nodes)
+    if not only_marked:
+        _say_what_is_left(writer, nodes)
     return [moved.get(reference, reference) for reference in outputs]
 
 
@@ -179,7 +182,7 @@ class _Stretch:
         )
 
 
-def _stretches(writer, nodes):
+def _stretches(writer, nodes, only_marked):
     """For each node that is compiled, the stretch that it belongs to.
 
     A stretch is `(device, level, number of the device)`. The level is how many
@@ -188,7 +191,9 @@ def _stretches(writer, nodes):
     """
     devices, levels, early = {}, {}, set()
     compilable = {
-        name: _is_compilable(writer, name, node) for name, node in nodes.items()
+        name: _is_compilable(writer, name, node)
+        and (not only_marked or graphs.MUST_COMPILE in node.attr)
+        for name, node in nodes.items()
     }
     stretch_of = {}
     for name, node in nodes.items():
@@ -216,13 +221,14 @@ def _stretches(writer, nodes):
         if compilable[name] and node.op != "Const":
             device = devices.setdefault(node.device, len(devices))
             stretch_of[name] = (node.device, levels[name], device)
-    return _worthwhile(writer, nodes, stretch_of)
+    fewest = 1 if only_marked else FEWEST
+    return _worthwhile(writer, nodes, stretch_of, fewest)
 
 
-def _worthwhile(writer, nodes, stretch_of):
+def _worthwhile(writer, nodes, stretch_of, fewest):
     """Leaves out stretches that are tiny, or that pass lists of tensors."""
     size = collections.Counter(stretch_of.values())
-    bad = {key for key, count in size.items() if count < FEWEST}
+    bad = {key for key, count in size.items() if count < fewest}
     for name, node in nodes.items():
         for reference in node.input:
             before = stretch_of.get(node_name(reference))

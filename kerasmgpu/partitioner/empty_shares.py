@@ -9,6 +9,7 @@ import itertools
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.kinds import LocalSizes, Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.windows import FRAGILE
@@ -21,7 +22,8 @@ def is_fragile(build, node, plan):
     """Whether a node needs care on the replicas of a build."""
     if node.type not in FRAGILE or not build.replicas.has_cpus:
         return False
-    if build.is_compiled:  # XLA's kernels take no rows as they come.
+    marked = build.parent is None and MUST_COMPILE in node.definition.attr
+    if build.is_compiled or marked:  # XLA's kernels take no rows as they come.
         return False
     return any(
         isinstance(kind, Sharded)

@@ -16,6 +16,10 @@ from kerasmgpu.partitioner import sizes
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 """Operations that call a function; they are inlined."""
 
+MUST_COMPILE = "_kerasmgpu_compiled"
+"""Attribute of operations of a function that is made with `jit_compile=True`:
+some kernels, of grouped convolutions say, are there with XLA only."""
+
 BODIES = {
     "If": ("then_branch", "else_branch"),
     "StatelessIf": ("then_branch", "else_branch"),
@@ -252,7 +256,8 @@ class _Reader:
             controls = [
                 node for c in op.control_inputs for node in made[c.name]
             ]
-            if op.type in CALLS:
+            # An operation that TensorFlow doesn't know is a function's name.
+            if op.type in CALLS or op_definition(op.type) is None:
                 results, inner, last = self._inline(op, arguments, controls)
                 nodes += inner
                 tensors[op.name], made[op.name] = results, [last]
@@ -299,9 +304,11 @@ class _Reader:
             the nodes, and the one that runs when all effects have.
         """
         definition = self._definitions[op.name]
-        body = self._function(
-            definition.attr["f"].func.name, [t.shape for t in op.inputs]
-        )
+        name = definition.attr["f"].func.name if op.type in CALLS else op.type
+        body = self._function(name, [t.shape for t in op.inputs])
+        if definition.attr["_XlaMustCompile"].b:
+            for node in body.nodes:
+                node.definition.attr[MUST_COMPILE].b = True
         first = new_node("NoOp", f"{op.name}/start")
         first.controls = _unique(controls)
         inner = {

@@ -1,0 +1,57 @@
+"""Functions that a traced function calls."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+
+
+def gradients(function, images, filters):
+    with tf.GradientTape() as tape:
+        tape.watch((images, filters))
+        loss = tf.reduce_sum(function(images, filters) ** 2)
+    return loss, tape.gradient(loss, (images, filters))
+
+
+@pytest.mark.parametrize("rows", [7, 1])
+def test_what_is_compiled_on_one_device_is_compiled_on_replicas(rows):
+    """TensorFlow's CPU kernels lack gradients of grouped convolutions."""
+
+    @tf.function(jit_compile=True)
+    def convolution(images, filters):
+        return tf.nn.conv2d(images, filters, 1, "SAME")
+
+    def step(images, filters):
+        return gradients(convolution, images, filters)
+
+    images = tf.random.stateless_normal([rows, 4, 4, 6], seed=(1, 2))
+    filters = tf.random.stateless_normal([3, 3, 1, 6], seed=(3, 4))
+    expected = tf.nest.flatten(tf.function(step)(images, filters))
+    devices = ["CPU:0", "CPU:1", "CPU:2"]
+    found = kerasmgpu.partition(step, devices=devices)(images, filters)
+    for one, many in zip(expected, tf.nest.flatten(found)):
+        np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-4)
+
+
+def test_a_function_called_by_its_name():
+    """As `tf.nn.ctc_loss` calls its own."""
+
+    def step(logits, labels):
+        lengths = tf.ones_like(labels[:, 0])
+        return tf.nn.ctc_loss(
+            labels,
+            logits,
+            2 * lengths,
+            5 * lengths,
+            logits_time_major=False,
+            blank_index=0,
+        )
+
+    logits = tf.random.stateless_normal([5, 5, 4], seed=(1, 2))
+    labels = tf.constant([[1, 2], [3, 1], [2, 2], [1, 3], [2, 1]])
+    expected = tf.function(step)(logits, labels)
+    found = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])(
+        logits, labels
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
