@@ -42,7 +42,6 @@ def line(axes, x, y, **style):
     """
     if len(x) <= _FEW_POINTS:
         style.setdefault("marker", "o")
-        style.setdefault("markersize", 4)
     axes.plot(x, y, **style)
 
 

@@ -114,11 +114,13 @@ def log(program, written):
     )
     logging.info(
         "kerasmgpu: %s has operations without a rule, for which rows are "
-        "gathered: %s. About %s bytes per row travel for that in a step; the "
-        "results are those of one device.",
+        "gathered: %s. %s travel for that in a step; the results are those of "
+        "one device.",
         program.trace.name,
         ", ".join(f"{count} {type}" for type, count in types.items()),
-        f"{per_row:,}",
+        f"About {per_row:,} bytes per row"
+        if per_row
+        else "Bytes whose number depends on the data",
     )
 
 
