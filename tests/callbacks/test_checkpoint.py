@@ -368,3 +368,31 @@ def test_two_checkpoints_in_one_fit_are_refused(tmp_path):
 def test_a_log_that_is_not_there_can_not_be_the_best(tmp_path):
     with pytest.raises(kerasmgpu.InputError, match="best='accuracy'"):
         runs.train(runs.build_eager(), runs.arrays(), tmp_path, best="accuracy")
+
+
+def test_a_model_without_variables_goes_on_beside_a_throughput_logger(
+    tmp_path, replicas
+):
+    """Both stand in front of the model's `train_function`."""
+
+    def fit(epochs):
+        with replicas(2).scope():
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model.fit(
+            np.ones((6, 2), "float32"),
+            np.ones((6, 1), "float32"),
+            batch_size=3,
+            epochs=epochs,
+            verbose=0,
+            callbacks=[
+                kerasmgpu.callbacks.ThroughputLogger(),
+                kerasmgpu.callbacks.Checkpoint(tmp_path),
+            ],
+        )
+
+    first = fit(1).history["loss"]
+    again = fit(3)
+    assert again.epoch == [0, 1, 2]
+    assert again.history["loss"][0] == first[0]
+    assert again.history["loss"][2] < first[0]
