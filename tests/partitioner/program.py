@@ -152,7 +152,7 @@ class Program:
 
 
 _SCRIPT = """\
-from tests import conftest
+from tests import conftest  # Eight logical CPU devices.
 import tensorflow as tf
 from tests.partitioner.checking import check
 from tests.partitioner.program import Input, Setting, Variable

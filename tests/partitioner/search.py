@@ -5,6 +5,7 @@ import pathlib
 import hypothesis
 import tensorflow as tf
 
+from tests import conftest  # noqa: F401 - Eight logical CPU devices.
 from tests.partitioner.checking import Difference, Discarded, check
 from tests.partitioner.programs import programs
 
