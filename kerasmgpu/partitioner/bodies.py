@@ -116,7 +116,7 @@ class _Bodies:
             replicas,
             parent.library,
             parent,
-            parent.is_compiled,
+            parent.compiles(self._node),
         )
         for tensor, kind, width in zip(body.inputs, kinds, self._widths):
             references = [
@@ -155,9 +155,8 @@ class _Bodies:
         if self._is_loop and index == 1:
             outputs = outputs + extra
         name = f"kerasmgpu_{self._node.type}_{next(_numbers)}"
-        parent.library.append(
-            build.writer.function(name, outputs, build.effects())
-        )
+        build.writer.effects = build.effects()
+        parent.library.append(build.function(name, outputs))
         return name
 
     def call(self, parent, place, first):

@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from kerasmgpu.partitioner import bodies, empty_shares
+from kerasmgpu.partitioner.compilation import compile_stretches
 from kerasmgpu.partitioner.conversions import converted
 from kerasmgpu.partitioner.facts import is_known
+from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.kinds import REPLICATED, Own, is_local
 from kerasmgpu.partitioner.places import HOST
@@ -70,6 +72,10 @@ class Build:
         self._batch = None
         self._required = []
         self.sent = [] if parent is None else parent.sent
+
+    def compiles(self, node):
+        """Whether XLA will compile what a replica does for a node."""
+        return self.is_compiled or MUST_COMPILE in node.definition.attr
 
     # What rules use to write operations --------------------------------------
 
@@ -378,6 +384,20 @@ class Build:
                 self._required,
             ),
         )
+
+    def function(self, name, outputs):
+        """The function that was written, with what XLA compiles in it.
+
+        Args:
+            name: Its name.
+            outputs: List of `(reference, dtype)`.
+
+        Returns:
+            A `FunctionDef`.
+        """
+        references = compile_stretches(self, [r for r, _ in outputs])
+        types = [dtype for _, dtype in outputs]
+        return self.writer.function(name, list(zip(references, types)))
 
     def effects(self):
         """Names of nodes that must run."""

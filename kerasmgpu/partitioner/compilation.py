@@ -15,6 +15,7 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner import graph as graphs
+from kerasmgpu.partitioner.rules.random import DRAWS
 from kerasmgpu.partitioner.writing import (
     argument,
     function_attribute,
@@ -43,30 +44,38 @@ _OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp"}
 _numbers = itertools.count()
 
 
-def compile_stretches(writer, outputs, library, only_marked=False):
+def compile_stretches(build, outputs):
     """Replaces stretches of a written function by calls of compiled ones.
 
+    Of a function that is not compiled, or in one piece with what is around it
+    as the body of one replica's loop is, these are only the operations for
+    which the traced function says so (`graph.MUST_COMPILE`).
+
     Args:
-        writer: `writing.Writer` of the function, with all its nodes.
+        build: `building.Build` of the function, with all its nodes written.
         outputs: References to what the function returns.
-        library: List that the compiled functions are added to.
-        only_marked: Boolean, whether only operations are compiled for which
-            the traced function says so (`graph.MUST_COMPILE`).
 
     Returns:
         The references to what it returns now.
     """
+    only_marked = not build.is_compiled or build.replicas.is_anywhere
+    if only_marked and not _has_marks(build.graph):
+        return outputs
+    writer, library = build.writer, build.library
     nodes = writer.needed_nodes(outputs)
-    stretch_of = _stretches(writer, nodes, only_marked)
-    stretches = collections.defaultdict(_Stretch)
-    for name, key in stretch_of.items():
-        stretches[key].names.append(name)
+    for node in nodes.values():
+        if node.op == "Const":  # It waits for nobody, so nothing waits for it.
+            del node.input[:]
     edges = [
         (reference, name)
         for name, node in nodes.items()
         for reference in node.input
     ]
     edges += [(reference, None) for reference in outputs]
+    stretch_of = _stretches(build, nodes, edges, only_marked)
+    stretches = collections.defaultdict(_Stretch)
+    for name, key in stretch_of.items():
+        stretches[key].names.append(name)
     for reference, name in edges:
         source = node_name(reference)
         before, after = stretch_of.get(source), stretch_of.get(name)
@@ -87,8 +96,14 @@ def compile_stretches(writer, outputs, library, only_marked=False):
         stretch.call(writer, function.signature.name, key, moved)
     writer.replace(nodes, set(stretch_of), moved)
     if not only_marked:
-        _say_what_is_left(writer, nodes)
+        _say_what_is_left(build, nodes)
     return [moved.get(reference, reference) for reference in outputs]
+
+
+def _has_marks(graph):
+    return any(
+        graphs.MUST_COMPILE in node.definition.attr for node in graph.nodes
+    )
 
 
 class _Stretch:
@@ -182,19 +197,47 @@ class _Stretch:
         )
 
 
-def _stretches(writer, nodes, only_marked):
-    """For each node that is compiled, the stretch that it belongs to.
+def _stretches(build, nodes, edges, only_marked):
+    """For each node that is compiled, the stretch that it belongs to."""
+    compilable = {
+        name
+        for name, node in nodes.items()
+        if _is_compilable(build, name, node)
+        and (not only_marked or graphs.MUST_COMPILE in node.attr)
+    }
+    lists = [
+        (node_name(reference), name)
+        for reference, name in edges
+        if reference[0] != "^" and build.writer.dtype(reference) == tf.variant
+    ]
+    while True:
+        stretch_of = _levelled(nodes, compilable)
+        get = stretch_of.get
+        passing = {
+            stretch
+            for edge in lists
+            if get(edge[0]) != get(edge[1])
+            for stretch in map(get, edge)
+        }
+        # A compiled function neither takes nor gives lists of tensors.
+        apart = {
+            name
+            for name in itertools.chain(*lists)
+            if name in stretch_of and stretch_of[name] in passing
+        }
+        if not apart:
+            return _worthwhile(nodes, stretch_of, 1 if only_marked else FEWEST)
+        compilable -= apart
+
+
+def _levelled(nodes, compilable):
+    """For each node that can be compiled, its stretch.
 
     A stretch is `(device, level, number of the device)`. The level is how many
     stretches a node comes after. Between nodes of one device and level there is
     no path that leaves the device, so they can be one function.
     """
     devices, levels, early = {}, {}, set()
-    compilable = {
-        name: _is_compilable(writer, name, node)
-        and (not only_marked or graphs.MUST_COMPILE in node.attr)
-        for name, node in nodes.items()
-    }
     stretch_of = {}
     for name, node in nodes.items():
         before = [
@@ -202,15 +245,14 @@ def _stretches(writer, nodes, only_marked):
             for other in map(node_name, node.input)
             if other in nodes and nodes[other].op != "Const"
         ]
-        if not compilable[name] and early.issuperset(before):
+        if name not in compilable and early.issuperset(before):
             # Reads of variables, sizes: there before anything is computed.
             early.add(name)
         levels[name] = max(
             (
                 levels[other]
                 + (
-                    not compilable[name]
-                    or not compilable[other]
+                    not compilable.issuperset((name, other))
                     or nodes[other].device != node.device
                 )
                 for other in before
@@ -218,39 +260,42 @@ def _stretches(writer, nodes, only_marked):
             ),
             default=0,
         )
-        if compilable[name] and node.op != "Const":
+        if name in compilable and node.op != "Const":
             device = devices.setdefault(node.device, len(devices))
             stretch_of[name] = (node.device, levels[name], device)
-    fewest = 1 if only_marked else FEWEST
-    return _worthwhile(writer, nodes, stretch_of, fewest)
+    return stretch_of
 
 
-def _worthwhile(writer, nodes, stretch_of, fewest):
-    """Leaves out stretches that are tiny, or that pass lists of tensors."""
+def _worthwhile(nodes, stretch_of, fewest):
+    """Leaves out stretches that are tiny."""
     size = collections.Counter(stretch_of.values())
-    bad = {key for key, count in size.items() if count < fewest}
-    for name, node in nodes.items():
-        for reference in node.input:
-            before = stretch_of.get(node_name(reference))
-            after = stretch_of.get(name)
-            if before == after or reference[0] == "^":
-                continue
-            if writer.dtype(reference) == tf.variant:
-                bad |= {before, after}
-    return {name: key for name, key in stretch_of.items() if key not in bad}
+    for name, key in stretch_of.items():
+        if nodes[name].op in _BRANCHES | DRAWS:
+            # A loop is many operations; XLA draws other numbers.
+            size[key] += fewest
+    return {
+        name: key for name, key in stretch_of.items() if size[key] >= fewest
+    }
 
 
-def _is_compilable(writer, name, node):
-    if name in writer.on_host or not node.device or node.op in _OUTSIDE:
+def _is_compilable(build, name, node):
+    if not _is_on_replica(build, name, node) or node.op in _OUTSIDE:
         return False
     if node.op in _SIZES_DEPEND_ON_VALUES:
         return False
-    kind = "XLA_GPU_JIT" if "GPU" in node.device else "XLA_CPU_JIT"
+    kind = "XLA_CPU_JIT" if build.replicas.has_cpus else "XLA_GPU_JIT"
     if not _has_kernel(node.op, kind):
         return False
     if node.op not in _BRANCHES and graphs.op_definition(node.op).is_stateful:
         return False
     return not _NO_TYPES & _types(node)
+
+
+def _is_on_replica(build, name, node):
+    """Whether a node is one that a replica runs on its own."""
+    return name not in build.writer.on_host and node.device in (
+        build.replicas.devices
+    )
 
 
 _NO_TYPES = {tf.string.as_datatype_enum, tf.resource.as_datatype_enum}
@@ -280,17 +325,16 @@ def _load_kernels():
         tf.function(lambda x: x + 1.0, jit_compile=True)(0.0)
 
 
-def _say_what_is_left(writer, nodes):
+def _say_what_is_left(build, nodes):
     """One line about operations on replicas that XLA doesn't know."""
     left = sorted(
         {
             node.op
             for name, node in nodes.items()
-            if name not in writer.on_host
-            and node.device
+            if _is_on_replica(build, name, node)
             and node.op not in _OUTSIDE
             and node.op != "Const"
-            and not _is_compilable(writer, name, node)
+            and not _is_compilable(build, name, node)
         }
     )
     if left:

@@ -9,7 +9,6 @@ import itertools
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.kinds import LocalSizes, Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.windows import FRAGILE
@@ -22,8 +21,7 @@ def is_fragile(build, node, plan):
     """Whether a node needs care on the replicas of a build."""
     if node.type not in FRAGILE or not build.replicas.has_cpus:
         return False
-    marked = build.parent is None and MUST_COMPILE in node.definition.attr
-    if build.is_compiled or marked:  # XLA's kernels take no rows as they come.
+    if build.compiles(node):  # XLA's kernels take no rows as they come.
         return False
     return any(
         isinstance(kind, Sharded)
@@ -79,8 +77,9 @@ def _with_rows(writer, node, plan, inputs):
 
 
 def _without_rows(writer, node, plan, inputs):
+    (rank, *_) = [len(tensor.shape) for tensor in node.outputs]
     given = [
-        _with_one_row(writer, tensor, kind, reference)
+        _with_one_row(writer, tensor, kind, reference, rank)
         for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
     ]
     outputs = writer.copy(node, given, "", "")
@@ -92,18 +91,16 @@ def _without_rows(writer, node, plan, inputs):
     ]
 
 
-def _with_one_row(writer, tensor, kind, reference):
-    """An input without rows, with one of zeros."""
+def _with_one_row(writer, tensor, kind, reference, rank):
+    """An input without rows, with one of zeros; or sizes of `rank` axes."""
     if isinstance(kind, Sharded):
         paddings = [[0, int(n == kind.axis)] for n in range(len(tensor.shape))]
         paddings = writer.constant(paddings, tf.int32, "")
         attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
         return writer.op("Pad", [reference, paddings], attributes, "")[0]
     if isinstance(kind, LocalSizes):
-        axis, count = kind.sharded.axis, tensor.shape[0]
-        one = writer.constant(
-            [int(n == axis) for n in range(count)], tensor.dtype, ""
-        )
+        one = [int(axis == kind.sharded.axis) for axis in range(rank)]
+        one = writer.constant(one, tensor.dtype, "")
         return writer.op("AddV2", [reference, one], {"T": tensor.dtype}, "")[0]
     return reference
 

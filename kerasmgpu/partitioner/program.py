@@ -9,8 +9,6 @@ from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner import facts, report, sizes
 from kerasmgpu.partitioner.building import Build
-from kerasmgpu.partitioner.compilation import compile_stretches
-from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.places import HOST
@@ -161,16 +159,7 @@ class Program:
         build.writer.effects = build.effects()
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
-        if self._jit_compile or any(
-            MUST_COMPILE in node.definition.attr for node in graph.nodes
-        ):
-            references = [reference for reference, _ in outputs]
-            types = [dtype for _, dtype in outputs]
-            references = compile_stretches(
-                build.writer, references, library, not self._jit_compile
-            )
-            outputs = list(zip(references, types))
-        library.append(build.writer.function(name, outputs))
+        library.append(build.function(name, outputs))
         captured = [tensor for tensor, _ in build.captures.values()]
         types = [dtype for _, dtype in outputs]
         shapes = [tensor.static for tensor in graph.outputs]

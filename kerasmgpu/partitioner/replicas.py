@@ -31,6 +31,7 @@ class Replicas:
         shares_memory: Whether a tensor that is sent from one device to another
             is not copied, as between logical CPU devices.
         has_cpus: Whether some of the devices are CPUs.
+        is_anywhere: Whether it is one replica without a device of its own.
     """
 
     def __init__(self, devices, host):
@@ -41,6 +42,7 @@ class Replicas:
         self.first = 0
         self.has_cpus = any("CPU" in device for device in devices)
         self.shares_memory = not any("GPU" in device for device in devices)
+        self.is_anywhere = self.devices == [""]
 
     def alone(self):
         """One replica without a device of its own: that of who calls it."""

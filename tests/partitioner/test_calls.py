@@ -14,16 +14,45 @@ def gradients(function, images, filters):
     return loss, tape.gradient(loss, (images, filters))
 
 
+@tf.function(jit_compile=True)
+def convolution(images, filters):
+    return tf.nn.conv2d(images, filters, 1, "SAME")
+
+
+def in_a_branch(images, filters):
+    return tf.cond(
+        images[0, 0, 0, 0] < 9.0,
+        lambda: convolution(images, filters),
+        lambda: images,
+    )
+
+
+def in_a_loop(images, filters):
+    def body(step, images):
+        return step + 1, convolution(images, filters)
+
+    return tf.while_loop(lambda step, _: step < 2, body, (0, images))[1]
+
+
+def in_a_loop_of_all(images, filters):
+    """Each step needs the mean of all replicas' rows."""
+
+    def body(step, images):
+        images = convolution(images, filters)
+        return step + 1, images - tf.reduce_mean(images, 0)
+
+    return tf.while_loop(lambda step, _: step < 2, body, (0, images))[1]
+
+
 @pytest.mark.parametrize("rows", [7, 1])
-def test_what_is_compiled_on_one_device_is_compiled_on_replicas(rows):
+@pytest.mark.parametrize(
+    "call", [convolution, in_a_branch, in_a_loop, in_a_loop_of_all]
+)
+def test_what_is_compiled_on_one_device_is_compiled_on_replicas(call, rows):
     """TensorFlow's CPU kernels lack gradients of grouped convolutions."""
 
-    @tf.function(jit_compile=True)
-    def convolution(images, filters):
-        return tf.nn.conv2d(images, filters, 1, "SAME")
-
     def step(images, filters):
-        return gradients(convolution, images, filters)
+        return gradients(call, images, filters)
 
     images = tf.random.stateless_normal([rows, 4, 4, 6], seed=(1, 2))
     filters = tf.random.stateless_normal([3, 3, 1, 6], seed=(3, 4))

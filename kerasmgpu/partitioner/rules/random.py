@@ -19,6 +19,13 @@ COUNTED = (
 )
 """Draws that take a fixed number of elements from each block."""
 
+DRAWS = {*COUNTED, "StatelessTruncatedNormalV2"}
+"""Draws whose numbers are given by a key and a counter."""
+
+_WHOLE_IN_XLA = "StatelessRandomNormalV2"
+"""XLA pairs the halves of a draw for normals (Box-Muller), by its shape: each
+replica draws all and takes its own."""
+
 GENERATORS.update(COUNTED)
 
 
@@ -47,7 +54,7 @@ def counted(node):
     "StatelessTruncatedNormalV2",
     "TruncatedNormal",
 )
-def drawn_shape(node):
+def shape_drawn(node):
     given = node.inputs[0].value
     return [given] if isinstance(given, tuple) else None
 
@@ -75,16 +82,25 @@ def _draw_rows(build, node, plan, place, inputs):
 
     first = rows(build.sizes.start(sharded.rows, place))
     count = rows(build.sizes.count(sharded.rows, place))
-    size = build.sizes.scalar(per_block, tf.int64)
-    block = op("FloorDiv", first, size)
-    skipped = op("FloorMod", first, size)
-    counter = _advanced(build, counter, block)
-    length = build.sizes.packed([op("AddV2", count, skipped)], tf.int64)
-    drawn = build.copy(
-        node, [length, key, counter, *rest], place, Tshape=tf.int64
+    draws_all = node.type == _WHOLE_IN_XLA and build.compiles(node)
+    if draws_all:
+        skipped = first
+        drawn_shape = build.sizes.vector(node.outputs[0].shape, tf.int64)
+    else:
+        size = build.sizes.scalar(per_block, tf.int64)
+        block = op("FloorDiv", first, size)
+        skipped = op("FloorMod", first, size)
+        counter = _advanced(build, counter, block)
+        length = op("AddV2", count, skipped)
+        drawn_shape = build.sizes.packed([length], tf.int64)
+    (drawn,) = build.copy(
+        node, [drawn_shape, key, counter, *rest], place, Tshape=tf.int64
     )
+    if draws_all:
+        flat = build.constant([-1], tf.int32, HOST)
+        drawn = build.reshape(drawn, flat, dtype, place)
     own = build.strided_slice(
-        drawn[0],
+        drawn,
         build.sizes.packed([skipped], tf.int64),
         build.sizes.packed([op("AddV2", skipped, count)], tf.int64),
         build.constant([1], tf.int64, HOST),

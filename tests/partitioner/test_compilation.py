@@ -1,0 +1,113 @@
+"""What XLA compiles of a partitioned function."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.replicas import Replicas
+
+DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(3)]
+
+
+def require_the_same(function, *inputs):
+    """Compiled by XLA, three replicas give what one device gives so."""
+    expected = tf.function(function, jit_compile=True)(*inputs)
+    partitioned = Partitioned(
+        function, Replicas(DEVICES, DEVICES[0]), jit_compile=True
+    )
+    for one, many in zip(
+        tf.nest.flatten(expected), tf.nest.flatten(partitioned(*inputs))
+    ):
+        np.testing.assert_allclose(many, one, rtol=1e-5, atol=1e-5)
+
+
+def loop(body, value):
+    """What three steps of `body` make of a value."""
+    return tf.while_loop(
+        lambda index, _: index < 3, body, (0, value), maximum_iterations=3
+    )[1]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        tf.random.stateless_normal,
+        tf.random.stateless_truncated_normal,
+        tf.random.stateless_uniform,
+    ],
+)
+def test_replicas_draw_what_xla_draws(draw):
+    """XLA draws other numbers than TensorFlow's kernels do."""
+
+    def step(rows):
+        return rows + draw(tf.shape(rows), seed=(1, 2))
+
+    require_the_same(step, tf.zeros([7, 5]))
+    require_the_same(step, tf.zeros([2, 3, 4]))
+
+
+def test_a_draw_beside_the_lists_of_a_loop_of_all():
+    """The gradient's lists can't be compiled, but the draw can."""
+
+    def step(rows, weights):
+        def body(index, rows):
+            rows = tf.sin(rows @ weights)
+            return index + 1, rows - tf.reduce_mean(rows, 0)
+
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            drawn = tf.random.stateless_uniform(tf.shape(rows), seed=(1, 2))
+            loss = tf.reduce_sum(loop(body, rows) * drawn)
+        return loss, tape.gradient(loss, weights)
+
+    require_the_same(
+        step,
+        tf.random.stateless_normal([7, 4], seed=(1, 2)),
+        tf.random.stateless_normal([4, 4], seed=(3, 4)),
+    )
+
+
+def test_gradients_of_a_loop_of_all():
+    """A constant of the loop's gradient waits for what is compiled before."""
+
+    def step(rows, weights):
+        def body(index, rows):
+            rows = tf.sin(rows @ weights)
+            return index + 1, rows - tf.reduce_mean(rows, 0)
+
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            rows = loop(body, rows)
+            loss = tf.reduce_sum(rows**2)
+        return loss, tape.gradient(loss, weights)
+
+    require_the_same(
+        step,
+        tf.random.stateless_normal([7, 4], seed=(1, 2)),
+        tf.random.stateless_normal([4, 4], seed=(3, 4)),
+    )
+
+
+def test_a_gradient_of_a_convolution_in_a_loop_on_no_rows():
+    """Its sizes come out of a list, which does not know how many they are."""
+
+    def step(images, filters):
+        def body(index, images):
+            images = tf.nn.conv2d(images, filters, 1, "SAME")
+            return index + 1, images - tf.reduce_mean(images, 0)
+
+        with tf.GradientTape() as tape:
+            tape.watch((images, filters))
+            loss = tf.reduce_sum(loop(body, images) ** 2)
+        return loss, tape.gradient(loss, (images, filters))
+
+    images = tf.random.stateless_normal([2, 4, 4, 3], seed=(1, 2))
+    filters = tf.random.stateless_normal([3, 3, 3, 3], seed=(3, 4))
+    expected = tf.function(step)(images, filters)
+    partitioned = Partitioned(step, Replicas(DEVICES, DEVICES[0]))
+    for one, many in zip(
+        tf.nest.flatten(expected),
+        tf.nest.flatten(partitioned(images, filters)),
+    ):
+        np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-4)
