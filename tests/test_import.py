@@ -1,7 +1,6 @@
 """What `import kerasmgpu` costs, and who may import whom."""
 
 import ast
-import importlib.util
 import pathlib
 import re
 import subprocess
@@ -37,14 +36,6 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "errors",
         "__main__",
         "scaling_report",
-        "benchmark.__main__",
-        pytest.param(
-            "benchmark.torch_training",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("torch") is None,
-                reason="the pytorch contender needs torch",
-            ),
-        ),
         "job.cluster",
         "job.rendezvous",
         "job.watch",
@@ -90,7 +81,7 @@ LEVELS = [
     {"callbacks", "cluster"},
     {"strategies"},
     {"placement"},
-    {"benchmark", "launch", "scaling_report", "verify"},
+    {"launch", "scaling_report", "verify"},
     {"plan"},
     {"recipes"},
     {"__main__"},
@@ -109,6 +100,17 @@ def test_imports_point_downwards():
                 assert level[imported] < level[room], f"{path}: {imported}"
 
 
+def test_nothing_imports_what_is_not_in_the_wheel():
+    beside = {
+        path.name
+        for path in PACKAGE.parent.iterdir()
+        if (path / "__init__.py").exists() and path != PACKAGE
+    }
+    assert {"benchmarks", "tests"} <= beside
+    for path in PACKAGE.rglob("*.py"):
+        assert not beside & set(packages_imported_by(path)), path
+
+
 def test_the_readmes_tree_is_the_packages():
     readme = (PACKAGE.parent / "README.md").read_text("utf-8")
     tree = re.findall(r"^[├└]── (\S+)  ", readme, flags=re.MULTILINE)
@@ -118,6 +120,15 @@ def test_the_readmes_tree_is_the_packages():
         if path.suffix in ("", ".py") and not path.name.startswith("__")
     }
     assert sorted(tree) == sorted(rooms)
+
+
+def packages_imported_by(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.partition(".")[0]
 
 
 def rooms_imported_by(path):

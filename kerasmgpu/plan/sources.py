@@ -6,7 +6,7 @@ import math
 import pathlib
 import tempfile
 
-from kerasmgpu.benchmark import processes
+from kerasmgpu.commands import child_module
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.model import Step
 from kerasmgpu.verify import references
@@ -52,7 +52,7 @@ def from_file(path, workload=None, contender=None):
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{path} lacks or garbles {error}; write it again with "
-            "kerasmgpu.benchmark or ThroughputLogger"
+            "python -m benchmarks or ThroughputLogger"
         ) from None
 
 
@@ -68,8 +68,8 @@ def _content(path, text):
         ):
             return content
     raise InputError(
-        f"{path} is neither a benchmark.json of kerasmgpu.benchmark nor a file "
-        "of ThroughputLogger"
+        f"{path} is neither a benchmark.json of python -m benchmarks nor a "
+        "file of ThroughputLogger"
     )
 
 
@@ -176,7 +176,7 @@ def from_module(build, steps=20, timeout_seconds=600):
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
         folder = pathlib.Path(folder)
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        processes.run_module(
+        child_module.run_module(
             "kerasmgpu.plan.measuring",
             str(folder),
             folder / "log.txt",
