@@ -32,7 +32,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
 @pytest.mark.parametrize(
     "module",
     [
-        "scaling",
+        "replica_arithmetic",
         "errors",
         "__main__",
         "scaling_report",
@@ -58,14 +58,31 @@ def test_light_modules_stay_light(module):
     assert output.strip() == "set()"
 
 
-def test_scaling_is_arithmetic_of_the_standard_library():
-    output = run("import sys, kerasmgpu.scaling; print('numpy' in sys.modules)")
+def test_replica_arithmetic_is_of_the_standard_library():
+    output = run(
+        "import sys, kerasmgpu.replica_arithmetic;print('numpy' in sys.modules)"
+    )
     assert output.strip() == "False"
 
 
 def test_every_public_name_is_there():
     for name in kerasmgpu.__all__:
         assert getattr(kerasmgpu, name) is not None
+
+
+@pytest.mark.parametrize(
+    "former, name",
+    [
+        ("scaling", "efficiency"),
+        ("scaling", "scale_learning_rate"),
+        ("schedules", "WarmUp"),
+        ("cluster", "from_tf_config"),
+        ("rendezvous", "meet"),
+        ("job_watch", "Link"),
+    ],
+)
+def test_former_modules_are_found_by_attribute(former, name):
+    assert callable(getattr(getattr(kerasmgpu, former), name))
 
 
 def test_unknown_attribute():
@@ -75,7 +92,7 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"errors"},
-    {"commands", "partitioner", "scaling", "schedules"},
+    {"commands", "partitioner", "replica_arithmetic", "schedules"},
     {"_keras"},
     {"job"},
     {"callbacks", "cluster"},

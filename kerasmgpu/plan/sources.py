@@ -63,9 +63,11 @@ def _content(path, text):
             content = json.loads(candidate)
         except ValueError:
             continue
-        if isinstance(content, dict) and {"rows", "num_replicas"} & set(
-            content
-        ):
+        if not isinstance(content, dict):
+            continue
+        if "num_replicas" in content:  # So called in files of version 0.1.
+            content.setdefault("replicas", content["num_replicas"])
+        if {"rows", "replicas"} & set(content):
             return content
     raise InputError(
         f"{path} is neither a benchmark.json of python -m benchmarks nor a "
@@ -126,10 +128,10 @@ def _from_benchmark(path, report, workload, contender):
 
 
 def _from_throughput(path, record):
-    if record["num_replicas"] != 1:
+    if record["replicas"] != 1:
         raise InputError(
-            f"{path} was logged on {record['num_replicas']} replicas; log a "
-            "run on one"
+            f"{path} was logged on {record['replicas']} replicas; log a run "
+            "on one"
         )
     seconds, share = record["step_seconds_median"], record["input_wait_share"]
     if seconds is None or share is None:

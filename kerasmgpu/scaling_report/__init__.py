@@ -40,7 +40,7 @@ import sys
 
 from absl import flags
 
-from kerasmgpu import scaling
+from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import child_process, output_folder, visible_gpus
 from kerasmgpu.commands.replica_counts import checked_counts, counts_of_flag
 from kerasmgpu.errors import InputError, checked_number
@@ -147,12 +147,12 @@ def _compare(runs):
     """Adds speed-up and efficiency to the entries of runs that ended well."""
     good = [run for run in runs if "result" in run]
     for run in good:
-        ratio = scaling.speed_up(
+        ratio = replica_arithmetic.speed_up(
             run["result"]["examples_per_second"],
             good[0]["result"]["examples_per_second"],
         )
         run["speed_up"] = ratio
-        run["efficiency"] = scaling.efficiency(
+        run["efficiency"] = replica_arithmetic.efficiency(
             ratio, run["replicas"], reference_replicas=good[0]["replicas"]
         )
 
