@@ -132,8 +132,8 @@ def test_replicas_end_with_the_benchmark(folder):
     benchmark = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: (folder / "rank-0").exists())
-    wait_for(lambda: (folder / "rank-1").exists())
+    for rank in ("rank-0", "rank-1"):  # Three processes import PyTorch first.
+        wait_for((folder / rank).exists, seconds=120)
     benchmark.send_signal(signal.SIGKILL)
     benchmark.wait(30)
     for process_id in ranks(folder):
