@@ -17,9 +17,9 @@ _HOMES = {
     "is_first_worker": "kerasmgpu.cluster",
     "compare_input": "kerasmgpu.strategies.input_speed",
     "InputError": "kerasmgpu.errors",
-    "global_batch_size": "kerasmgpu.scaling",
-    "per_replica_batch_sizes": "kerasmgpu.scaling",
-    "scale_learning_rate": "kerasmgpu.scaling",
+    "global_batch_size": "kerasmgpu.replica_arithmetic",
+    "per_replica_batch_sizes": "kerasmgpu.replica_arithmetic",
+    "scale_learning_rate": "kerasmgpu.replica_arithmetic",
 }
 """Public name to the module where it lives."""
 
@@ -27,7 +27,7 @@ _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
     "cluster": "kerasmgpu.cluster",
     "placement": "kerasmgpu.placement",
-    "scaling": "kerasmgpu.scaling",
+    "replica_arithmetic": "kerasmgpu.replica_arithmetic",
     "schedules": "kerasmgpu.schedules",
     "verify": "kerasmgpu.verify",
 }
@@ -36,6 +36,7 @@ _MODULES = {
 _FORMER = {
     "job_watch": "kerasmgpu.job.watch",
     "rendezvous": "kerasmgpu.job.rendezvous",
+    "scaling": "kerasmgpu.replica_arithmetic",
 }
 """Where modules are that scripts of version 0.1 name; not listed."""
 

@@ -36,11 +36,6 @@ COMMANDS = {
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",
     ),
-    "benchmark": (
-        "kerasmgpu.benchmark",
-        "time plain Keras, stock, kerasmgpu, JAX and PyTorch on the same "
-        "models",
-    ),
     "plan": (
         "kerasmgpu.plan",
         "predict what more GPUs bring, and what limits them",

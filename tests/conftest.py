@@ -6,6 +6,8 @@ import signal
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import weakref
+
 import pytest
 import tensorflow as tf
 
@@ -19,6 +21,38 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 tf.config.set_logical_device_configuration(
     _cpu, [tf.config.LogicalDeviceConfiguration()] * 8
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def iterators_freed_in_the_background():
+    """Nobody waits for an iterator that a test no longer reads.
+
+    Under our strategies `fit` sees to it; see `kerasmgpu._keras.background`
+    for why it takes up to a minute each. Here those of plain Keras and of
+    `for batch in dataset` are freed in the same way, wherever in a later test
+    Python happens to collect them.
+    """
+    from kerasmgpu._keras import background, pipelines
+
+    free, iterate = background.free, tf.data.Dataset.__iter__
+    known = weakref.WeakSet()
+
+    def free_once(iterator):
+        if iterator not in known:
+            known.add(iterator)
+            free(iterator)
+
+    def iterate_and_free(dataset):
+        iterator = iterate(dataset)
+        # Python code of a test's data must not run once the test is over.
+        if not tf.inside_function() and not pipelines.runs_python(dataset):
+            free_once(iterator)
+        return iterator
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background, "free", free_once)
+        patch.setattr(tf.data.Dataset, "__iter__", iterate_and_free)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """What `import kerasmgpu` costs, and who may import whom."""
 
 import ast
-import importlib.util
 import pathlib
 import re
 import subprocess
@@ -33,18 +32,10 @@ def test_importing_starts_no_tensorflow_and_is_quick():
 @pytest.mark.parametrize(
     "module",
     [
-        "scaling",
+        "replica_arithmetic",
         "errors",
         "__main__",
         "scaling_report",
-        "benchmark.__main__",
-        pytest.param(
-            "benchmark.torch_training",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("torch") is None,
-                reason="the pytorch contender needs torch",
-            ),
-        ),
         "job.cluster",
         "job.rendezvous",
         "job.watch",
@@ -67,14 +58,31 @@ def test_light_modules_stay_light(module):
     assert output.strip() == "set()"
 
 
-def test_scaling_is_arithmetic_of_the_standard_library():
-    output = run("import sys, kerasmgpu.scaling; print('numpy' in sys.modules)")
+def test_replica_arithmetic_is_of_the_standard_library():
+    output = run(
+        "import sys, kerasmgpu.replica_arithmetic;print('numpy' in sys.modules)"
+    )
     assert output.strip() == "False"
 
 
 def test_every_public_name_is_there():
     for name in kerasmgpu.__all__:
         assert getattr(kerasmgpu, name) is not None
+
+
+@pytest.mark.parametrize(
+    "former, name",
+    [
+        ("scaling", "efficiency"),
+        ("scaling", "scale_learning_rate"),
+        ("schedules", "WarmUp"),
+        ("cluster", "from_tf_config"),
+        ("rendezvous", "meet"),
+        ("job_watch", "Link"),
+    ],
+)
+def test_former_modules_are_found_by_attribute(former, name):
+    assert callable(getattr(getattr(kerasmgpu, former), name))
 
 
 def test_unknown_attribute():
@@ -84,13 +92,13 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"errors"},
-    {"commands", "partitioner", "scaling", "schedules"},
+    {"commands", "partitioner", "replica_arithmetic", "schedules"},
     {"_keras"},
     {"job"},
     {"callbacks", "cluster"},
     {"strategies"},
     {"placement"},
-    {"benchmark", "launch", "scaling_report", "verify"},
+    {"launch", "scaling_report", "verify"},
     {"plan"},
     {"recipes"},
     {"__main__"},
@@ -109,6 +117,17 @@ def test_imports_point_downwards():
                 assert level[imported] < level[room], f"{path}: {imported}"
 
 
+def test_nothing_imports_what_is_not_in_the_wheel():
+    beside = {
+        path.name
+        for path in PACKAGE.parent.iterdir()
+        if (path / "__init__.py").exists() and path != PACKAGE
+    }
+    assert {"benchmarks", "tests"} <= beside
+    for path in PACKAGE.rglob("*.py"):
+        assert not beside & set(packages_imported_by(path)), path
+
+
 def test_the_readmes_tree_is_the_packages():
     readme = (PACKAGE.parent / "README.md").read_text("utf-8")
     tree = re.findall(r"^[├└]── (\S+)  ", readme, flags=re.MULTILINE)
@@ -118,6 +137,15 @@ def test_the_readmes_tree_is_the_packages():
         if path.suffix in ("", ".py") and not path.name.startswith("__")
     }
     assert sorted(tree) == sorted(rooms)
+
+
+def packages_imported_by(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.partition(".")[0]
 
 
 def rooms_imported_by(path):

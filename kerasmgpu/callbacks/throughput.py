@@ -125,7 +125,7 @@ class ThroughputLogger(keras.callbacks.Callback):
             self._lines.append(
                 {
                     "epoch": epoch,
-                    "num_replicas": self._num_replicas,
+                    "replicas": self._num_replicas,
                     "devices": self._devices,
                     "steps": len(batches),
                     "examples": sum(rows for rows, _ in batches),

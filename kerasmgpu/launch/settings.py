@@ -98,20 +98,14 @@ def check(
     """
     checked_integer(devices_per_worker, "devices_per_worker", 1)
     found = devices.visible(environ)
-    if hosts is not None and num_workers is not None:
-        raise InputError(
-            "Give either --hosts, with the number of workers of each machine, "
-            f"or --num_workers for this one. Received: --hosts={hosts} "
-            f"--num_workers={num_workers}"
-        )
-    if hosts is not None:
-        machines = parse_hosts(hosts)
-        rank = _rank(rank, machines, environ)
-    else:
+    if hosts is None:
         if rank not in (None, 0):
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")
         machines = (_this_machine(num_workers, devices_per_worker, found),)
         rank = 0
+    else:
+        machines = _machines(hosts, num_workers)
+        rank = _rank(rank, machines, environ)
     found.require(machines[rank].num_workers, devices_per_worker)
     policy = Policy(
         max_restarts=checked_integer(max_restarts, "max_restarts", 0),
@@ -142,6 +136,16 @@ def check(
 
 def _seconds(value, name):
     return checked_number(value, name, zero_allowed=True)
+
+
+def _machines(hosts, num_workers):
+    if num_workers is not None:
+        raise InputError(
+            "Give either --hosts, with the number of workers of each machine, "
+            f"or --num_workers for this one. Received: --hosts={hosts} "
+            f"--num_workers={num_workers}"
+        )
+    return parse_hosts(hosts)
 
 
 def _this_machine(num_workers, devices_per_worker, found):

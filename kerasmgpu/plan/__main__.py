@@ -4,7 +4,7 @@
         --parameters=25.6e6 --link=nvlink3 --link_between=100gbit
 
 The step of one replica comes from flags, as above, or from a measurement:
-`--from=benchmark.json` (kerasmgpu.benchmark), `--from=throughput.jsonl`
+`--from=benchmark.json` (the repository's `benchmarks/`), `--from=throughput.jsonl`
 (ThroughputLogger, on one replica), `--module=my_module:build` (runs it). Flags
 that are given too replace what was measured.
 
@@ -20,6 +20,7 @@ import sys
 from absl import flags
 
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan import planning, published, sources, tables
 from kerasmgpu.plan.links import LINKS, link
@@ -174,10 +175,7 @@ def main(argv):
     planning.run(
         step,
         machines,
-        replica_counts=[
-            int(count) if count.strip().isdecimal() else count
-            for count in values.replica_counts
-        ],
+        replica_counts=counts_of_flag(values.replica_counts),
         global_batch_size=values.global_batch_size,
         worth=values.worth,
         title=f"{values.replicas_per_machine} replicas per machine, "

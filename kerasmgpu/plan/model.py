@@ -120,14 +120,14 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The step of `num_replicas`, in seconds, and what it is worth.
+    """The step of so many replicas, in seconds, and what it is worth.
 
     `all_reduce_seconds` is the whole of it, `exposed_seconds` the part that
     is not hidden. `limit` is one of `LIMITS`. `speed_up` and `efficiency`
     compare with one replica of the same prediction.
     """
 
-    num_replicas: int
+    replicas: int
     global_batch_size: int
     compute_seconds: float
     host_seconds: float
@@ -257,7 +257,7 @@ def _step_of(step, machines, num_replicas, global_batch_size):
     exposed = max(0.0, reduction - hidden)
     seconds = max(compute + exposed, host, input_seconds)
     return Prediction(
-        num_replicas=num_replicas,
+        replicas=num_replicas,
         global_batch_size=global_rows,
         compute_seconds=compute,
         host_seconds=host,
@@ -300,8 +300,8 @@ def last_that_helps(predictions, worth=0.1):
     for position, here in enumerate(predictions[:-1]):
         if not any(
             more.speed_up - here.speed_up
-            >= worth * (more.num_replicas - here.num_replicas)
+            >= worth * (more.replicas - here.replicas)
             for more in predictions[position + 1 :]
         ):
-            return here.num_replicas
+            return here.replicas
     return None

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
 
-from kerasmgpu.errors import checked_integer, checked_number
+from kerasmgpu.commands import output_folder
+from kerasmgpu.commands.replica_counts import checked_counts
+from kerasmgpu.errors import checked_number
 from kerasmgpu.plan import tables
 from kerasmgpu.plan.model import last_that_helps, predict
 
@@ -47,13 +48,9 @@ def plan(
     print(plan(step, machines, replica_counts=(2, 16))["verdict"])
     ```
     """
-    counts = {
-        checked_integer(count, "replica_counts", minimum=1)
-        for count in (1, *replica_counts)
-    }
+    counts = checked_counts((1, *replica_counts))
     predictions = [
-        predict(step, machines, count, global_batch_size)
-        for count in sorted(counts)
+        predict(step, machines, count, global_batch_size) for count in counts
     ]
     last = last_that_helps(predictions, checked_number(worth, "worth"))
     facts = dataclasses.asdict(step)
@@ -91,8 +88,7 @@ def run(step, machines, title="", notes=(), output_dir=None, **keywords):
     if output_dir is not None:
         folder = pathlib.Path(output_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / "plan.json.new"
-        unfinished.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-        os.replace(unfinished, folder / "plan.json")
+        text = json.dumps(report, indent=1) + "\n"
+        output_folder.write_text(folder / "plan.json", text)
         tables.draw(report, folder / "plan.png")
     return report

@@ -6,7 +6,7 @@ import math
 import pathlib
 import tempfile
 
-from kerasmgpu.benchmark import processes
+from kerasmgpu.commands import child_module
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.model import Step
 from kerasmgpu.verify import references
@@ -52,7 +52,7 @@ def from_file(path, workload=None, contender=None):
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{path} lacks or garbles {error}; write it again with "
-            "kerasmgpu.benchmark or ThroughputLogger"
+            "python -m benchmarks or ThroughputLogger"
         ) from None
 
 
@@ -63,13 +63,15 @@ def _content(path, text):
             content = json.loads(candidate)
         except ValueError:
             continue
-        if isinstance(content, dict) and {"rows", "num_replicas"} & set(
-            content
-        ):
+        if not isinstance(content, dict):
+            continue
+        if "num_replicas" in content:  # So called in files of version 0.1.
+            content.setdefault("replicas", content["num_replicas"])
+        if {"rows", "replicas"} & set(content):
             return content
     raise InputError(
-        f"{path} is neither a benchmark.json of kerasmgpu.benchmark nor a file "
-        "of ThroughputLogger"
+        f"{path} is neither a benchmark.json of python -m benchmarks nor a "
+        "file of ThroughputLogger"
     )
 
 
@@ -126,10 +128,10 @@ def _from_benchmark(path, report, workload, contender):
 
 
 def _from_throughput(path, record):
-    if record["num_replicas"] != 1:
+    if record["replicas"] != 1:
         raise InputError(
-            f"{path} was logged on {record['num_replicas']} replicas; log a "
-            "run on one"
+            f"{path} was logged on {record['replicas']} replicas; log a run "
+            "on one"
         )
     seconds, share = record["step_seconds_median"], record["input_wait_share"]
     if seconds is None or share is None:
@@ -176,7 +178,7 @@ def from_module(build, steps=20, timeout_seconds=600):
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
         folder = pathlib.Path(folder)
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        processes.run_module(
+        child_module.run_module(
             "kerasmgpu.plan.measuring",
             str(folder),
             folder / "log.txt",

@@ -35,7 +35,7 @@ def print_plan(report):
     table.add_column("limit")
     for row in report["predictions"]:
         table.add_row(
-            str(row["num_replicas"]),
+            str(row["replicas"]),
             f"{row['global_batch_size']:,}",
             *(
                 f"{row[f'{name}_seconds'] * 1000:.1f}"
@@ -66,15 +66,15 @@ def verdict(predictions, last, worth):
         last: What `model.last_that_helps` returned for them.
         worth: Float, the share of a replica that counts as help.
     """
-    good = max(p.num_replicas for p in predictions if p.efficiency >= 0.5)
+    good = max(p.replicas for p in predictions if p.efficiency >= 0.5)
     half = f"Efficiency is 50 % or more up to {good}."
     if last is None:
         most = predictions[-1]
         return (
-            f"Every number up to {most.num_replicas} replicas helps "
+            f"Every number up to {most.replicas} replicas helps "
             f"({most.speed_up:.1f} times one replica there). {half}"
         )
-    counts = [prediction.num_replicas for prediction in predictions]
+    counts = [prediction.replicas for prediction in predictions]
     position = counts.index(last)
     here, beyond = predictions[position], predictions[position + 1]
     replicas = "replica" if last == 1 else "replicas"
@@ -123,13 +123,13 @@ def draw(report, path):
         return
     rows = report["predictions"]
     axes = figure.add_subplot()
-    counts = [row["num_replicas"] for row in rows]
+    counts = [row["replicas"] for row in rows]
     axes.plot(counts, counts, "--", color="gray", label="ideal")
     speed_ups = [row["speed_up"] for row in rows]
     axes.plot(counts, speed_ups, "-", color="lightgray", zorder=1)
     for limit, color in _COLORS.items():
         points = [
-            (row["num_replicas"], row["speed_up"])
+            (row["replicas"], row["speed_up"])
             for row in rows
             if row["limit"] == limit
         ]

@@ -36,14 +36,14 @@ import importlib.util
 import json
 import pathlib
 import signal
-import subprocess
 import sys
 
 from absl import flags
 
-from kerasmgpu import scaling
-from kerasmgpu.commands import child_process
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu import replica_arithmetic
+from kerasmgpu.commands import child_process, output_folder, visible_gpus
+from kerasmgpu.commands.replica_counts import checked_counts, counts_of_flag
+from kerasmgpu.errors import InputError, checked_number
 from kerasmgpu.scaling_report.tables import draw, print_tables
 
 RESULT_KEYS = (
@@ -85,10 +85,10 @@ def run(
         InputError: If an argument can't be used as it is.
     """
     module = _module(recipe)
-    counts = _checked_counts(replica_counts)
+    counts = checked_counts(replica_counts)
     _require_foreign_flags(recipe_flags)
-    folder = _empty_folder(output_dir)
-    on_cpu = virtual_devices or _visible_gpus() == 0
+    folder = output_folder.empty(output_dir)
+    on_cpu = virtual_devices or not visible_gpus.names()
     runs = []
     for count in counts:
         arguments = [f"--num_replicas={count}"]
@@ -106,7 +106,7 @@ def run(
         "runs": runs,
     }
     text = json.dumps(report, indent=2) + "\n"
-    (folder / "report.json").write_text(text, encoding="utf-8")
+    output_folder.write_text(folder / "report.json", text)
     print_tables(report)
     draw(report, folder / "report.png")
     return report
@@ -147,12 +147,12 @@ def _compare(runs):
     """Adds speed-up and efficiency to the entries of runs that ended well."""
     good = [run for run in runs if "result" in run]
     for run in good:
-        ratio = scaling.speed_up(
+        ratio = replica_arithmetic.speed_up(
             run["result"]["examples_per_second"],
             good[0]["result"]["examples_per_second"],
         )
         run["speed_up"] = ratio
-        run["efficiency"] = scaling.efficiency(
+        run["efficiency"] = replica_arithmetic.efficiency(
             ratio, run["replicas"], reference_replicas=good[0]["replicas"]
         )
 
@@ -182,16 +182,6 @@ def _recipes():
     )
 
 
-def _checked_counts(replica_counts):
-    counts = [
-        checked_integer(count, "replica_counts", minimum=1)
-        for count in replica_counts
-    ]
-    if not counts:
-        raise InputError("replica_counts must name one count at least")
-    return sorted(set(counts))
-
-
 def _require_foreign_flags(recipe_flags):
     for flag in recipe_flags:
         if flag.lstrip("-").partition("=")[0] in _OURS:
@@ -199,35 +189,6 @@ def _require_foreign_flags(recipe_flags):
                 f"{flag} is set by the report itself for each run; give the "
                 "report's own flag before --"
             )
-
-
-def _empty_folder(path):
-    folder = pathlib.Path(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            f"output_dir must be new or empty, so that nothing is "
-            f"overwritten. Received: {folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _visible_gpus():
-    """GPUs that TensorFlow sees, asked in a process that ends at once."""
-    code = (
-        "import tensorflow as tf; "
-        "print(len(tf.config.list_physical_devices('GPU')))"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    if answer.returncode != 0:
-        lines = answer.stderr.splitlines()
-        raise InputError(
-            "TensorFlow does not start: "
-            + child_process.failure_reason(answer.returncode, lines)
-        )
-    return int(answer.stdout.split()[-1])
 
 
 def _replicas(count):
@@ -264,15 +225,11 @@ def main(argv):
         raise InputError(
             "give the name of a recipe first: " + ", ".join(_recipes())
         )
-    counts = flags.FLAGS.replica_counts
     # A stop from outside ends the child as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(
         argv[1],
-        [
-            int(count) if count.strip().isdecimal() else count
-            for count in counts
-        ],
+        counts_of_flag(flags.FLAGS.replica_counts),
         flags.FLAGS.output_dir,
         virtual_devices=flags.FLAGS.virtual_devices,
         recipe_flags=argv[2:],

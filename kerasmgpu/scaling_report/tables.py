@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu import scaling
+from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import plots
 
 PUBLISHED = {
@@ -33,7 +33,7 @@ def published_speed_up(recipe, replicas):
     rows = PUBLISHED.get(recipe, {"rows": {}})["rows"]
     if replicas not in rows:
         return None
-    return scaling.speed_up(1 / rows[replicas][0], 1 / rows[1][0])
+    return replica_arithmetic.speed_up(1 / rows[replicas][0], 1 / rows[1][0])
 
 
 def print_tables(report):
@@ -151,5 +151,5 @@ def _published(recipe, replicas):
         f"{seconds:.2f}",
         f"{loss:.5f}",
         f"{speed_up:.2f}",
-        f"{scaling.efficiency(speed_up, replicas):.0%}",
+        f"{replica_arithmetic.efficiency(speed_up, replicas):.0%}",
     )

@@ -2,7 +2,7 @@
 
 Shares keep the order of the rows, their sizes differ by at most one, the first
 replicas get the larger ones, and a replica's share may be empty.
-`kerasmgpu.scaling.per_replica_batch_sizes` is the same arithmetic on integers.
+`kerasmgpu.per_replica_batch_sizes` is the same arithmetic on integers.
 """
 
 import tensorflow as tf

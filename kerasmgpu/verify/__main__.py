@@ -15,7 +15,9 @@ import sys
 
 from absl import flags
 
+from kerasmgpu.commands import output_folder
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError
 from kerasmgpu.verify import runs
 
@@ -98,10 +100,7 @@ def main(argv):
     result = runs.run(
         argv[1],
         values.data,
-        [
-            int(count) if count.strip().isdecimal() else count
-            for count in values.replica_counts
-        ],
+        counts_of_flag(values.replica_counts),
         steps=values.steps,
         global_batch_size=values.global_batch_size,
         tolerance=values.tolerance,
@@ -110,8 +109,8 @@ def main(argv):
         timeout_seconds=values.timeout_seconds,
     )
     if values.output:
-        pathlib.Path(values.output).write_text(
-            runs.to_json(result), encoding="utf-8"
+        output_folder.write_text(
+            pathlib.Path(values.output), runs.to_json(result)
         )
     sys.exit(0 if result["in_parity"] else 1)
 

@@ -10,9 +10,9 @@ import pathlib
 import re
 import sys
 import sysconfig
-import threading
 import traceback
 
+from kerasmgpu.commands import child_module
 from kerasmgpu.errors import InputError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -69,25 +69,12 @@ def users_place(trace):
     return None
 
 
-def _end_with_parent():
-    """Ends this process when the parent does, even by kill -9.
-
-    The parent holds the other end of our standard input and never writes.
-    """
-
-    def wait():
-        os.read(sys.stdin.fileno(), 1)
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main(folder):
     """Trains once, as the settings in `folder` say, and leaves the outcome."""
     folder = pathlib.Path(folder)
     reporter = Reporter(folder)
     sys.excepthook = reporter
-    _end_with_parent()
+    child_module.end_with_parent()
     job = json.loads((folder / "job.json").read_text("utf-8"))
     sys.path[:] = job["sys_path"]
 

@@ -1,20 +1,17 @@
 """Starts the runs of a model, one after the other, and compares them."""
 
-import contextlib
 import json
 import math
 import os
 import pathlib
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 import numpy as np
 
-import kerasmgpu
-from kerasmgpu.commands import child_process
+from kerasmgpu.commands import child_module, child_process
+from kerasmgpu.commands.replica_counts import checked_counts
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.verify import causes, report
 from kerasmgpu.verify.comparison import compare, first_not_finite
@@ -43,12 +40,7 @@ def run(
             "kerasmgpu.verify was called while the module of `build` was "
             'imported; put the call under `if __name__ == "__main__":`'
         )
-    counts = [
-        checked_integer(count, "replica_counts", minimum=2)
-        for count in replica_counts
-    ]
-    if not counts:
-        raise InputError("replica_counts must name one count at least")
+    counts = checked_counts(replica_counts, minimum=2)
     if global_batch_size is not None:
         checked_integer(global_batch_size, "global_batch_size", minimum=1)
     if tolerance is not None:
@@ -68,7 +60,7 @@ def run(
         folder = pathlib.Path(folder)
         job.update(_data_of(data, folder))
         runs = _Runs(folder, job, seconds, say)
-        result = compare_all(runs, sorted(set(counts)), tolerance, say)
+        result = compare_all(runs, counts, tolerance, say)
     if show:
         report.print_tables(result)
     return result
@@ -219,35 +211,17 @@ class _Runs:
 
 def _run_child(folder, seconds):
     """Runs `verify.child`; returns its exit status, `None` if it hung."""
-    library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    environment = {
-        **os.environ,
-        _RUNNING: "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, (library, inherited))),
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-    }
-    command = [sys.executable, "-m", "kerasmgpu.verify.child", str(folder)]
-    with open(folder / "log.txt", "w", encoding="utf-8") as log:
-        # In a session of its own, so that whatever it starts ends with it.
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.stdin.close()
-            process.wait()
+    return child_module.exit_status(
+        "kerasmgpu.verify.child",
+        str(folder),
+        folder / "log.txt",
+        seconds,
+        {
+            _RUNNING: "1",
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        },
+    )
 
 
 def _reason(folder, status, seconds):

@@ -146,7 +146,7 @@ def test_rows_of_incomplete_batches_are_counted(tmp_path, steps_per_execution):
         assert record["epoch"] == epoch
         assert record["steps"] == 3
         assert record["examples"] == 20
-        assert record["num_replicas"] == 1
+        assert record["replicas"] == 1
         assert record["devices"] == ["CPU:0"]
 
 
@@ -192,7 +192,7 @@ def test_replicas_share_the_rate(tmp_path, scope, num_replicas):
     for record in records(path):
         assert record["examples"] == 28
         assert record["devices"] == devices
-        assert record["num_replicas"] == num_replicas
+        assert record["replicas"] == num_replicas
         assert record["examples_per_second_per_replica"] == pytest.approx(
             record["examples_per_second"] / num_replicas
         )

@@ -29,7 +29,7 @@ def test_table_file_and_plot(tmp_path):
     done = command(*RESNET, "--link=nvlink3", f"--output_dir={tmp_path / 'o'}")
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "o" / "plan.json").read_text())
-    counts = [row["num_replicas"] for row in report["predictions"]]
+    counts = [row["replicas"] for row in report["predictions"]]
     assert counts == [2**power for power in range(11)]
     assert report["scaling"] == "weak"
     step = Step(64, 0.3, 4 * 25.6e6)
@@ -91,7 +91,7 @@ def test_published_measurements_are_shown():
 def test_a_throughput_log_lacks_the_bytes(tmp_path):
     path = tmp_path / "throughput.jsonl"
     figures = {
-        "num_replicas": 1,
+        "replicas": 1,
         "steps": 10,
         "examples": 640,
         "step_seconds_median": 0.2,

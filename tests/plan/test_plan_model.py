@@ -145,7 +145,7 @@ def predictions(*speed_ups):
         [field for field in Prediction.__dataclass_fields__], 0
     )
     return [
-        Prediction(**{**zeros, "num_replicas": 2**i, "speed_up": speed_up})
+        Prediction(**{**zeros, "replicas": 2**i, "speed_up": speed_up})
         for i, speed_up in enumerate(speed_ups)
     ]
 

@@ -93,7 +93,7 @@ def test_benchmark_without_what_is_asked_for(tmp_path):
 
 def throughput(tmp_path, **changes):
     record = {
-        "num_replicas": 1,
+        "replicas": 1,
         "steps": 10,
         "examples": 600,
         "step_seconds_median": 0.2,
@@ -112,6 +112,13 @@ def test_last_epoch_of_a_throughput_log(tmp_path):
     assert step.compute_seconds == pytest.approx(0.19)
 
 
+def test_a_log_of_version_0_1_is_read_alike(tmp_path):
+    path = throughput(tmp_path)
+    same = sources.from_file(path)
+    path.write_text(path.read_text().replace('"replicas"', '"num_replicas"'))
+    assert sources.from_file(path) == same
+
+
 def test_a_log_that_waited_tells_the_input_rate(tmp_path):
     measured = sources.from_file(throughput(tmp_path, input_wait_share=0.5))
     assert measured.step.compute_seconds == pytest.approx(0.1)
@@ -123,7 +130,7 @@ def test_a_log_that_waited_tells_the_input_rate(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"num_replicas": 2}, "was logged on 2 replicas"),
+        ({"replicas": 2}, "was logged on 2 replicas"),
         ({"step_seconds_median": None}, "has no figures"),
         ({"steps": "x"}, "lacks or garbles"),
     ],

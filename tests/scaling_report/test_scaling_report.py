@@ -11,7 +11,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu import scaling_report
-from kerasmgpu.commands import child_process
+from kerasmgpu.commands import child_process, visible_gpus
 from kerasmgpu.errors import InputError
 from kerasmgpu.scaling_report import tables as scaling_tables
 
@@ -114,16 +114,16 @@ def test_logical_devices_are_asked_for_and_told(recipe, tmp_path, capfd):
     assert "share the same cores" in " ".join(capfd.readouterr().out.split())
 
 
-@pytest.mark.parametrize("gpus", [0, 4])
+@pytest.mark.parametrize("gpus", [[], ["NVIDIA A100"] * 4])
 def test_gpus_are_taken_where_there_are_any(
     recipe, tmp_path, capfd, monkeypatch, gpus
 ):
-    monkeypatch.setattr(scaling_report, "_visible_gpus", lambda: gpus)
+    monkeypatch.setattr(visible_gpus, "names", lambda: gpus)
     report = report_on(recipe, tmp_path, counts=[2], virtual_devices=False)
     asked = report["runs"][0]["result"]["virtual_devices"]
     assert asked == (None if gpus else "2")
     told = "share the same cores" in " ".join(capfd.readouterr().out.split())
-    assert told == (gpus == 0)
+    assert told == (gpus == [])
 
 
 def test_plot_is_a_picture(recipe, tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 
@@ -65,11 +66,20 @@ def test_the_model_file_holds_the_trained_weights(whole, name):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Folder of a job of two workers that ended in its second epoch."""
+    folder = tmp_path_factory.mktemp("broken")
+    assert launch(2, folder, "11").returncode == 9
+    assert not (folder / "weights.npz").exists()
+    return folder
+
+
 @pytest.mark.parametrize("num_workers", [2, 1])
-def test_a_job_goes_on_in_the_middle_of_an_epoch(whole, tmp_path, num_workers):
-    broken = launch(2, tmp_path, "11")
-    assert broken.returncode == 9
-    assert not (tmp_path / "weights.npz").exists()
+def test_a_job_goes_on_in_the_middle_of_an_epoch(
+    whole, broken, tmp_path, num_workers
+):
+    shutil.copytree(broken, tmp_path, dirs_exist_ok=True)
     done = launch(num_workers, tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     compare = (

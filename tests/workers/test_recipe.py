@@ -21,29 +21,44 @@ def launch(*flags, num_workers):
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_the_autoencoder_ends_as_in_one_process(num_workers, tmp_path):
-    folder = tmp_path / "run"
-    done = launch(
-        "--epochs=2", f"--output_dir={folder}", num_workers=num_workers
-    )
+def train(folder, num_workers):
+    """Runs a job that ends with a result in `folder`; returns its output."""
+    flags = ["--epochs=2", f"--output_dir={folder}", "--resume"]
+    done = launch(*flags, num_workers=num_workers)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Folder and result of a run in one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    return folder, autoencoder.run(**SETTINGS, output_dir=str(folder))
+
+
+@pytest.mark.parametrize("num_workers", [2, 4])
+def test_the_autoencoder_ends_as_in_one_process(num_workers, alone, tmp_path):
+    folder = tmp_path / "run"
+    output = train(folder, num_workers)
     result = json.loads((folder / "result.json").read_text())
     assert result["replicas"] == num_workers
     assert (folder / "model.keras").is_file()
-    assert "[1] epoch" not in done.stdout and "[0] epoch" in done.stdout
-    alone = autoencoder.run(**SETTINGS, output_dir=str(tmp_path / "alone"))
-    assert result["loss"] == pytest.approx(alone.loss, rel=1e-5)
+    assert "[1] epoch" not in output and "[0] epoch" in output
+    folder_alone, result_alone = alone
+    assert result["loss"] == pytest.approx(result_alone.loss, rel=1e-5)
     assert result["figures"]["rmse"] == pytest.approx(
-        alone.figures["rmse"], rel=1e-5
+        result_alone.figures["rmse"], rel=1e-5
     )
     weights, expected = (
         weights_of(path / "checkpoint-000002")
-        for path in (folder, tmp_path / "alone")
+        for path in (folder, folder_alone)
     )
     assert weights.keys() == expected.keys() and len(weights) > 4
     for name, value in weights.items():
         np.testing.assert_allclose(value, expected[name], 1e-4, 1e-6, name)
+    if num_workers == 2:  # A finished run has nothing left to do.
+        assert "epoch 2/2" in output
+        assert "epoch 2/2" not in train(folder, num_workers)
 
 
 def weights_of(checkpoint):
@@ -58,13 +73,6 @@ def weights_of(checkpoint):
             )
         )
     return arrays
-
-
-def test_a_finished_run_has_nothing_left_to_do(tmp_path):
-    flags = ["--epochs=1", f"--output_dir={tmp_path / 'run'}", "--resume"]
-    first, again = (launch(*flags, num_workers=2) for _ in range(2))
-    assert first.returncode == again.returncode == 0
-    assert "epoch 1/1" in first.stdout and "epoch 1/1" not in again.stdout
 
 
 def test_bad_input_ends_the_job_with_one_line(tmp_path):

@@ -17,7 +17,7 @@ def test_a_straggler_is_named_and_rows_are_counted_once(tmp_path):
     assert [epoch["examples"] for epoch in epochs] == [44, 44, 44]
     assert [epoch["steps"] for epoch in epochs] == [6, 6, 6]
     for epoch in epochs:
-        assert epoch["num_replicas"] == 2
+        assert epoch["replicas"] == 2
         assert epoch["slowest_worker"] == 1
         slow = epoch["slowest_worker_step_seconds"]
         assert slow > epoch["fastest_worker_step_seconds"]

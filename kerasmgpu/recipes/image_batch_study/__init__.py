@@ -21,7 +21,7 @@ import types
 
 from absl import flags
 
-from kerasmgpu import scaling
+from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import shared_flags
@@ -141,7 +141,7 @@ def train(settings, strategy, data, size, smallest, rule, seed):
     from kerasmgpu.recipes.alexnet import image_batches, image_sources
     from kerasmgpu.recipes.shared import training_plan
 
-    learning_rate = scaling.scale_learning_rate(
+    learning_rate = replica_arithmetic.scale_learning_rate(
         settings.learning_rate, size // smallest, rule.scaling
     )
     steps = -(-len(data.train) // size)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from kerasmgpu import scaling
+from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError
 
 
@@ -33,7 +33,7 @@ class TrainingPlan:
 
     def describe(self, devices):
         """One line for people: the derived sizes, and the devices by name."""
-        sizes = scaling.per_replica_batch_sizes(
+        sizes = replica_arithmetic.per_replica_batch_sizes(
             self.global_batch_size, self.num_replicas
         )
         per_replica = str(sizes[0])
@@ -70,10 +70,10 @@ def make(settings, num_replicas, num_rows):
     global_batch_size = settings.global_batch_size
     learning_rate = settings.learning_rate
     if global_batch_size is None:
-        global_batch_size = scaling.global_batch_size(
+        global_batch_size = replica_arithmetic.global_batch_size(
             settings.batch_size_per_replica, num_replicas
         )
-        learning_rate = scaling.scale_learning_rate(
+        learning_rate = replica_arithmetic.scale_learning_rate(
             learning_rate, num_replicas, settings.learning_rate_scaling
         )
     elif global_batch_size < num_replicas:

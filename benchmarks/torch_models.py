@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from kerasmgpu.benchmark.workloads import (
+from benchmarks.workloads import (
     NUM_ITEMS,
     VOCABULARY,
     start_weights,

@@ -1,23 +1,11 @@
 """What a benchmark was measured on, and with which versions."""
 
 import importlib.metadata
-import json
 import os
 import pathlib
 import platform
-import subprocess
-import sys
 
 import kerasmgpu
-from kerasmgpu.commands import child_process
-from kerasmgpu.errors import InputError
-
-_GPU_NAMES = """
-import json, tensorflow as tf
-details = tf.config.experimental.get_device_details
-gpus = tf.config.list_physical_devices("GPU")
-print(json.dumps([details(gpu).get("device_name", gpu.name) for gpu in gpus]))
-"""
 
 _PACKAGES = ("tensorflow", "keras", "jax", "jaxlib", "torch", "numpy")
 
@@ -26,7 +14,7 @@ def describe(gpus):
     """Describes this machine.
 
     Args:
-        gpus: List of strings, as `gpu_names` returns it.
+        gpus: List of strings, as `visible_gpus.names` returns it.
 
     Returns:
         Dictionary that JSON can hold. `load_average` is that of the last
@@ -54,24 +42,6 @@ def versions():
         except importlib.metadata.PackageNotFoundError:
             continue  # A contender that is not installed.
     return found
-
-
-def gpu_names():
-    """Names of the GPUs that TensorFlow sees, asked in a process that ends.
-
-    Raises:
-        InputError: If TensorFlow does not start.
-    """
-    answer = subprocess.run(
-        [sys.executable, "-c", _GPU_NAMES], capture_output=True, text=True
-    )
-    if answer.returncode != 0:
-        lines = answer.stderr.splitlines()
-        raise InputError(
-            "TensorFlow does not start: "
-            + child_process.failure_reason(answer.returncode, lines)
-        )
-    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def _cpu_model():

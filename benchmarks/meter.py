@@ -4,7 +4,7 @@ import resource
 import sys
 import time
 
-from kerasmgpu.benchmark.figures import Epoch
+from benchmarks.figures import Epoch
 
 MEASURED_EPOCHS = 3
 """Epochs of warm steps that a run's medians are taken of."""

@@ -1,4 +1,4 @@
-"""One run, as the process `python -m kerasmgpu.benchmark.child FOLDER`.
+"""One run, as the process `python -m benchmarks.child FOLDER`.
 
 `FOLDER/job.json` says what to do; `FOLDER/result.json` is what came of it.
 """
@@ -7,8 +7,8 @@ import importlib
 import json
 import os
 
-from kerasmgpu.benchmark import processes
-from kerasmgpu.benchmark.contenders import CONTENDERS
+from benchmarks.contenders import CONTENDERS
+from kerasmgpu.commands import child_module
 
 
 def main(folder):
@@ -16,7 +16,7 @@ def main(folder):
     job = json.loads((folder / "job.json").read_text("utf-8"))
     # What it trains with is imported here, and starts by the environment.
     trainer = importlib.import_module(
-        f"kerasmgpu.benchmark.{CONTENDERS[job['contender']].trainer}"
+        f"benchmarks.{CONTENDERS[job['contender']].trainer}"
     )
     result = trainer.train(job)
     unfinished = folder / "result.json.new"
@@ -25,4 +25,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    processes.run_child(main)
+    child_module.run_child(main)

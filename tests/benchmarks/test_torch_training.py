@@ -9,21 +9,22 @@ import sys
 
 import pytest
 
-import kerasmgpu
-from kerasmgpu.benchmark import processes
-from kerasmgpu.benchmark.figures import FIGURES
+import benchmarks
+from benchmarks.figures import FIGURES
+from kerasmgpu.commands import child_module
 from kerasmgpu.errors import InputError
-from tests.benchmark.process_watch import is_gone, wait_for
+from tests.commands.process_watch import is_gone, wait_for
 
 torch = pytest.importorskip("torch", reason="the pytorch contender needs it")
 
-LIBRARY = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
+CHECKOUT = str(pathlib.Path(benchmarks.__file__).resolve().parents[1])
 # Its ranks import it too, so what it changes is changed in each of them.
 FAULTY = """
 import dataclasses, os, pathlib, signal, sys, time
 from torch import distributed
-from kerasmgpu.benchmark import child, processes
-from kerasmgpu.benchmark.torch_models import TORCH_MODELS
+from benchmarks import child
+from benchmarks.torch_models import TORCH_MODELS
+from kerasmgpu.commands import child_module
 
 folder = pathlib.Path(sys.argv[1])
 fault = (folder / "fault").read_text()
@@ -46,7 +47,7 @@ if fault == "hang":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 TORCH_MODELS["convnet"] = dataclasses.replace(convnet, optimizer=optimizer)
 if __name__ == "__main__":
-    processes.run_child(child.main)
+    child_module.run_child(child.main)
 """
 JOB = {
     "workload": "convnet",
@@ -62,7 +63,7 @@ JOB = {
 def folder(tmp_path, monkeypatch):
     """A run's folder, and the module `faulty` for its process."""
     (tmp_path / "faulty.py").write_text(FAULTY)
-    paths = [str(tmp_path), LIBRARY, os.environ.get("PYTHONPATH")]
+    paths = [str(tmp_path), CHECKOUT, os.environ.get("PYTHONPATH")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     (tmp_path / "job.json").write_text(json.dumps(JOB))
     return tmp_path
@@ -76,7 +77,7 @@ def test_the_model_is_that_of_one_device(tmp_path):
     # Of 2 rows, 3 replicas get 0, 1 and 1.
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "kerasmgpu.benchmark"),
+            *(sys.executable, "-m", "benchmarks"),
             "--workloads=embeddings",
             "--contenders=one_device,pytorch",
             "--replica_counts=3",
@@ -89,6 +90,7 @@ def test_the_model_is_that_of_one_device(tmp_path):
         capture_output=True,
         text=True,
         timeout=300,
+        cwd=CHECKOUT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "benchmark.json").read_text())
@@ -115,7 +117,7 @@ def test_a_lost_replica_ends_the_run(folder, fault, message):
     (folder / "fault").write_text(fault)
     # Far less than the 30 minutes for which its peers would wait.
     with pytest.raises(InputError, match=message):
-        processes.run_module("faulty", str(folder), folder / "log", 60)
+        child_module.run_module("faulty", str(folder), folder / "log", 60)
     for process_id in ranks(folder):
         wait_for(lambda: is_gone(process_id), seconds=10)
 
@@ -123,15 +125,15 @@ def test_a_lost_replica_ends_the_run(folder, fault, message):
 def test_replicas_end_with_the_benchmark(folder):
     (folder / "fault").write_text("hang")
     code = (
-        "from kerasmgpu.benchmark import processes;"
-        f"processes.run_module('faulty', {str(folder)!r}, "
+        "from kerasmgpu.commands import child_module;"
+        f"child_module.run_module('faulty', {str(folder)!r}, "
         f"{str(folder / 'log')!r}, 600)"
     )
     benchmark = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: (folder / "rank-0").exists())
-    wait_for(lambda: (folder / "rank-1").exists())
+    for rank in ("rank-0", "rank-1"):  # Three processes import PyTorch first.
+        wait_for((folder / rank).exists, seconds=120)
     benchmark.send_signal(signal.SIGKILL)
     benchmark.wait(30)
     for process_id in ranks(folder):
@@ -139,7 +141,7 @@ def test_replicas_end_with_the_benchmark(folder):
 
 
 def test_fewer_gpus_than_replicas_is_told(monkeypatch):
-    from kerasmgpu.benchmark import torch_training
+    from benchmarks import torch_training
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match="sees 1 of the 2 GPUs asked for"):

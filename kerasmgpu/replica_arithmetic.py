@@ -178,7 +178,7 @@ def efficiency(speed_up, num_replicas, reference_replicas=1):
     """Returns the share of the ideal speed-up that was reached.
 
     Args:
-        speed_up: Float, as `kerasmgpu.scaling.speed_up` returns it.
+        speed_up: Float, as `kerasmgpu.replica_arithmetic.speed_up` returns it.
         num_replicas: Integer, replicas that reached it.
         reference_replicas: Integer, replicas of the run that it compares
             with. Defaults to 1.

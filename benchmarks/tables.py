@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu.benchmark.contenders import CONTENDERS
-from kerasmgpu.benchmark.figures import BASELINES
-from kerasmgpu.benchmark.workloads import WORKLOADS
+from benchmarks.contenders import CONTENDERS
+from benchmarks.figures import BASELINES
+from benchmarks.workloads import WORKLOADS
 from kerasmgpu.commands import plots
 
 SHARED_CORES = (
@@ -38,7 +38,7 @@ def print_tables(report):
     """Prints a table per workload.
 
     Args:
-        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+        report: Dictionary, as `benchmarks.runs.run` returns it.
     """
     console = Console()
     if not console.is_terminal:
@@ -93,7 +93,7 @@ def markdown(report):
     """The machine and the tables, for a README.
 
     Args:
-        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+        report: Dictionary, as `benchmarks.runs.run` returns it.
 
     Returns:
         String. Of several rounds, quartiles follow the median in brackets.
@@ -177,7 +177,7 @@ def draw(report, path):
     Without matplotlib, or a run that ended well, one line says so.
 
     Args:
-        report: Dictionary, as `kerasmgpu.benchmark.runs.run` returns it.
+        report: Dictionary, as `benchmarks.runs.run` returns it.
         path: Path of the PNG file.
     """
     rows = [row for row in report["rows"] if row["runs"]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kerasmgpu.benchmark.figures import (
+from benchmarks.figures import (
     FIGURES,
     Epoch,
     disagreements,

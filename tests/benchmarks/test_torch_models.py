@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 
-from kerasmgpu.benchmark.workloads import WORKLOADS, start_weights
+from benchmarks.workloads import WORKLOADS, start_weights
 
 torch = pytest.importorskip("torch", reason="the pytorch contender needs it")
 
-from kerasmgpu.benchmark.torch_models import (  # noqa: E402
+from benchmarks.torch_models import (  # noqa: E402
     TORCH_MODELS,
     load_start_weights,
     tensors,

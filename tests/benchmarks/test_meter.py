@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from kerasmgpu.benchmark.meter import EpochMeter, peak_memory_mb
+from benchmarks.meter import EpochMeter, peak_memory_mb
 
 
 def test_sleep_costs_time_and_work_costs_both():

@@ -1,4 +1,4 @@
-"""A process that works silently, and ends with the one that started it."""
+"""A module that runs silently in a process of its own, and ends with us."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from kerasmgpu.errors import InputError
 
 
 def run_module(module, argument, log, timeout_seconds, environment=None):
-    """Runs `python -m module argument` and waits for it.
+    """Runs `python -m module argument`, and raises where it fails.
 
     Args:
         module: String, a module that hands its `main` to `run_child`.
@@ -25,6 +25,32 @@ def run_module(module, argument, log, timeout_seconds, environment=None):
 
     Raises:
         InputError: If it fails or takes longer, with the reason in one line.
+    """
+    status = exit_status(module, argument, log, timeout_seconds, environment)
+    if status is None:
+        raise InputError(
+            f"it did not end within {timeout_seconds:g} s (--timeout_seconds)"
+        )
+    if status != 0:
+        text = pathlib.Path(log).read_text("utf-8", errors="replace")
+        raise InputError(failure_reason(status, text.splitlines()))
+
+
+def exit_status(module, argument, log, timeout_seconds, environment=None):
+    """Runs `python -m module argument` and waits for it.
+
+    Whatever it has started is ended with it.
+
+    Args:
+        module: String, a module that calls `end_with_parent`.
+        argument: String.
+        log: Path of the file for what it prints.
+        timeout_seconds: Float.
+        environment: Dictionary of variables to set in it. Default: none.
+
+    Returns:
+        Its exit status (negative: the signal that ended it), or `None` where
+        it took longer and was ended.
     """
     library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
     inherited = os.environ.get("PYTHONPATH")
@@ -45,20 +71,14 @@ def run_module(module, argument, log, timeout_seconds, environment=None):
             start_new_session=True,
         )
         try:
-            status = process.wait(timeout_seconds)
+            return process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            raise InputError(
-                f"it did not end within {timeout_seconds:g} s "
-                "(--timeout_seconds)"
-            ) from None
+            return None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.stdin.close()
             process.wait()
-    if status != 0:
-        text = pathlib.Path(log).read_text("utf-8", errors="replace")
-        raise InputError(failure_reason(status, text.splitlines()))
 
 
 def failure_reason(status, lines):

@@ -5,8 +5,9 @@ import pathlib
 
 import pytest
 
-from kerasmgpu.benchmark import contenders, machine, processes, runs
-from kerasmgpu.benchmark.figures import FIGURES
+from benchmarks import contenders, runs
+from benchmarks.figures import FIGURES
+from kerasmgpu.commands import child_module, visible_gpus
 from kerasmgpu.errors import InputError
 
 
@@ -27,8 +28,8 @@ def made_up_child(monkeypatch):
         result.update(first_loss=0.5, global_batch_size=64, parameters=9)
         (folder / "result.json").write_text(json.dumps(result))
 
-    monkeypatch.setattr(processes, "run_module", run_module)
-    monkeypatch.setattr(machine, "gpu_names", lambda: [])
+    monkeypatch.setattr(child_module, "run_module", run_module)
+    monkeypatch.setattr(visible_gpus, "names", lambda: [])
     return jobs
 
 
@@ -163,7 +164,7 @@ def test_environment_chooses_backend_and_devices(monkeypatch):
 def test_gpus_are_used_where_there_are_enough(
     tmp_path, made_up_child, monkeypatch
 ):
-    monkeypatch.setattr(machine, "gpu_names", lambda: ["A", "B"])
+    monkeypatch.setattr(visible_gpus, "names", lambda: ["A", "B"])
     with pytest.raises(InputError, match="has 4, but 2 GPUs are visible"):
         benchmark(tmp_path)
     report = benchmark(tmp_path, replica_counts=(2,))

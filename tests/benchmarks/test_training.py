@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.figures import FIGURES
+from benchmarks.training import train
 from kerasmgpu import callbacks
-from kerasmgpu.benchmark.figures import FIGURES
-from kerasmgpu.benchmark.training import train
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import time
 import keras
 import numpy as np
 
-from kerasmgpu.benchmark import figures
-from kerasmgpu.benchmark.contenders import CONTENDERS
-from kerasmgpu.benchmark.meter import (
+from benchmarks import figures
+from benchmarks.contenders import CONTENDERS
+from benchmarks.meter import (
     MEASURED_EPOCHS,
     EpochMeter,
     peak_memory_mb,
 )
-from kerasmgpu.benchmark.workloads import (
+from benchmarks.workloads import (
     NUM_BATCHES,
     WORKLOADS,
     start_weights,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.benchmark.workloads import WORKLOADS, start_weights
+from benchmarks.workloads import WORKLOADS, start_weights
 
 PARAMETERS = {
     # 51 kernels of 32 x 32, and as many rows of biases.

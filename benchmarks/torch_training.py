@@ -18,18 +18,18 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from kerasmgpu.benchmark import figures, machine
-from kerasmgpu.benchmark.meter import (
+from benchmarks import figures, machine
+from benchmarks.meter import (
     MEASURED_EPOCHS,
     EpochMeter,
     peak_memory_mb,
 )
-from kerasmgpu.benchmark.torch_models import (
+from benchmarks.torch_models import (
     TORCH_MODELS,
     load_start_weights,
     tensors,
 )
-from kerasmgpu.benchmark.workloads import NUM_BATCHES, WORKLOADS
+from benchmarks.workloads import NUM_BATCHES, WORKLOADS
 from kerasmgpu.errors import InputError
 
 
@@ -40,7 +40,7 @@ def train(job):
     fails, the others are ended and its error is raised.
 
     Args:
-        job: Dictionary, see `kerasmgpu.benchmark.training.train`.
+        job: Dictionary, see `benchmarks.training.train`.
 
     Returns:
         Dictionary of `figures.FIGURES`, and the facts of the model. CPU time

@@ -2,13 +2,18 @@
 
 import json
 import os
-import pathlib
 import textwrap
 import time
 
-from kerasmgpu.benchmark import figures, machine, processes, tables
-from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS, left_out
-from kerasmgpu.benchmark.workloads import WORKLOADS
+from benchmarks import figures, machine, tables
+from benchmarks.contenders import BY_DEFAULT, CONTENDERS, left_out
+from benchmarks.workloads import WORKLOADS
+from kerasmgpu.commands import (
+    child_module,
+    output_folder,
+    visible_gpus,
+)
+from kerasmgpu.commands.replica_counts import checked_counts
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 
 
@@ -47,25 +52,14 @@ def run(
     """
     _require_known("workloads", workloads, WORKLOADS)
     _require_known("contenders", contenders, CONTENDERS)
-    settings = {
-        "replica_counts": _checked_counts(replica_counts),
-        "rounds": checked_integer(rounds, "rounds", minimum=1),
-        "steps": checked_integer(steps, "steps", minimum=1),
-        "global_batch_size": global_batch_size,
-        "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
-    }
-    if global_batch_size is not None:
-        checked_integer(global_batch_size, "global_batch_size", minimum=1)
-    missing = left_out(contenders)
-    if len(missing) == len(contenders):
-        raise InputError(
-            "None of the contenders can take part: "
-            + "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        )
-    folder = _empty_folder(output_dir)
+    settings = _checked_settings(
+        replica_counts, rounds, steps, global_batch_size, timeout_seconds
+    )
+    present, missing = _installed(contenders)
+    folder = output_folder.empty(output_dir)
     for name, reason in missing.items():
         print(f"left out: {name}: {reason}", flush=True)
-    gpus = [] if virtual_devices else machine.gpu_names()
+    gpus = [] if virtual_devices else visible_gpus.names()
     most = settings["replica_counts"][-1]
     if gpus and most > len(gpus):
         raise InputError(
@@ -79,17 +73,44 @@ def run(
         "settings": settings,
         "left_out": missing,
     }
-    present = [name for name in contenders if name not in missing]
     report["runs"] = _run_all(
         schedule(workloads, present, settings), settings, folder
     )
     report["rows"] = figures.summarise(report["runs"])
     report["disagreements"] = figures.disagreements(report["runs"])
-    _write(folder / "benchmark.json", json.dumps(report, indent=1) + "\n")
-    _write(folder / "benchmark.md", tables.markdown(report))
+    text = json.dumps(report, indent=1) + "\n"
+    output_folder.write_text(folder / "benchmark.json", text)
+    output_folder.write_text(folder / "benchmark.md", tables.markdown(report))
     tables.print_tables(report)
     tables.draw(report, folder / "benchmark.png")
     return report
+
+
+def _checked_settings(
+    replica_counts, rounds, steps, global_batch_size, timeout_seconds
+):
+    """The numbers as the report has them, where all of them can be used."""
+    if global_batch_size is not None:
+        checked_integer(global_batch_size, "global_batch_size", minimum=1)
+    return {
+        "replica_counts": checked_counts(replica_counts),
+        "rounds": checked_integer(rounds, "rounds", minimum=1),
+        "steps": checked_integer(steps, "steps", minimum=1),
+        "global_batch_size": global_batch_size,
+        "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
+    }
+
+
+def _installed(contenders):
+    """Contenders that can take part, and the others with what to do."""
+    missing = left_out(contenders)
+    present = [name for name in contenders if name not in missing]
+    if not present:
+        raise InputError(
+            "None of the contenders can take part: "
+            + "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        )
+    return present, missing
 
 
 def schedule(workloads, contenders, settings):
@@ -160,8 +181,8 @@ def _run_once(job, settings, folder):
         or WORKLOADS[job["workload"]].global_batch_size,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    processes.run_module(
-        "kerasmgpu.benchmark.child",
+    child_module.run_module(
+        "benchmarks.child",
         str(folder),
         folder / "log.txt",
         settings["timeout_seconds"],
@@ -195,30 +216,3 @@ def _require_known(name, chosen, known):
             f"{name} must be some of {', '.join(known)}, each once. Received: "
             f"{', '.join(map(str, chosen)) or 'none'}"
         )
-
-
-def _checked_counts(replica_counts):
-    counts = [
-        checked_integer(count, "replica_counts", minimum=1)
-        for count in replica_counts
-    ]
-    if not counts:
-        raise InputError("replica_counts must name one count at least")
-    return sorted(set(counts))
-
-
-def _empty_folder(path):
-    folder = pathlib.Path(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            "output_dir must be new or empty, so that nothing is "
-            f"overwritten. Received: {folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _write(path, text):
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from kerasmgpu.benchmark import contenders
-from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS
+from benchmarks import contenders
+from benchmarks.contenders import BY_DEFAULT, CONTENDERS
 
 
 def test_all_but_the_one_that_only_we_need_take_part():
@@ -14,7 +14,7 @@ def test_all_but_the_one_that_only_we_need_take_part():
 
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_every_trainer_is_there(name):
-    module = f"kerasmgpu.benchmark.{CONTENDERS[name].trainer}"
+    module = f"benchmarks.{CONTENDERS[name].trainer}"
     assert importlib.util.find_spec(module) is not None
 
 

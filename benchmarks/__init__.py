@@ -1,6 +1,6 @@
 """How fast is it, beside what else there is?
 
-    python -m kerasmgpu.benchmark --workloads=deep_narrow --replica_counts=1,2
+    python -m benchmarks --workloads=deep_narrow --replica_counts=1,2
 
 trains the same models on the same batches with plain Keras on one device, with
 `tf.distribute.MirroredStrategy`, with kerasmgpu and, where they are installed,
@@ -13,7 +13,6 @@ the inside out:
 * `figures`, `meter`: arithmetic of one run, and of many; what a process uses;
 * `training`, `child`: one run, in its process;
 * `torch_training`: the same for PyTorch, in a process per replica;
-* `processes`: starts such a process, and ends it with this one;
 * `machine`: what it was measured on;
 * `runs`: the rounds;
 * `tables`: the table and the plot;

@@ -1,6 +1,6 @@
 """The command: how fast is it, beside plain Keras, stock, JAX and PyTorch?
 
-    python -m kerasmgpu.benchmark --workloads=deep_narrow,autoencoder \
+    python -m benchmarks --workloads=deep_narrow,autoencoder \
         --replica_counts=1,2,4 --output_dir=benchmark
 
 Contenders take turns, each in a process of its own: same model, same weights,
@@ -21,10 +21,11 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.benchmark import runs
-from kerasmgpu.benchmark.contenders import BY_DEFAULT, CONTENDERS
-from kerasmgpu.benchmark.workloads import WORKLOADS
+from benchmarks import runs
+from benchmarks.contenders import BY_DEFAULT, CONTENDERS
+from benchmarks.workloads import WORKLOADS
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError
 
 
@@ -102,10 +103,7 @@ def main(argv):
     report = runs.run(
         workloads=values.workloads,
         contenders=values.contenders,
-        replica_counts=[
-            int(count) if count.strip().isdecimal() else count
-            for count in values.replica_counts
-        ],
+        replica_counts=counts_of_flag(values.replica_counts),
         rounds=values.rounds,
         steps=values.steps,
         global_batch_size=values.global_batch_size,

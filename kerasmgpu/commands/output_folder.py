@@ -1,0 +1,40 @@
+"""The folder that a command writes its report to."""
+
+import os
+import pathlib
+
+from kerasmgpu.errors import InputError
+
+
+def empty(path):
+    """Makes the folder; one that holds something is refused.
+
+    Args:
+        path: String or path-like.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        InputError: If it is a file, or has files.
+    """
+    folder = pathlib.Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            "output_dir must be new or empty, so that nothing is "
+            f"overwritten. Received: {folder}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_text(path, text):
+    """Writes a file in one piece; what is there before stays till then.
+
+    Args:
+        path: `pathlib.Path`.
+        text: String.
+    """
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)

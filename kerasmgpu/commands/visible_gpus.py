@@ -1,0 +1,36 @@
+"""The GPUs of this machine, for a parent that keeps its hands off them."""
+
+import json
+import subprocess
+import sys
+
+from kerasmgpu.commands import child_process
+from kerasmgpu.errors import InputError
+
+_NAMES = """
+import json, tensorflow as tf
+details = tf.config.experimental.get_device_details
+gpus = tf.config.list_physical_devices("GPU")
+print(json.dumps([details(gpu).get("device_name", gpu.name) for gpu in gpus]))
+"""
+
+
+def names():
+    """Names of the GPUs that TensorFlow sees, asked in a process that ends.
+
+    Returns:
+        List of strings.
+
+    Raises:
+        InputError: If TensorFlow does not start.
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", _NAMES], capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        lines = answer.stderr.splitlines()
+        raise InputError(
+            "TensorFlow does not start: "
+            + child_process.failure_reason(answer.returncode, lines)
+        )
+    return json.loads(answer.stdout.splitlines()[-1])
