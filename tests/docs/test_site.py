@@ -44,6 +44,7 @@ def test_docstrings_are_read_and_not_shown_as_they_are(site):
     for path in site.glob("api/**/*.html"):
         text = path.read_text("utf-8")
         assert not re.search(r"\b(Args|Raises|Returns|Attributes):\s*\n", text)
+        assert "<blockquote>" not in text, f"{path}: a session as quotations"
         assert "<p>|" not in text, f"{path}: a table that is none"
         assert not re.search(r"<tr>\s*<td></td>", text), (
             f"{path}: a cell in rows"

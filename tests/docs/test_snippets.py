@@ -1,6 +1,7 @@
 """The pages' Python runs, and what can't be run here says so."""
 
 import doctest
+import importlib
 import sys
 
 import pytest
@@ -74,3 +75,15 @@ def test_quoted_code_is_in_its_file():
                 assert code.strip() in pages.text(source)
                 found.add(source)
     assert found == set(snippets.QUOTED.values())
+
+
+def test_sessions_in_docstrings_show_what_comes_out():
+    attempted = 0
+    for path in sorted((pages.ROOT / "kerasmgpu").rglob("*.py")):
+        if "\n    >>> " in path.read_text("utf-8"):
+            parts = path.relative_to(pages.ROOT).with_suffix("").parts
+            module = importlib.import_module(".".join(parts))
+            results = doctest.testmod(module)
+            assert not results.failed, module
+            attempted += results.attempted
+    assert attempted > 10
