@@ -26,6 +26,15 @@ EXTRAS["test"] = [
     "scipy>=1.11",
 ]
 
+EXTRAS["docs"] = [
+    # Markdown to pages; 2.0 is another program that has no plugins.
+    "mkdocs>=1.6,<2",
+    # The look, the search, light and dark; 9 is what mkdocs 1 runs.
+    "mkdocs-material>=9.5,<10",
+    # The API's pages out of docstrings, without importing anything.
+    "mkdocstrings[python]>=1.0,<2",
+]
+
 setup(
     install_requires=[
         # The engine: tf.distribute splits, replicates and all-reduces.

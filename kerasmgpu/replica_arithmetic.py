@@ -106,18 +106,15 @@ def last_batch_sizes(num_examples, global_batch_size, num_replicas):
 def scale_learning_rate(learning_rate, num_replicas, rule="linear"):
     """Returns the learning rate for a batch `num_replicas` times as large.
 
-    | rule       | factor  | suits                                           |
-    |------------|---------|-------------------------------------------------|
-    | `"linear"` | n       | SGD, with momentum or without: n small steps in |
-    |            |         | one (Goyal et al., arXiv:1706.02677, section    |
-    |            |         | 2.1). Warm up, `kerasmgpu.schedules.WarmUp`.    |
-    | `"sqrt"`   | sqrt(n) | Adam, RMSprop and other adaptive optimizers     |
-    |            |         | (Malladi et al., arXiv:2205.10287); SGD where   |
-    |            |         | the variance of the update shall stay as it is  |
-    |            |         | (Krizhevsky, arXiv:1404.5997, section 5; Hoffer |
-    |            |         | et al., arXiv:1705.08741).                      |
-    | `"none"`   | 1       | The global batch stays the same, or the rate is |
-    |            |         | tuned for the global batch already.             |
+    - `"linear"`, n times the rate: SGD, with momentum or without, for n small
+      steps in one (Goyal et al., arXiv:1706.02677, section 2.1). Warm up,
+      `kerasmgpu.schedules.WarmUp`.
+    - `"sqrt"`, sqrt(n) times the rate: Adam, RMSprop and other adaptive
+      optimizers (Malladi et al., arXiv:2205.10287); SGD where the variance of
+      the update shall stay as it is (Krizhevsky, arXiv:1404.5997, section 5;
+      Hoffer et al., arXiv:1705.08741).
+    - `"none"`, the rate itself: the global batch stays the same, or the rate is
+      tuned for the global batch already.
 
     A rule is where to start, not where to stop: every one of them breaks down
     at some batch size, which depends on the model and the data.

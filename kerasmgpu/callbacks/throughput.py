@@ -15,15 +15,13 @@ from kerasmgpu.job import workers
 class ThroughputLogger(keras.callbacks.Callback):
     """Adds the throughput of each epoch to Keras's logs.
 
-    | key                               | meaning                            |
-    |-----------------------------------|------------------------------------|
-    | `examples_per_second`             | over all replicas                  |
-    | `examples_per_second_per_replica` | the same, by number of replicas    |
-    | `steps_per_second`                | batches through the model          |
-    | `step_seconds_median`, `..._p95`  | seconds from one step to the next  |
-    | `input_wait_share`                | share of the time, 0 to 1, in      |
-    |                                   | which the next batch was asked for |
-    |                                   | and not there                      |
+    - `examples_per_second`: over all replicas.
+    - `examples_per_second_per_replica`: the same, by number of replicas.
+    - `steps_per_second`: batches through the model.
+    - `step_seconds_median`, `step_seconds_p95`: seconds from one step to the
+      next.
+    - `input_wait_share`: share of the time, 0 to 1, in which the next batch was
+      asked for and not there.
 
     Put it first in the list of callbacks: those after it, the history and the
     progress bar see the figures. It works under any strategy and without one.

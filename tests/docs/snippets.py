@@ -1,0 +1,41 @@
+"""Which code of the pages is run, and which for what reason is not."""
+
+from tests.docs import pages
+
+MARK = "*Not run by the tests: needs "
+"""How a page says so, in the paragraph before the code."""
+
+NOT_RUN = {
+    ("docs/clusters.md", "a$ python -m kerasmgpu.launch --hosts=a:4,b:4 "),
+    ("docs/clusters.md", "from ray.train import ScalingConfig"),
+    ("docs/clusters.md", "srun --nodes=2 --ntasks-per-node=4 "),
+    ("docs/docker.md", "docker build --tag kerasmgpu ."),
+    ("docs/docker.md", "docker run --rm --gpus all --volume "),
+}
+"""Page, and how the code begins."""
+
+QUOTED = {
+    ("docs/partition.md", '@axes("Cross")'): (
+        "kerasmgpu/partitioner/rules/contractions.py"
+    ),
+    ("docs/partition.md", "@operation(1)\ndef cross"): (
+        "tests/partitioner/operations/contractions.py"
+    ),
+}
+"""Code that is in the repository, word for word: page and begin, to file."""
+
+
+def to_run(page):
+    """Line, language and code of each snippet of Python that is run."""
+    for language in ("python", "pycon"):
+        for line, before, code in pages.fences(page, language):
+            if not before.startswith(MARK) and not quoted_from(page, code):
+                yield line, language, code
+
+
+def quoted_from(page, code):
+    """The file that a snippet is quoted from, or `None`."""
+    for (where, begin), source in QUOTED.items():
+        if where == page and code.startswith(begin):
+            return source
+    return None

@@ -1,0 +1,90 @@
+"""The site builds without a warning, and has a place for every public name."""
+
+import html
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import kerasmgpu
+from tests.docs import pages
+
+pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = ("mkdocs", "build", "--strict", "--site-dir", str(folder))
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=pages.ROOT,
+        env=dict(os.environ, NO_MKDOCS_2_WARNING="1"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+def test_every_public_name_has_its_place(site):
+    api = "".join(
+        path.read_text("utf-8") for path in site.glob("api/**/*.html")
+    )
+    places = set(re.findall(r'id="(kerasmgpu\.[\w.]+)"', api))
+    assert set(public_names()) - places == set()
+
+
+def test_docstrings_are_read_and_not_shown_as_they_are(site):
+    for path in site.glob("api/**/*.html"):
+        text = path.read_text("utf-8")
+        assert not re.search(r"\b(Args|Raises|Returns|Attributes):\s*\n", text)
+        assert "<blockquote>" not in text, f"{path}: a session as quotations"
+        assert "<p>|" not in text, f"{path}: a table that is none"
+        assert not re.search(r"<tr>\s*<td></td>", text), (
+            f"{path}: a cell in rows"
+        )
+
+
+def test_every_page_can_be_found(site):
+    index = json.loads((site / "search/search_index.json").read_text("utf-8"))
+    found = {entry["location"].split("#")[0] for entry in index["docs"]}
+    for path in (pages.ROOT / "docs").glob("*.md"):
+        assert ("" if path.stem == "index" else f"{path.stem}/") in found
+
+
+def test_no_page_asks_another_host_for_anything(site):
+    for path in site.rglob("*.html"):
+        text = path.read_text("utf-8")
+        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text):
+            for address in re.findall(r'(?:src|href)="([^"]*)"', tag):
+                assert "//" not in html.unescape(address), f"{path}: {tag}"
+
+
+def test_plots_are_on_the_site(site):
+    for plot in (
+        "recipes/alexnet/accuracy_by_batch",
+        "benchmarks/results/deep/benchmark",
+    ):
+        assert (site / f"{plot}.png").stat().st_size > 10_000
+
+
+def public_names():
+    """Dotted names of all that is public."""
+    for name in kerasmgpu.__all__:
+        thing = getattr(kerasmgpu, name)
+        if not inspect.ismodule(thing) or callable(thing):
+            yield f"kerasmgpu.{name}"
+            continue
+        listed = getattr(thing, "__all__", None) or [
+            inner
+            for inner, value in vars(thing).items()
+            if not inner.startswith("_")
+            and getattr(value, "__module__", None) == thing.__name__
+        ]
+        yield from (f"kerasmgpu.{name}.{inner}" for inner in listed)
