@@ -5,6 +5,7 @@ all workers but the first their paths lead into a private folder that is
 deleted when `fit` ends. `BackupAndRestore` restores everywhere what the first
 worker's folder has. What a program saves by itself (`model.save`) is saved by
 the first worker. Files of models and weights get their name when they are whole.
+The progress bar is the first worker's, too.
 """
 
 import contextlib
@@ -150,6 +151,14 @@ def _is_file(path, args, kwargs):
         and kwargs.get("zipped", True) is not False
         and not os.path.isdir(path)
     )
+
+
+@seam(keras.callbacks.ProgbarLogger, "set_params")
+def _set_params(original, self, params):
+    original(self, params)
+    strategy = getattr(self.model, "distribute_strategy", None)
+    if is_ours(strategy) and not strategy.is_first_worker:
+        self.verbose = 0
 
 
 def _seam_of_save(name):
