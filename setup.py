@@ -16,14 +16,16 @@ EXTRAS["all"] = [
     one for name in ("report", "digits", "tensorboard") for one in EXTRAS[name]
 ]
 # The test runner, what runs two tests at a time, what draws random programs and
-# makes those that fail short, and what the tests of the plots and of SciPy's
-# sparse matrices need.
+# makes those that fail short, what the tests of the plots and of SciPy's sparse
+# matrices need, and what runs the docs' notebook as Jupyter does.
 EXTRAS["test"] = [
     "pytest>=8.0",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "matplotlib>=3.8",
     "scipy>=1.11",
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
 ]
 
 EXTRAS["docs"] = [
@@ -53,6 +55,8 @@ setup(
         "pyyaml>=6.0",
         # Reads TensorFlow's profiles; TensorFlow needs it anyway.
         "protobuf>=4.22",
+        # Functions of a notebook's cells reach worker processes with it.
+        "cloudpickle>=3.0",
         # NumPy's bfloat16 in checkpoints; TensorFlow needs it anyway.
         "ml_dtypes>=0.4",
     ],

@@ -15,6 +15,8 @@ _HOMES = {
     "partition": "kerasmgpu.strategies.functions",
     "make_parallel": "kerasmgpu.strategies.functions",
     "is_first_worker": "kerasmgpu.cluster",
+    "notebook_launch": "kerasmgpu.launch.notebook",
+    "WorkerError": "kerasmgpu.launch.notebook",
     "compare_input": "kerasmgpu.strategies.input_speed",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.replica_arithmetic",

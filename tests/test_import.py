@@ -42,6 +42,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "plan.__main__",
         "plan.model",
         "launch.__main__",
+        "launch.notebook",
         "recipes.alexnet",
         "recipes.autoencoder",
         "recipes.convnet",

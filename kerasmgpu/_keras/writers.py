@@ -5,6 +5,7 @@ all workers but the first their paths lead into a private folder that is
 deleted when `fit` ends. `BackupAndRestore` restores everywhere what the first
 worker's folder has. What a program saves by itself (`model.save`) is saved by
 the first worker. Files of models and weights get their name when they are whole.
+The progress bar and callbacks that report to a service are the first worker's.
 """
 
 import contextlib
@@ -33,6 +34,9 @@ _PATHS = {
 }
 """Attributes that hold paths: the first as the user gave it, others in it."""
 
+_TRACKERS = ("comet_ml", "mlflow", "wandb")
+"""Packages whose callbacks tell a service what they are told."""
+
 _TEMPORARY = ".tmp-"
 
 
@@ -59,12 +63,16 @@ def private_folder(fit):
 def redirect(callbacks, strategy):
     """Lets callbacks that are about to get their model write privately.
 
+    Those that report to a service are taken out of the list.
+
     Args:
         callbacks: List of `keras.callbacks.Callback`.
         strategy: The strategy of the model.
     """
     if strategy.num_workers == 1:
         return
+    if not strategy.is_first_worker:
+        callbacks[:] = [each for each in callbacks if not _reports(each)]
     fit = innermost()
     is_private = fit is not None and fit.private_folder is not None
     for callback in callbacks:
@@ -75,6 +83,15 @@ def redirect(callbacks, strategy):
             _redirect(callback, fit)
             if sent is not None:
                 _unpack(sent, callback.backup_dir)
+
+
+def _reports(callback):
+    """Whether a callback only reports: those of trackers that save do not."""
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):
+        return False
+    package = type(callback).__module__.partition(".")[0]
+    is_keras = isinstance(callback, keras.callbacks.RemoteMonitor)
+    return is_keras or package in _TRACKERS
 
 
 def _redirect(callback, fit):
@@ -150,6 +167,14 @@ def _is_file(path, args, kwargs):
         and kwargs.get("zipped", True) is not False
         and not os.path.isdir(path)
     )
+
+
+@seam(keras.callbacks.ProgbarLogger, "set_params")
+def _set_params(original, self, params):
+    original(self, params)
+    strategy = getattr(self.model, "distribute_strategy", None)
+    if is_ours(strategy) and not strategy.is_first_worker:
+        self.verbose = 0
 
 
 def _seam_of_save(name):

@@ -1,7 +1,5 @@
 """How every command of the library starts, and how it fails."""
 
-import logging
-import os
 import sys
 
 from absl import app, flags
@@ -24,11 +22,8 @@ def start(main):
     def run(argv):
         # TensorFlow's chatter would bury our own lines. Whoever wants it gives
         # --verbosity, or sets the variable.
-        asked = flags.FLAGS["verbosity"].present
-        if not asked and "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
-            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-            logging.getLogger("tensorflow").setLevel(logging.WARNING)
-            quiet.start()
+        if not flags.FLAGS["verbosity"].present:
+            quiet.start_unless_asked()
         try:
             main(argv)
         except (InputError, OSError) as error:

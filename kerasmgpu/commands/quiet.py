@@ -7,6 +7,7 @@ these lines out and passes on everything else, also if this process crashes.
 """
 
 import atexit
+import logging
 import os
 import re
 import signal
@@ -25,6 +26,17 @@ _NOISE = re.compile(
     rb"|.*Unable to register cu(FFT|DNN|BLAS) factory"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
 )
+
+
+def start_unless_asked():
+    """Leaves out all of TensorFlow's chatter, before it is imported.
+
+    Whoever wants it sets `TF_CPP_MIN_LOG_LEVEL`: then nothing is left out.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        logging.getLogger("tensorflow").setLevel(logging.WARNING)
+        start()
 
 
 def start():

@@ -17,18 +17,15 @@ passed on as SIGTERM, so that workers save; Ctrl-C twice kills at once.
 """
 
 import os
-import socket
 import sys
 
 from absl import flags
 
 from kerasmgpu.commands.command_line import start
-from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import dry_run as dry_runs
-from kerasmgpu.launch import member, settings
-from kerasmgpu.launch.controller import Controller, listen
+from kerasmgpu.launch import settings
+from kerasmgpu.launch.launcher import launch
 from kerasmgpu.launch.output import Terminal
-from kerasmgpu.launch.workers import Workers
 
 
 def define_flags(flag_values):
@@ -163,32 +160,11 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
         return 0
     terminal = Terminal(environ=environ)
     try:
-        with member.Signals() as signals:
-            return _launch(checked, terminal, signals, environ)
+        ending = launch(checked, terminal, environ)
+        terminal.say(ending.message)
     finally:
         terminal.close()
-
-
-def _launch(checked, terminal, signals, environ):
-    """Runs this machine's part, and the control of all where that is here."""
-    controller = None
-    if checked.rank == 0:
-        several = len(checked.hosts) > 1
-        listener = listen(checked.port) if several else None
-        ours, theirs = socket.socketpair()
-        controller = Controller(checked, theirs, listener, terminal.say)
-        channel = Channel(ours)
-    else:
-        channel = member.connect(checked, signals, terminal.say)
-        if channel is None:
-            return 128 + signals.received[0]
-    workers = Workers(terminal, checked.worker_log_dir)
-    status = member.Member(
-        checked, channel, workers, signals, terminal.say, environ
-    ).run()
-    if controller:
-        controller.close()
-    return status
+    return ending.status
 
 
 def main(argv, environ):

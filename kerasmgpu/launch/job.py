@@ -299,7 +299,11 @@ class Job:
 
     def _send_finish(self, rank, judged):
         self._send(
-            rank, type="finish", status=judged.status, message=judged.message
+            rank,
+            type="finish",
+            status=judged.status,
+            message=judged.message,
+            culprit=judged.culprit and judged.culprit.number,
         )
 
     def _name(self, rank):

@@ -1,6 +1,7 @@
 """The launcher of one machine: runs its workers as rank 0 says."""
 
 import contextlib
+import dataclasses
 import signal
 import socket
 import time
@@ -12,6 +13,23 @@ from kerasmgpu.launch import ports
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_CALLS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """How a job ended, as a launcher knows it.
+
+    Args:
+        status: Integer, the exit status of the job.
+        message: String, what happened; empty where there is nothing to say.
+        culprit: Integer, number of the worker that failed first, or `None`.
+        signal: Integer, the signal that told this launcher to end, or `None`.
+    """
+
+    status: int
+    message: str = ""
+    culprit: int | None = None
+    signal: int | None = None
 
 
 class Signals:
@@ -90,24 +108,25 @@ class Member:
         self._run = 0
         self._kill_at = None
         self._num_interrupts = 0
-        self._status = None
+        self._signal = None
+        self._ending = None
 
     def run(self):
-        """Returns the exit status of the job."""
+        """Returns the `Ending` of the job."""
         try:
             self._send(
                 type="hello",
                 rank=self._settings.rank,
                 settings=self._settings.shared(),
             )
-            while self._status is None:
+            while self._ending is None:
                 self._turn()
         except ConnectionError as error:
             self._end_without_controller(error)
         finally:
             self._workers.kill()
             self._channel.close()
-        return self._status
+        return dataclasses.replace(self._ending, signal=self._signal)
 
     def _turn(self):
         ended, ready = self._workers.wait(_TICK_SECONDS, self._channel.socket)
@@ -139,9 +158,7 @@ class Member:
             self._kill_at = time.monotonic() + message["grace_seconds"]
         elif kind == "finish":
             text, status = fields(message, message=str, status=int)
-            if text:
-                self._say(text)
-            self._status = status
+            self._ending = Ending(status, text, message.get("culprit"))
 
     def _prepare(self, run):
         """Chooses ports for the workers of the next run."""
@@ -167,6 +184,7 @@ class Member:
 
     def _pass_on(self, number):
         """Tells rank 0 of a signal; a second Ctrl-C kills at once."""
+        self._signal = self._signal or number
         self._num_interrupts += number == signal.SIGINT
         if number == signal.SIGINT and self._num_interrupts > 1:
             self._say("killing the workers")
@@ -204,7 +222,7 @@ class Member:
             f"lost the launcher of rank 0 at {self._settings.controller} "
             f"({error}): this machine's workers are told to end"
         )
-        self._status = 1
+        self._ending = Ending(status=1)
         self._workers.ask_to_end()
         deadline = time.monotonic() + grace
         while len(self._workers) and time.monotonic() < deadline:

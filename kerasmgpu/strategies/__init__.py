@@ -10,6 +10,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster, membership, rendezvous
 from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.strategies import devices as device_choice
+from kerasmgpu.strategies import engine_log
 from kerasmgpu.strategies.exact_steps import ExactSteps
 
 ALL_REDUCES = (
@@ -59,6 +60,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         batch_norm="global",
     ):
         _keras.install()
+        engine_log.keep_short()
         _warn_of_a_job_without_this()
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
@@ -123,6 +125,7 @@ class MultiWorkerMirroredStrategy(
         timeout_seconds=None,
     ):
         _keras.install()
+        engine_log.keep_short()
         self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         if cluster_resolver is None:
@@ -317,5 +320,5 @@ def _require_not_started():
         raise InputError(
             "A worker of a job joins it before TensorFlow starts, and "
             "TensorFlow has started. Make the strategy first, before data sets, "
-            "tensors or models."
+            "tensors or models; in a notebook, use kerasmgpu.notebook_launch."
         )

@@ -70,7 +70,8 @@ def make_logical_cpus(count):
         raise InputError(
             f"Received: virtual_devices={count}, but TensorFlow has started "
             f"with {existing} CPU device(s). Call `kerasmgpu.strategy("
-            f"virtual_devices={count})` before anything else uses TensorFlow."
+            f"virtual_devices={count})` before anything else uses TensorFlow; "
+            "in a notebook, restart the kernel and run that cell first."
         ) from None
 
 

@@ -66,6 +66,22 @@ def test_only_the_first_worker_calls_it(
     assert kerasmgpu.is_first_worker() == is_called
 
 
+@pytest.mark.parametrize("index, is_made", [(0, True), (1, False)])
+def test_a_function_makes_it_on_the_first_worker_only(
+    replicas, monkeypatch, index, is_made
+):
+    strategy = replicas(2)
+    be_worker(monkeypatch, index)
+    made = []
+
+    def make():
+        made.append(Tracker())
+        return made[-1]
+
+    fit(make, strategy)
+    assert [len(tracker.heard) for tracker in made] == [3] * is_made
+
+
 def test_steps_are_looked_at_only_if_the_callback_does(replicas):
     assert not callbacks.OnFirstWorker(Tracker()).reads_batch_logs
     tracker = StepTracker()
@@ -75,6 +91,13 @@ def test_steps_are_looked_at_only_if_the_callback_does(replicas):
     assert len(losses) == 2 and losses[1] < losses[0]
 
 
-def test_anything_else_is_refused():
+@pytest.mark.parametrize("other", ["wandb", lambda: "wandb"])
+def test_anything_else_is_refused(other):
     with pytest.raises(kerasmgpu.InputError, match="Received: 'wandb'"):
-        callbacks.OnFirstWorker("wandb")
+        callbacks.OnFirstWorker(other)
+
+
+def test_what_saves_the_model_is_refused(tmp_path):
+    saving = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
+    with pytest.raises(kerasmgpu.InputError, match="pass it to fit itself"):
+        callbacks.OnFirstWorker(saving)

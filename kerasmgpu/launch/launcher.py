@@ -1,0 +1,48 @@
+"""One launcher, from start to end: this machine's part of a job."""
+
+import os
+import socket
+
+from kerasmgpu.job.channel import Channel
+from kerasmgpu.launch.controller import Controller, listen
+from kerasmgpu.launch.member import Ending, Member, Signals, connect
+from kerasmgpu.launch.workers import Workers
+
+
+def launch(settings, terminal, environ=os.environ):
+    """Runs this machine's workers, and the control of all where that is here.
+
+    In the main thread, which gets the signals.
+
+    Args:
+        settings: `settings.Settings`.
+        terminal: `output.Terminal`, for what workers print.
+        environ: Mapping, the environment that workers inherit. Defaults to
+            `os.environ`.
+
+    Returns:
+        A `member.Ending`.
+
+    Raises:
+        InputError: If the port is in use, or rank 0 can't be reached.
+    """
+    with Signals() as signals:
+        controller = None
+        if settings.rank == 0:
+            several = len(settings.hosts) > 1
+            listener = listen(settings.port) if several else None
+            ours, theirs = socket.socketpair()
+            controller = Controller(settings, theirs, listener, terminal.say)
+            channel = Channel(ours)
+        else:
+            channel = connect(settings, signals, terminal.say)
+            if channel is None:
+                number = signals.received[0]
+                return Ending(status=128 + number, signal=number)
+        workers = Workers(terminal, settings.worker_log_dir)
+        ending = Member(
+            settings, channel, workers, signals, terminal.say, environ
+        ).run()
+        if controller:
+            controller.close()
+        return ending

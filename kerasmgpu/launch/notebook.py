@@ -1,0 +1,147 @@
+"""Workers that run a function of a notebook's cell."""
+
+import pathlib
+import signal
+import tempfile
+import threading
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.job.cluster import from_environment
+from kerasmgpu.launch import function_call, settings
+from kerasmgpu.launch.launcher import launch
+from kerasmgpu.launch.output import Terminal
+
+_SETTINGS = (
+    "devices_per_worker",
+    "max_restarts",
+    "timeout_seconds",
+    "grace_seconds",
+    "exit_wait_seconds",
+    "worker_log_dir",
+)
+
+
+class WorkerError(RuntimeError):
+    """A job that `notebook_launch` started has failed.
+
+    The message has the traceback of the worker that failed first; a notebook
+    shows it alone.
+    """
+
+    def _render_traceback_(self):
+        """What IPython shows: not the frames of this process as well."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+def notebook_launch(function, args=(), num_workers=None, **launch_settings):
+    """Runs a function in every worker of a job, and returns what they return.
+
+    For notebooks, where there is no program to give to
+    `python -m kerasmgpu.launch`; it works in scripts, too. Workers are new
+    processes, so that it does not matter whether TensorFlow runs in this one
+    already; what a GPU's memory is occupied with here is missing there.
+    Everything that uses TensorFlow belongs inside of the function, first of
+    all `kerasmgpu.strategy()`.
+
+    What workers print appears below the cell as it comes, with the worker's
+    number. Interrupting the cell tells the workers to save and end, a second
+    time kills them.
+
+    Args:
+        function: Function to call in each worker; a cell may define it. It
+            takes along what it uses of the notebook (other functions, numbers,
+            arrays), as copies.
+        args: Sequence, its positional arguments. Default: none.
+        num_workers: Integer, how many. Default: one for each GPU.
+        **launch_settings: As the launcher's flags (`python -m kerasmgpu.launch
+            --help`): `devices_per_worker` (1), `max_restarts` (0),
+            `timeout_seconds` (30), `grace_seconds` (30), `exit_wait_seconds`
+            (60), `worker_log_dir` (`None`).
+
+    Returns:
+        List of what the function returned, one element per worker.
+
+    Raises:
+        InputError: If a setting can't be meant, there are not so many GPUs,
+            or the function or an argument can't be sent to a process.
+        WorkerError: If a worker failed; with its traceback.
+        KeyboardInterrupt: If the cell was interrupted.
+
+    Example:
+
+    ```python
+    def train(epochs):
+        strategy = kerasmgpu.strategy()
+        with strategy.scope():
+            model = build_and_compile_model()
+        return model.fit(x, y, batch_size=64, epochs=epochs).history
+
+    histories = kerasmgpu.notebook_launch(train, (3,), num_workers=2)
+    ```
+    """
+    _check(function, args, launch_settings)
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
+        folder = pathlib.Path(folder)
+        checked = settings.check(
+            function_call.write(folder, function, tuple(args)),
+            num_workers=num_workers,
+            **launch_settings,
+        )
+        terminal = Terminal()
+        try:
+            ending = launch(checked, terminal)
+        finally:
+            terminal.close()
+        if ending.signal is not None:
+            _pass_on(ending.signal)
+        if ending.status != 0:
+            raise _error(ending, folder) from None
+        returned = function_call.results(folder, checked.num_workers)
+    if returned is None:
+        raise WorkerError("a worker ended before the function returned")
+    return returned
+
+
+def _check(function, args, launch_settings):
+    if not callable(function):
+        raise InputError(
+            "notebook_launch takes a function. Received: " + repr(function)
+        )
+    if not isinstance(args, (tuple, list)):
+        raise InputError(
+            "args is a tuple of the function's arguments, such as (3,). "
+            f"Received: args={args!r}"
+        )
+    unknown = sorted(set(launch_settings) - set(_SETTINGS))
+    if unknown:
+        raise InputError(
+            f"notebook_launch has no {unknown[0]!r}. Expected: "
+            f"{', '.join(_SETTINGS)}; for more than one machine there is "
+            "python -m kerasmgpu.launch"
+        )
+    if from_environment() is not None:
+        raise InputError(
+            "This process is a worker of a job already. Call the function "
+            "itself, or start this program without the launcher"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError(
+            "notebook_launch must be called in the main thread, which is the "
+            "one that an interrupt reaches"
+        )
+
+
+def _pass_on(number):
+    """Lets a signal that ended the job do here what it would have done."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.raise_signal(number)
+
+
+def _error(ending, folder):
+    trace = function_call.failure(folder, ending.culprit)
+    if trace is None:
+        return WorkerError(ending.message)
+    return WorkerError(
+        f"worker {ending.culprit} failed first:\n\n{trace.rstrip()}"
+    )
