@@ -2,6 +2,7 @@
 
 import math
 import time
+import types
 
 import keras
 
@@ -43,20 +44,22 @@ class EpochRecords(keras.callbacks.Callback):
         self.seconds = 0.0
 
     def on_train_begin(self, logs=None):
-        self._clock = _Clock()
+        # No plain data: the clock of another process says nothing here.
+        self._clock = types.SimpleNamespace(traced=False, since=None)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.seconds = 0.0
-        self._clock.start_epoch()
+        self._clock.since = time.perf_counter() if self._clock.traced else None
 
     def on_train_batch_end(self, batch, logs=None):
-        self.seconds += self._clock.lap()
+        self._lap()
+        self._clock.traced = True
 
     def on_test_begin(self, logs=None):
-        self.seconds += self._clock.stop()
+        self._lap(last=True)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.seconds += self._clock.stop()
+        self._lap(last=True)
         figures = {name: _number(value) for name, value in (logs or {}).items()}
         if figures["loss"] is None:
             raise InputError(
@@ -69,30 +72,11 @@ class EpochRecords(keras.callbacks.Callback):
         if self.report is not None:
             self.report(record)
 
-
-class _Clock:
-    """Seconds of steps but the first; no plain data, so it is not saved."""
-
-    def __init__(self):
-        self._traced = False
-        self._since = None
-
-    def start_epoch(self):
-        if self._traced:
-            self._since = time.perf_counter()
-
-    def lap(self):
-        """Seconds since the last lap, or since the epoch began."""
+    def _lap(self, last=False):
         now = time.perf_counter()
-        seconds = 0.0 if self._since is None else now - self._since
-        self._traced, self._since = True, now
-        return seconds
-
-    def stop(self):
-        """A last lap; those after it are 0, until an epoch begins."""
-        seconds = 0.0 if self._since is None else self.lap()
-        self._since = None
-        return seconds
+        if self._clock.since is not None:
+            self.seconds += now - self._clock.since
+        self._clock.since = None if last else now
 
 
 def _number(value):

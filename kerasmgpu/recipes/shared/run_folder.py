@@ -27,10 +27,7 @@ from kerasmgpu.recipes.shared import shared_flags
 
 _TEMPORARY = ".tmp-"
 _LOCK = ".lock"
-CHECKPOINTS = "checkpoints"
-"""Folder in the run's folder, of `kerasmgpu.callbacks.Checkpoint`."""
-
-# Folders of checkpoints as kerasmgpu 0.1 wrote them.
+# Folders of checkpoints, as versions before 0.2 wrote them.
 _OLD_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
 # These say where a run is kept and how it was started, not what it computes.
 _NOT_KEPT = ("output_dir", "resume")
@@ -187,21 +184,20 @@ class RunFolder:
             # How long epochs are is what their checkpoints know.
             if before == now or name == "steps_per_epoch":
                 continue
-            grows = name in may_grow and _is_more(now, before)
-            if grows and decay == "none":
-                continue
-            first_run = f"; the first run had {before or f'no --{name}'}"
-            if grows:
-                raise InputError(
-                    "--resume can't lengthen a run whose learning rate falls "
-                    f"over its whole length. Received: {now} and "
-                    f"--learning_rate_decay={decay}{first_run}. Start the "
-                    "longer run anew in another --output_dir"
+            hint = ""
+            if name in may_grow and _is_more(now, before):
+                if decay == "none":
+                    continue
+                hint = (
+                    f", and --learning_rate_decay={decay} is over the whole "
+                    "run: start the longer one anew in another --output_dir"
                 )
+            elif name in may_grow:
+                hint = ", which may only be raised"
             raise InputError(
                 "--resume goes on with the flags of the first run. Received: "
-                f"{now or f'no --{name}'}{first_run}"
-                + (", which may only be raised" if name in may_grow else "")
+                f"{now or f'no --{name}'}; the first run had "
+                f"{before or f'no --{name}'}{hint}"
             )
 
 

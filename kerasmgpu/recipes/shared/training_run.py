@@ -87,7 +87,7 @@ class TrainingRun:
         self.folder.start()
         if self._output_dir is not None:
             checkpoint = kerasmgpu_callbacks.Checkpoint(
-                pathlib.Path(self._output_dir, run_folder.CHECKPOINTS),
+                pathlib.Path(self._output_dir, "checkpoints"),
                 data_goes_on=data_goes_on,
             )
             with self.strategy.scope():

@@ -79,8 +79,8 @@ def test_a_decay_over_the_whole_run_holds_its_length(tmp_path):
     open_folder(tmp_path, learning_rate_decay="cosine")
     with pytest.raises(
         InputError,
-        match="--epochs=4 and --learning_rate_decay=cosine; .* had --epochs=3. "
-        "Start the longer run anew",
+        match="--epochs=4; .* had --epochs=3, and --learning_rate_decay=cosine "
+        "is over the whole run: start the longer one anew",
     ):
         open_folder(
             tmp_path, resume=True, epochs=4, learning_rate_decay="cosine"
