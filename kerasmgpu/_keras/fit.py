@@ -136,6 +136,11 @@ class Fit:
         return self.iterator._num_batches
 
     @property
+    def steps_per_epoch(self):
+        """The argument of `fit`."""
+        return self.iterator.steps_per_epoch
+
+    @property
     def steps_per_execution(self):
         return self.iterator.steps_per_execution
 
@@ -150,7 +155,7 @@ class Fit:
     def data_is_one_stream(self):
         """Whether an epoch goes on in the data where the one before ended."""
         adapter = self.iterator.data_adapter
-        return bool(self.iterator.steps_per_epoch) or isinstance(
+        return bool(self.steps_per_epoch) or isinstance(
             adapter, GeneratorDataAdapter
         )
 
@@ -229,8 +234,13 @@ class Fit:
                 read += num_found
         return read
 
-    def skip(self, num_steps):
-        """Reads the batches of steps that are done; from `at_epoch_start`.
+    def skip(self, num_steps, read=True):
+        """Passes over steps that are done; from `at_epoch_start`.
+
+        Args:
+            num_steps: Integer, how many.
+            read: Boolean, whether their batches are read; `False` for data
+                that begin behind them.
 
         Raises:
             InputError: If the steps per execution don't fit, or if the data
@@ -246,6 +256,10 @@ class Fit:
             )
         for _ in range(0, num_steps, per_execution):
             item = next(self.iterator._epoch_iterator, None)
+            if not read:
+                # Keras compares it with the batches that the data have.
+                self.iterator._steps_seen -= per_execution
+                continue
             for _ in range(per_execution):
                 if item is None or next(item[-1], None) is None:
                     raise InputError(

@@ -57,6 +57,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         resume: Boolean. `False` refuses a directory with checkpoints.
             Defaults to `True`.
         asynchronous: Boolean, whether a thread writes. Defaults to `True`.
+        data_goes_on: Boolean, whether the data that `fit` gets begin at
+            `first_step`, so that what is done need not be read again. Defaults
+            to `False`.
 
     Attributes:
         seconds_waited: Float, seconds for which training waited in this
@@ -89,6 +92,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         mode="min",
         resume=True,
         asynchronous=True,
+        data_goes_on=False,
     ):
         super().__init__()
         if every_steps is not None:
@@ -103,13 +107,46 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.every_seconds = every_seconds
         self.best = best
         self.mode = mode
-        self.resume = resume
         self.asynchronous = asynchronous
+        self.data_goes_on = data_goes_on
         self.seconds_waited = 0.0
         self._folder = Folder(directory, checked_integer(keep, "keep", 1))
+        self._resumption = restoring.Resumption(
+            self._folder, resume, data_goes_on
+        )
         self._writer = BackgroundWriter()
         self._sigterm = SigtermWatch()
         _keras.install()
+
+    def first_step(self, steps_per_epoch):
+        """The step that the next `fit` goes on with, over all epochs.
+
+        For data that can begin anywhere, an order that follows from seed and
+        step, say. With several workers, call it in the strategy's scope.
+
+        Args:
+            steps_per_epoch: Integer, what `fit` will get.
+
+        Returns:
+            Integer; 0 where nothing is saved.
+
+        Raises:
+            InputError: As when training begins; and if the epochs of the
+                checkpoint have another number of steps.
+
+        Example:
+
+        ```python
+        checkpoint = Checkpoint("run1", data_goes_on=True)
+        model.fit(
+            make_endless_dataset(seed=1, first_step=checkpoint.first_step(500)),
+            steps_per_epoch=500,
+            epochs=90,
+            callbacks=[checkpoint],
+        )
+        ```
+        """
+        return self._resumption.first_step(steps_per_epoch)
 
     def on_train_begin(self, logs=None):
         self.seconds_waited = 0.0
@@ -125,8 +162,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def on_fit_ready(self, fit):
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
-        strategy = self.model.distribute_strategy
-        found = restoring.newest(strategy, self._folder, self.resume)
+        found = self._resumption.found(self.model.distribute_strategy, fit)
         if found is None:
             return
         name, manifest, arrays = found
@@ -162,11 +198,12 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         progress = snapshot.progress_of(*self._loaded)
         if progress.step:
             start = time.monotonic()
-            fit.skip(progress.step)
-            _tell_reading(progress.step, start)
+            fit.skip(progress.step, read=not self.data_goes_on)
+            _tell_reading(0 if self.data_goes_on else progress.step, start)
             # What the hooks of this epoch's start have done was done before.
             self._put_back()
-            self._restore_random(progress.random, not fit.data_is_python)
+            read_again = fit.data_is_python and not self.data_goes_on
+            self._restore_random(progress.random, not read_again)
         self._schedule.start_epoch(progress.step)
         self._loaded = None
 
@@ -202,7 +239,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         start = time.monotonic()
         self._check_writes(wait=True)
         self.seconds_waited += time.monotonic() - start
-        logging.info(
+        logging.debug(
             "Checkpoint: training waited %.2f seconds.", self.seconds_waited
         )
 
@@ -228,12 +265,14 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def _rewind(self, fit, progress):
         """Brings the data to the start of the epoch that goes on."""
-        start = time.monotonic()
-        epochs = progress.epoch - progress.first_epoch
-        _tell_reading(fit.rewind(epochs, progress.num_batches), start)
+        stream = False
+        if not self.data_goes_on:
+            start = time.monotonic()
+            epochs = progress.epoch - progress.first_epoch
+            _tell_reading(fit.rewind(epochs, progress.num_batches), start)
+            # One of Python's has drawn its numbers while it was read again.
+            stream = fit.data_is_python and fit.data_is_one_stream
         at_start = progress.random_at_epoch_start if progress.step else None
-        # A stream of Python's has drawn its numbers while it was read again.
-        stream = fit.data_is_python and fit.data_is_one_stream
         self._restore_random(at_start or progress.random, not stream)
 
     def _is_due(self, agree):
@@ -265,6 +304,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             random_at_epoch_start=self._random_at_epoch_start,
             best=self._best.value,
             best_file=self._best.file,
+            steps_per_epoch=fit.steps_per_epoch,
         )
         content = snapshot.take(self.model, progress)
         if workers.is_first(self.model.distribute_strategy):
@@ -302,8 +342,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._check_writes(wait=True)
         self._sigterm.stop()
         logging.warning(
-            "Checkpoint: ended by SIGTERM, saved in %s; the same command goes "
-            "on from there (exit status %d).",
+            "Checkpoint: ended by SIGTERM, saved in %s, where a resumed run "
+            "goes on (exit status %d).",
             self._folder.path,
             EXIT_PREEMPTED,
         )

@@ -1,9 +1,13 @@
 """What the tests of several recipes do to a run."""
 
+import os
+import signal
+
 import pytest
 from absl import flags
 
-from kerasmgpu.recipes.shared import run_folder
+from kerasmgpu.callbacks.checkpoints import exit_status
+from kerasmgpu.recipes.shared import epoch_records
 
 
 @pytest.fixture
@@ -15,19 +19,51 @@ def cut_after(monkeypatch):
     """
 
     def cut_after(epochs, run, /, *arguments, **keywords):
-        save = run_folder.RunFolder.save_checkpoint
+        record = epoch_records.EpochRecords.on_epoch_end
 
-        def save_some(self, epoch, *state):
-            if epoch > epochs:
+        def record_some(self, epoch, logs=None):
+            if epoch >= epochs:
                 raise KeyboardInterrupt
-            save(self, epoch, *state)
+            record(self, epoch, logs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(run_folder.RunFolder, "save_checkpoint", save_some)
+            patch.setattr(
+                epoch_records.EpochRecords, "on_epoch_end", record_some
+            )
             with pytest.raises(KeyboardInterrupt):
                 run(*arguments, **keywords)
 
     return cut_after
+
+
+@pytest.fixture
+def preempt_after(monkeypatch):
+    """Function that runs a recipe and ends it in an epoch by SIGTERM.
+
+    `preempt_after(steps, run, …)` calls `run(…)` and sends the signal when
+    that many steps are trained.
+    """
+
+    def preempt_after(steps, run, /, *arguments, **keywords):
+        done = 0
+
+        def count(self, batch, logs=None):
+            nonlocal done
+            lap(self, batch, logs)
+            done += 1
+            if done == steps:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        lap = epoch_records.EpochRecords.on_train_batch_end
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                epoch_records.EpochRecords, "on_train_batch_end", count
+            )
+            with pytest.raises(SystemExit) as raised:
+                run(*arguments, **keywords)
+        assert raised.value.code == exit_status.EXIT_PREEMPTED
+
+    return preempt_after
 
 
 @pytest.fixture

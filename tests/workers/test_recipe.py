@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import pytest
 
+from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.recipes import autoencoder
 
 SETTINGS = {"global_batch_size": 250, "epochs": 2, "hidden_units": ["8"]}
@@ -50,7 +50,7 @@ def test_the_autoencoder_ends_as_in_one_process(num_workers, alone, tmp_path):
         result_alone.figures["rmse"], rel=1e-5
     )
     weights, expected = (
-        weights_of(path / "checkpoint-000002")
+        state_in(path / "checkpoints" / "checkpoint-000002-000000000.npz")
         for path in (folder, folder_alone)
     )
     assert weights.keys() == expected.keys() and len(weights) > 4
@@ -61,18 +61,15 @@ def test_the_autoencoder_ends_as_in_one_process(num_workers, alone, tmp_path):
         assert "epoch 2/2" not in train(folder, num_workers)
 
 
-def weights_of(checkpoint):
-    """Every array of a checkpoint, the optimizer's too, by its place."""
-    arrays = {}
-    with h5py.File(checkpoint / "state.weights.h5") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.update({name: np.asarray(item)})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
-    return arrays
+def state_in(checkpoint):
+    """Every variable of a checkpoint, the optimizer's too, by its place."""
+    with open(checkpoint, "rb") as file:
+        manifest, arrays = file_format.read(file)
+    variables = enumerate(manifest["variables"])
+    return {
+        (index, variable["kind"]): array
+        for (index, variable), array in zip(variables, arrays)
+    }
 
 
 def test_bad_input_ends_the_job_with_one_line(tmp_path):

@@ -9,6 +9,7 @@ damaged-checkpoint-000004-000000010.npz   refused, put aside
 import os
 import pathlib
 import re
+import tempfile
 
 from absl import logging
 
@@ -43,12 +44,14 @@ class Folder:
         Raises:
             InputError: If the folder can't be written.
         """
-        probe = self.path / f"{_TEMPORARY}probe"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(b"")
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
             for left_over in self.path.glob(f"{_TEMPORARY}*"):
-                left_over.unlink()
+                name = left_over.name.removeprefix(_TEMPORARY)
+                if _NAME.fullmatch(name) and left_over.is_file():
+                    left_over.unlink()
         except OSError as error:
             raise InputError(
                 "The directory of checkpoints can't be written. Received: "
@@ -60,7 +63,7 @@ class Folder:
         found = {}
         for path in self.path.glob("checkpoint-*.npz"):
             match = _NAME.fullmatch(path.name)
-            if match:
+            if match and path.is_file():
                 found[tuple(map(int, match.groups()))] = path
         return [found[position] for position in sorted(found)]
 

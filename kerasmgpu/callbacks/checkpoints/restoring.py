@@ -6,12 +6,81 @@ not see that folder.
 
 import io
 
-from kerasmgpu.callbacks.checkpoints import file_format
+import tensorflow as tf
+
+from kerasmgpu.callbacks.checkpoints import file_format, snapshot
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
 """First byte of what the first worker sends."""
+
+
+class Resumption:
+    """Finds what a `fit` goes on from, and for data that go on, its step.
+
+    Args:
+        folder: The first worker's `Folder`.
+        resume: Boolean, whether the run there may be continued.
+        data_goes_on: Boolean, whether `fit` gets data that begin at
+            `first_step`. What was found then is what `fit` goes on from.
+    """
+
+    def __init__(self, folder, resume, data_goes_on):
+        self._folder, self._resume = folder, resume
+        self._data_goes_on = data_goes_on
+        self._asked = None
+
+    def first_step(self, steps_per_epoch):
+        """See `Checkpoint.first_step`; collective."""
+        strategy = tf.distribute.get_strategy()
+        found = newest(strategy, self._folder, self._resume)
+        first_step = 0
+        if found is not None:
+            progress = snapshot.progress_of(*found[1:])
+            _require_same_epochs(progress, steps_per_epoch)
+            first_step = progress.epoch * steps_per_epoch + progress.step
+        self._asked = strategy, found
+        return first_step
+
+    def found(self, strategy, fit):
+        """What the running `fit` goes on from, as `newest`; collective."""
+        if self._data_goes_on:
+            found = self._found_before(strategy, fit)
+        else:
+            found = newest(strategy, self._folder, self._resume)
+        if found is not None and fit.steps_per_epoch:
+            progress = snapshot.progress_of(*found[1:])
+            _require_same_epochs(progress, fit.steps_per_epoch)
+        return found
+
+    def _found_before(self, strategy, fit):
+        asked, self._asked = self._asked, None
+        if asked is None or not fit.data_is_one_stream:
+            raise InputError(
+                "data_goes_on=True is for data that begin at the checkpoint's "
+                "first_step(steps_per_epoch). Received: a fit with "
+                f"steps_per_epoch={fit.steps_per_epoch}, before which "
+                f"first_step was {'not ' if asked is None else ''}called"
+            )
+        before, found = asked
+        if workers.count(before) != workers.count(strategy):
+            raise InputError(
+                "With several workers, Checkpoint.first_step is called in the "
+                "scope of the model's strategy. Received: a call outside of it"
+            )
+        return found
+
+
+def _require_same_epochs(progress, steps_per_epoch):
+    """Refuses epochs of another length: step 3 of epoch 2 is elsewhere."""
+    if progress.steps_per_epoch not in (None, steps_per_epoch):
+        raise InputError(
+            f"The checkpoint's epochs have {progress.steps_per_epoch} steps. "
+            f"Received: steps_per_epoch={steps_per_epoch}; go on with "
+            f"steps_per_epoch={progress.steps_per_epoch}, or choose another "
+            "directory"
+        )
 
 
 def newest(strategy, folder, resume):

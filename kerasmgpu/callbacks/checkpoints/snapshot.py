@@ -38,6 +38,7 @@ class Progress:
     random_at_epoch_start: object
     best: object
     best_file: object
+    steps_per_epoch: object = None
 
 
 def take(model, progress):

@@ -132,7 +132,11 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     image_flags.check(settings)
-    from kerasmgpu.recipes.alexnet import image_figures, image_sources
+    from kerasmgpu.recipes.alexnet import (
+        image_batches,
+        image_figures,
+        image_sources,
+    )
     from kerasmgpu.recipes.shared import run_report, training_run
 
     experiment = training_run.TrainingRun(settings, make_strategy(settings))
@@ -144,6 +148,7 @@ def run(**keywords):
     with_images = settings.dataset != "synthetic"
     arguments = (build_model, settings, shape, data.num_classes, plan)
     model = experiment.build(*arguments, with_images)
+    left_out = image_batches.LeftOut(batches.damaged)
     experiment.fit(
         model,
         batches.training(experiment.first_step),
@@ -154,8 +159,9 @@ def run(**keywords):
             "val_accuracy": "held-out accuracy",
             "examples_per_second": "examples/s",
         },
+        callbacks=[left_out],
     )
-    figures = image_figures.of(experiment.history, batches.damaged)
+    figures = image_figures.of(experiment.history, left_out.names)
     if settings.compare_input:
         with experiment.strategy.scope():
             model_alone = build_model(*arguments[1:], with_images=False)

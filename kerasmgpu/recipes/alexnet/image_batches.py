@@ -5,6 +5,7 @@ that is resumed, or runs on other devices, sees the same batches. A pass ends
 with a smaller batch where rows are left over.
 """
 
+import keras
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
@@ -235,6 +236,31 @@ class ImageBatches:
             "Expected images as JPEG, PNG, GIF or BMP. Received: "
             f"{name}, which can't be decoded, nor can others that were tried"
         )
+
+
+class LeftOut(keras.callbacks.Callback):
+    """Keeps the names of images that were left out, where a run goes on too.
+
+    Args:
+        damaged: The set of names that grows while images are read.
+
+    Attributes:
+        names: Sorted list of the names, for a checkpoint and a closing table.
+    """
+
+    # Its hook for batches only looks at the set.
+    reads_batch_logs = False
+
+    def __init__(self, damaged):
+        super().__init__()
+        self._damaged = damaged
+        self.names = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.names = sorted(self._damaged.union(self.names))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.names = sorted(self._damaged.union(self.names))
 
 
 def _shuffled(records, num_rows, seed, number):

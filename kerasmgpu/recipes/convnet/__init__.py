@@ -181,7 +181,7 @@ def train(experiment, model, config, data):
         config["training"]["epochs"],
         warmup_steps=0,
     )
-    experiment.begin(data.description, plan)
+    experiment.begin(data.description, plan, data_goes_on=data.goes_on)
     convnet_config.keep(experiment.folder, config)
     names = [
         name for name in config.get("metrics", []) if isinstance(name, str)
@@ -194,6 +194,7 @@ def train(experiment, model, config, data):
         data.validation,
         progress,
         callbacks=callbacks,
+        one_pass=data.is_one_pass,
     )
     last = experiment.history[-1]
     return experiment.finish(

@@ -129,12 +129,19 @@ def keep(folder, config):
 
 
 def require_same(folder, config):
-    """Raises `InputError` if the run that is to go on had another one."""
+    """Raises `InputError` if the run that is to go on had another one.
+
+    It may have had fewer epochs.
+    """
     if folder.path is None or not (folder.path / _NAME).exists():
         return
     first = yaml_config.flatten(yaml_config.load(folder.path / _NAME))
     now = yaml_config.flatten(config)
+    epochs = first.get("training.epochs")
     for key in [*first, *now]:
+        longer = isinstance(epochs, int) and epochs < now["training.epochs"]
+        if key == "training.epochs" and longer:
+            continue
         if first.get(key) != now.get(key):
             raise InputError(
                 "--resume goes on with the configuration of the first run. "

@@ -25,6 +25,8 @@ class Data:
         steps_per_epoch: Steps of an epoch.
         seed: Seed of the order of rows.
         description: One line that says what the data are.
+        is_one_pass: Whether an epoch is one pass of data that make the
+            batches themselves.
     """
 
     parts: dict
@@ -32,16 +34,22 @@ class Data:
     steps_per_epoch: int
     seed: int
     description: str
+    is_one_pass: bool
+
+    @property
+    def goes_on(self):
+        """Whether training can begin at any step; or else data are read."""
+        return isinstance(self.parts["training"], tuple)
 
     def training(self, first_step):
-        """What `fit` trains on, from `first_step` on."""
+        """What `fit` trains on: from `first_step` on, if the data go on."""
         part = self.parts["training"]
-        if isinstance(part, tuple):
+        if self.goes_on:
             return row_order.shuffled(
                 part, self.global_batch_size, self.seed, first_step
             )
-        if isinstance(part, tf.data.Dataset):
-            return part.repeat().skip(first_step % self.steps_per_epoch)
+        if isinstance(part, tf.data.Dataset) and not self.is_one_pass:
+            return part.repeat()
         return part
 
     @property
@@ -148,6 +156,7 @@ def load(config):
         steps,
         training["seed"],
         f"{section[configured_objects.CLASS]}: {size}",
+        not isinstance(part, tuple) and "steps_per_epoch" not in training,
     )
 
 

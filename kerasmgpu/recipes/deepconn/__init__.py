@@ -220,6 +220,7 @@ def run_all(settings):
         for one in comparison.settings_of_each(settings)
     ]
     if folder.path is not None:
+        folder.keep_flags()
         folder.write_json("placements.json", [*map(dataclasses.asdict, rows)])
     comparison.print_table(rows)
     return rows

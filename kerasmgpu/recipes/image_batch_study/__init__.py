@@ -16,7 +16,6 @@ The 27 runs of the default took 5 minutes on two busy CPU cores: at a batch of
 """
 
 import dataclasses
-import json
 import types
 
 from absl import flags
@@ -204,7 +203,8 @@ def run(**keywords):
     from kerasmgpu.recipes.shared import run_folder, run_report
 
     sizes = batch_sizes(settings)
-    folder = run_folder.RunFolder(settings.output_dir, settings)
+    # Runs of other lengths can't be compared.
+    folder = run_folder.RunFolder(settings.output_dir, settings, may_grow=())
     strategy = alexnet.make_strategy(settings)
     records = _finished(folder)
     done = {(r["global_batch_size"], r["rule"], r["seed"]) for r in records}
@@ -241,7 +241,7 @@ def _finished(folder):
     """Records of the runs that an earlier start has finished."""
     if folder.path is None or not (folder.path / "runs.json").exists():
         return []
-    return json.loads((folder.path / "runs.json").read_text("utf-8"))
+    return folder.read_json("runs.json")
 
 
 def _require_smaller(sizes, data):

@@ -2,13 +2,13 @@
 
     flags.txt           the flags as run, a flag file
     history.jsonl       one line per epoch
-    checkpoint-000012/  weights, optimizer, seeds, history after epoch 12
+    checkpoints/        the last three of `kerasmgpu.callbacks.Checkpoint`
     model.keras         the trained model
     learning_curve.png  where matplotlib is installed
     result.json         the figures of the final table
 
-Every file and every checkpoint is written under a temporary name and renamed
-when it is complete: a run that is killed at any moment leaves only whole ones.
+Every file is written under a temporary name and renamed when it is complete: a
+run that is killed at any moment leaves only whole ones.
 """
 
 import atexit
@@ -18,17 +18,19 @@ import fcntl
 import json
 import os
 import pathlib
-import shutil
+import re
 import socket
+import tempfile
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import shared_flags
 
 _TEMPORARY = ".tmp-"
 _LOCK = ".lock"
-_OWN = ("checkpoint-", "flags.txt", "history.jsonl", "model.keras", "probe")
+# Folders of checkpoints, as versions before 0.2 wrote them.
+_OLD_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
 # These say where a run is kept and how it was started, not what it computes.
-_NOT_COMPARED = ("output_dir", "resume")
+_NOT_KEPT = ("output_dir", "resume")
 
 
 class RunFolder:
@@ -39,15 +41,18 @@ class RunFolder:
             nothing is ever written.
         settings: The settings of the run; see `shared_flags.settings`.
             `settings.resume` says whether a run that is there goes on.
+        may_grow: Names of the flags that may be larger than in that run,
+            unless `settings.learning_rate_decay` is over the whole length.
+            Defaults to both lengths.
 
     Raises:
         InputError: If the folder can't be written, if another process has a
             run there, if it holds another run (or any other file) and `resume`
-            is not set, or if a flag differs from that of the run that is to go
-            on.
+            is not set, if a flag differs from that of the run that is to go
+            on, or if an earlier version has written its checkpoints.
     """
 
-    def __init__(self, path, settings):
+    def __init__(self, path, settings, may_grow=("epochs", "steps")):
         self.path = None if path is None else pathlib.Path(path)
         if self.path is None:
             return
@@ -55,11 +60,11 @@ class RunFolder:
         if (self.path / _LOCK).exists():
             _lock(self.path)
         self._lines = shared_flags.as_flags(settings)
-        for name in _NOT_COMPARED:
+        for name in _NOT_KEPT:
             self._lines.pop(name, None)
         if self._entries():
-            self._require_same_run(settings.resume, self._lines)
-            self._remove_incomplete()
+            self._require_resume(settings.resume)
+            self._require_same_run(settings, may_grow)
 
     def start(self):
         """Writes the flags: from here on the folder holds a run.
@@ -71,6 +76,11 @@ class RunFolder:
             return
         _lock(self.path)
         if not self._entries():
+            self.keep_flags()
+
+    def keep_flags(self):
+        """Writes the flags as they are now, of a longer run say."""
+        if self.path is not None:
             self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 
     def write(self, name, text):
@@ -84,6 +94,8 @@ class RunFolder:
 
     def write_history(self, history):
         """Writes `history.jsonl`: one JSON object per finished epoch."""
+        if self.path is None:
+            return
         lines = [json.dumps(record) + "\n" for record in history]
         self.write("history.jsonl", "".join(lines))
 
@@ -96,42 +108,7 @@ class RunFolder:
         """
         temporary = self.path / f"{_TEMPORARY}{name}"
         yield temporary
-        # A file replaces its predecessor; a folder has a name of its own.
         os.replace(temporary, self.path / name)
-
-    def save_checkpoint(self, epoch, history, save_state):
-        """Keeps the state after `epoch` and drops the checkpoint before it.
-
-        Args:
-            epoch: Number of finished epochs.
-            history: List of the records of all finished epochs.
-            save_state: Function of a folder, in which it writes the state.
-        """
-        name = f"checkpoint-{epoch:06d}"
-        earlier = self._checkpoints()
-        with self.complete(name) as temporary:
-            temporary.mkdir()
-            save_state(temporary)
-            (temporary / "history.json").write_text(
-                json.dumps(history), encoding="utf-8"
-            )
-        for old in earlier:
-            # Renamed first: a half-deleted checkpoint must not look whole.
-            doomed = old.with_name(f"{_TEMPORARY}{old.name}")
-            os.replace(old, doomed)
-            shutil.rmtree(doomed)
-        self.write_history(history)
-
-    def last_checkpoint(self):
-        """Folder and history of the last whole checkpoint.
-
-        Returns:
-            `(folder, history)`, or `(None, [])` where there is none.
-        """
-        if self.path is None or not self._checkpoints():
-            return None, []
-        folder = self._checkpoints()[-1]
-        return folder, self.read_json(f"{folder.name}/history.json")
 
     def read_json(self, name):
         """The value of the JSON file `name`.
@@ -159,18 +136,6 @@ class RunFolder:
                 "start it anew in another --output_dir"
             ) from error
 
-    def _checkpoints(self):
-        return sorted(self.path.glob("checkpoint-*"))
-
-    def _remove_incomplete(self):
-        """Removes what a run left half-written when it was killed."""
-        for name in _OWN:
-            for entry in self.path.glob(f"{_TEMPORARY}{name}*"):
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
-
     def _entries(self):
         return sorted(
             entry.name
@@ -179,43 +144,71 @@ class RunFolder:
         )
 
     def _require_writable(self):
-        probe = self.path / f"{_TEMPORARY}probe"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe.write_text("")
-            probe.unlink()
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
         except OSError as error:
             raise InputError(
                 f"--output_dir can't be written. Received: {self.path} "
                 f"({error.strerror}); choose a folder that you may write"
             ) from error
 
-    def _require_same_run(self, resume, lines):
+    def _require_resume(self, resume):
         if not resume:
             raise InputError(
                 f"--output_dir is not empty. Received: {self.path}, which "
                 f"holds {', '.join(self._entries()[:3])}; choose another "
                 "folder, or go on with the run there with --resume"
             )
-        path = self.path / "flags.txt"
-        if not path.is_file():
+        if not (self.path / "flags.txt").is_file():
             raise InputError(
                 f"--resume found no run (no flags.txt). Received: {self.path}; "
                 "choose the folder of a run, or an empty one"
             )
-        with self.reading("flags.txt"):
-            first = path.read_text("utf-8").splitlines()
-        first = shared_flags.deciding(first)
-        for line in [*first, *lines.values()]:
-            if line in first and line in lines.values():
-                continue
-            name = line[2:].partition("=")[0]
-            before = [old for old in first if old.startswith(f"--{name}=")]
+        old = list(filter(_OLD_CHECKPOINT.fullmatch, self._entries()))
+        if old:
             raise InputError(
-                f"--resume goes on with the flags of the first run. Received: "
-                f"{lines.get(name, f'no --{name}')}; the first run had "
-                f"{before[0] if before else f'no --{name}'}"
+                f"--resume can't read {self.path / old[-1]}, which an earlier "
+                "version of kerasmgpu has written. Nothing was changed; go on "
+                "with that version, or start anew in another --output_dir"
             )
+
+    def _require_same_run(self, settings, may_grow):
+        with self.reading("flags.txt") as path:
+            first = path.read_text("utf-8").splitlines()
+        first = {_name(line): line for line in shared_flags.deciding(first)}
+        decay = getattr(settings, "learning_rate_decay", "none")
+        for name in [*first, *self._lines]:
+            before, now = first.get(name), self._lines.get(name)
+            # How long epochs are is what their checkpoints know.
+            if before == now or name == "steps_per_epoch":
+                continue
+            hint = ""
+            if name in may_grow and _is_more(now, before):
+                if decay == "none":
+                    continue
+                hint = (
+                    f", and --learning_rate_decay={decay} is over the whole "
+                    "run: start the longer one anew in another --output_dir"
+                )
+            elif name in may_grow:
+                hint = ", which may only be raised"
+            raise InputError(
+                "--resume goes on with the flags of the first run. Received: "
+                f"{now or f'no --{name}'}; the first run had "
+                f"{before or f'no --{name}'}{hint}"
+            )
+
+
+def _name(line):
+    return line[2:].partition("=")[0]
+
+
+def _is_more(now, before):
+    """Whether a flag has a larger integer than before."""
+    values = [(line or "").partition("=")[2] for line in (before, now)]
+    return all(map(str.isdecimal, values)) and int(values[0]) < int(values[1])
 
 
 _locks = {}

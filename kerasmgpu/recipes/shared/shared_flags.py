@@ -195,8 +195,8 @@ def define_output(flag_values):
     flags.DEFINE_bool(
         "resume",
         False,
-        "Go on from the last finished epoch in --output_dir; start there if "
-        "there is none.",
+        "Go on from the last checkpoint in --output_dir, with the same flags; "
+        "--epochs or --steps may be raised. Start there if there is none.",
         flag_values=flag_values,
     )
 

@@ -5,18 +5,20 @@
     plan = training_plan.make(settings, experiment.num_replicas, num_rows)
     experiment.begin(data.description, plan)  # says what is about to happen
     model = experiment.build(build_model, settings, data, plan)
+    training = make_data(experiment.first_step)  # where the run goes on
     experiment.fit(model, training, validation, {"loss": "loss"})
     return experiment.finish(model, loss, "loss", figures)
 
-`build` puts the model into the state of the last checkpoint, so the data that
-`fit` gets begin at `first_step`.
+Checkpoints are those of `kerasmgpu.callbacks.Checkpoint`: after every epoch,
+and after the running step on SIGTERM.
 """
 
 import dataclasses
+import pathlib
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
-from kerasmgpu.job import cluster, workers
+from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import epoch_records, run_folder, run_report
 
 
@@ -37,8 +39,10 @@ class TrainingRun:
 
     Attributes:
         folder: The `RunFolder`.
-        history: List of the records of the epochs that are done.
+        history: List of the records of all epochs, once `fit` has ended.
         plan: The `TrainingPlan`, once it has begun.
+        first_step: Step that training goes on with, once it has begun: 0, or
+            what the last checkpoint says.
     """
 
     def __init__(
@@ -59,38 +63,43 @@ class TrainingRun:
         )
         self.devices = devices or run_report.short_names(self.strategy)
         self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
+        self._output_dir = settings.output_dir
+        self._checkpoints = []
         self.plan = None
+        self.first_step = 0
         self.history = []
 
-    @property
-    def first_step(self):
-        """Step that training goes on with: 0, or what the checkpoint says."""
-        return len(self.history) * self.plan.steps_per_epoch
-
-    @property
-    def _has_result(self):
-        """Whether the run has ended already, perhaps early by a callback."""
-        return (
-            self.folder.path is not None
-            and (self.folder.path / "result.json").exists()
-        )
-
-    def begin(self, description, plan):
+    def begin(self, description, plan, data_goes_on=True):
         """Prints what is about to be trained, and on what; keeps the flags.
 
         Args:
             description: One line that says what the data are.
             plan: `TrainingPlan`.
+            data_goes_on: See `kerasmgpu.callbacks.Checkpoint`. Defaults to
+                `True`: the data that `fit` gets begin at `first_step`.
+
+        Raises:
+            InputError: If the run that is to go on had epochs of another
+                length, or if none of its checkpoints is whole.
         """
         self.plan = plan
         self._data = description
         self.folder.start()
+        if self._output_dir is not None:
+            checkpoint = kerasmgpu_callbacks.Checkpoint(
+                pathlib.Path(self._output_dir, "checkpoints"),
+                data_goes_on=data_goes_on,
+            )
+            with self.strategy.scope():
+                self.first_step = checkpoint.first_step(plan.steps_per_epoch)
+            self._checkpoints = [checkpoint]
+        self.folder.keep_flags()
         if self._is_first_worker:
             run_report.print_line(description)
             run_report.print_line(plan.describe(self.devices))
 
     def build(self, build_model, *arguments):
-        """Builds the model in the strategy's scope; restores a checkpoint.
+        """Builds the model in the strategy's scope.
 
         Args:
             build_model: Function that returns a compiled `keras.Model`.
@@ -100,37 +109,41 @@ class TrainingRun:
             The model.
         """
         with self.strategy.scope():
-            model = build_model(*arguments)
-            self.history = epoch_records.restore(model, self.folder)
-        return model
+            return build_model(*arguments)
 
-    def fit(self, model, training, validation, progress, callbacks=()):
-        """Trains the epochs that are not done yet, and keeps their records.
+    def fit(
+        self,
+        model,
+        training,
+        validation,
+        progress,
+        callbacks=(),
+        one_pass=False,
+    ):
+        """Trains what is not done yet, and keeps the records of the epochs.
 
         Args:
             model: What `build` returned.
             training: `tf.data.Dataset` (or whatever `fit` takes) of global
-                batches that begins at `first_step`; endless, or as long as
-                `plan.steps_per_epoch`.
+                batches, of which one epoch begins where the one before ended.
             validation: The same to validate on after each epoch, or `None`.
             progress: Dictionary from the names of figures in the logs to what
                 people read; `"examples_per_second"` is among the logs.
             callbacks: More `keras.callbacks.Callback`s, run before the
                 records are made: what they add to the logs is recorded.
                 Defaults to none.
+            one_pass: Whether an epoch is one pass of `training` instead.
+                Defaults to `False`.
         """
         plan = self.plan
-        ended = workers.any_of(self.strategy, self._has_result)
-        if len(self.history) == plan.epochs or ended:
-            return
         report = None
         if self._is_first_worker:
             report = run_report.progress(plan.epochs, progress)
+        records = epoch_records.EpochRecords(self.folder, report)
         model.fit(
             training,
-            initial_epoch=len(self.history),
             epochs=plan.epochs,
-            steps_per_epoch=plan.steps_per_epoch,
+            steps_per_epoch=None if one_pass else plan.steps_per_epoch,
             validation_data=validation,
             shuffle=False,  # The order of the rows is the data set's.
             # Keras prints a bar per epoch, which is too much for many short
@@ -139,9 +152,11 @@ class TrainingRun:
             callbacks=[
                 kerasmgpu_callbacks.ThroughputLogger(),
                 *callbacks,
-                epoch_records.EpochRecords(self.folder, self.history, report),
+                records,
+                *self._checkpoints,
             ],
         )
+        self.history = records.history
 
     def finish(self, model, loss, loss_label, figures=None, curve=None):
         """Writes model, learning curve and result; prints the final table.
@@ -166,7 +181,7 @@ class TrainingRun:
             global_batch_size=self.plan.global_batch_size,
             learning_rate=self.plan.learning_rate,
             # Fewer than planned where a callback ended the training.
-            steps=self.first_step,
+            steps=len(self.history) * self.plan.steps_per_epoch,
             seconds=sum(record["seconds"] for record in self.history),
             loss=loss,
             examples_per_second=speed,

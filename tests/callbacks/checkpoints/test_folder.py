@@ -53,11 +53,19 @@ def test_damaged_ones_are_put_aside_and_do_not_count(tmp_path):
 
 
 def test_an_empty_folder_has_none_and_other_files_are_left_alone(tmp_path):
-    (tmp_path / "checkpoint-notes.npz").write_bytes(b"mine")
+    names = ["checkpoint-notes.npz", ".tmp-notes", ".tmp-probe"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"mine")
+    (tmp_path / ".tmp-folder").mkdir()
+    # No files, whatever they are named.
+    (tmp_path / file_name(1, 0)).mkdir()
+    (tmp_path / f".tmp-{file_name(1, 0)}").mkdir()
+    before = sorted(tmp_path.iterdir())
     folder = Folder(tmp_path, keep=1)
     folder.prepare()
     assert folder.newest_whole() is None
-    assert (tmp_path / "checkpoint-notes.npz").exists()
+    assert sorted(tmp_path.iterdir()) == before
+    assert all((tmp_path / name).read_bytes() == b"mine" for name in names)
 
 
 def test_a_folder_that_can_not_be_made(tmp_path):

@@ -81,6 +81,17 @@ def test_a_cut_run_goes_on_to_the_same_end(tree, tmp_path, cut_after):
     assert resumed.figures["accuracy"] == whole.figures["accuracy"]
 
 
+def test_a_run_ended_in_an_epoch_goes_on_in_it(tree, tmp_path, preempt_after):
+    keywords = dict(epochs=2, num_replicas=2)
+    whole = run(tree, **keywords)
+    keywords["output_dir"] = str(tmp_path / "run")
+    # 3 steps an epoch; order, cuts and mirroring follow from the step.
+    preempt_after(4, run, tree, **keywords)
+    resumed = run(tree, resume=True, **keywords)
+    assert resumed.loss == whole.loss
+    assert resumed.figures["accuracy"] == whole.figures["accuracy"]
+
+
 def test_synthetic_images_have_no_accuracy(tree):
     result = run(
         tree,

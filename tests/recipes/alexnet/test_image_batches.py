@@ -152,6 +152,16 @@ def test_damaged_files_are_left_out_and_named(tmp_path, capfd):
     assert len([line for line in lines if "left out: " in line]) == 1
 
 
+def test_names_of_what_was_left_out_before_are_kept():
+    left_out = image_batches.LeftOut({"c"})
+    left_out.names = ["a", "c"]  # As a checkpoint puts them back.
+    left_out.on_train_batch_end(0)
+    assert left_out.names == ["a", "c"]
+    left_out.names = ["b"]
+    left_out.on_epoch_end(0)
+    assert left_out.names == ["b", "c"]
+
+
 def test_records_with_labels_out_of_range_are_left_out(records):
     data = image_records.load(records, 0.2, num_classes=1)
     batches = make(data)

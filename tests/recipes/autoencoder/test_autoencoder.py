@@ -49,7 +49,7 @@ def test_the_folder_gets_everything_and_the_model_loads(ratings_path, tmp_path):
     result = run(ratings_path, output_dir=str(tmp_path / "run"))
     folder = tmp_path / "run"
     assert sorted(entry.name for entry in folder.glob("[!.]*")) == [
-        "checkpoint-000004",
+        "checkpoints",
         "flags.txt",
         "history.jsonl",
         "learning_curve.png",
@@ -85,6 +85,76 @@ def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, cut_after):
     assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
     finished = run(ratings_path, resume=True, **keywords)
     assert finished == resumed
+
+
+def plain(path):
+    """The records of a run without what depends on the clock."""
+    timed = ("seconds", "per_second", "_share")
+    return [
+        {
+            name: value
+            for name, value in json.loads(line).items()
+            if not any(part in name for part in timed)
+        }
+        for line in (path / "history.jsonl").read_text().splitlines()
+    ]
+
+
+def test_a_run_ended_in_an_epoch_goes_on_in_it(
+    ratings_path, tmp_path, preempt_after
+):
+    keywords = dict(num_replicas=2, epochs=3)
+    whole = run(ratings_path, output_dir=str(tmp_path / "whole"), **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    preempt_after(5, run, ratings_path, **keywords)
+    checkpoints = tmp_path / "cut" / "checkpoints"
+    assert [path.name for path in sorted(checkpoints.iterdir())] == [
+        "checkpoint-000001-000000000.npz",
+        "checkpoint-000001-000000002.npz",
+    ]
+    resumed = run(ratings_path, resume=True, **keywords)
+    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
+    assert plain(tmp_path / "cut") == plain(tmp_path / "whole")
+    models = [
+        keras.models.load_model(tmp_path / name / "model.keras")
+        for name in ("cut", "whole")
+    ]
+    for model in models:
+        assert int(model.optimizer.iterations) == 9
+    states = [[*m.variables, *m.optimizer.variables] for m in models]
+    for variable, expected in zip(*states, strict=True):
+        np.testing.assert_array_equal(variable, expected)
+
+
+def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
+    ratings_path, tmp_path
+):
+    keywords = dict(learning_rate_decay="none", warmup_steps=4)
+    longer = run(ratings_path, epochs=4, **keywords)
+    keywords["output_dir"] = str(tmp_path / "run")
+    run(ratings_path, epochs=2, **keywords)
+    resumed = run(ratings_path, epochs=4, resume=True, **keywords)
+    assert (resumed.figures, resumed.loss) == (longer.figures, longer.loss)
+    assert resumed.steps == 12
+    assert "--epochs=4" in (tmp_path / "run" / "flags.txt").read_text()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
+    ratings_path, tmp_path, caplog
+):
+    keywords = dict(output_dir=str(tmp_path / "run"), epochs=3)
+    whole = run(ratings_path, **keywords)
+    *_, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    resumed = run(ratings_path, resume=True, **keywords)
+    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
+    (line,) = [m for m in caplog.messages if "no whole checkpoint" in m]
+    assert str(newest) in line
+    assert any("epoch 3, step 0" in message for message in caplog.messages)
+    for path in newest.parent.glob("checkpoint-*"):
+        path.write_bytes(b"PK")
+    with pytest.raises(InputError, match="None of the 3 checkpoints .* whole"):
+        run(ratings_path, resume=True, **keywords)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     )
     try:
         deadline = time.monotonic() + 120
-        while not list(cut.glob("checkpoint-00000[2-9]")):
+        while not list(cut.glob("checkpoints/checkpoint-00000[2-9]-*")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.002)
     finally:

@@ -5,8 +5,10 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import convnet, convnet_example
@@ -56,8 +58,6 @@ def test_restored_on_fewer_devices_it_predicts_the_same(
 
 
 def test_predictions_are_in_the_order_of_the_data(trained, tmp_path):
-    import keras
-
     folder, expected = trained
     model = keras.models.load_model(folder / "model.keras")
     images, _ = convnet_example.gratings(90)["validation"]
@@ -103,6 +103,65 @@ def test_a_cut_run_goes_on_to_the_same_end(tmp_path, cut_after):
         run(*length, "model.n_gpus=2", resume=True, **cut)
     resumed = run(*length, resume=True, **cut)
     assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+
+
+def shuffled_batches(steps):
+    """A data set that makes its batches: a pass has `steps` of them."""
+    (x, y), _ = convnet_example.gratings(90).values()
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).take(25 * steps)
+    return rows.shuffle(90, seed=4).batch(25)
+
+
+class Sequence(keras.utils.PyDataset):
+    """The same of a class, in an order that changes with the epoch."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self._steps, self._epoch = steps, 0
+        (self._x, self._y), _ = convnet_example.gratings(90).values()
+
+    def __len__(self):
+        return self._steps
+
+    def __getitem__(self, index):
+        rows = slice((index + self._epoch) % 3 * 25, None)
+        return self._x[rows][:25], self._y[rows][:25]
+
+    def on_epoch_end(self):
+        self._epoch += 1
+
+
+@pytest.mark.parametrize("kind", ["shuffled_batches", "Sequence"])
+@pytest.mark.parametrize("steps_per_epoch", [None, 2])
+def test_data_that_make_their_batches_go_on(
+    tmp_path, preempt_after, kind, steps_per_epoch
+):
+    config = convnet_example.CONFIG.replace(
+        "class: kerasmgpu.recipes.convnet_example.gratings\n  num_images: 4000",
+        f"class: {__name__}.{kind}\n  steps: 3",
+    ).replace("  global_batch_size: 100\n", "")
+    (tmp_path / "net.yaml").write_text(config)
+    overrides = ["model.filters=[4]", "training.epochs=3"]
+    if steps_per_epoch:
+        overrides.append(f"training.steps_per_epoch={steps_per_epoch}")
+    keywords = dict(config=str(tmp_path / "net.yaml"), set=overrides)
+    whole = convnet.run(**keywords)
+    keywords["output_dir"] = str(tmp_path / "run")
+    steps_per_epoch = steps_per_epoch or 3
+    preempt_after(steps_per_epoch + 1, convnet.run, **keywords)
+    resumed = convnet.run(**keywords, resume=True)
+    assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+    assert resumed.steps == 3 * steps_per_epoch
+
+
+def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(tmp_path):
+    longer = run("training.epochs=3")
+    keywords = dict(output_dir=str(tmp_path))
+    run("training.epochs=1", **keywords)
+    resumed = run("training.epochs=3", resume=True, **keywords)
+    assert (resumed.loss, resumed.figures) == (longer.loss, longer.figures)
+    with pytest.raises(InputError, match="epochs=2; .* had training.epochs=3"):
+        run("training.epochs=2", resume=True, **keywords)
 
 
 def test_a_callback_may_end_the_training(tmp_path):

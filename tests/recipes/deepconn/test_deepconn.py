@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kerasmgpu import placement
+from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import deepconn
 from kerasmgpu.recipes.deepconn import (
@@ -81,10 +82,10 @@ def test_all_placements_end_with_the_same_losses(
     assert model.get_layer("item_filters").device == "CPU:1"
     # What is saved has not been through the profiled steps.
     saved = model.get_weights()
-    model.load_weights(
-        folder / "dual" / "checkpoint-000001" / "state.weights.h5"
-    )
-    for weight, other in zip(model.get_weights(), saved):
+    (checkpoint,) = (folder / "dual" / "checkpoints").iterdir()
+    with open(checkpoint, "rb") as file:
+        _, arrays = file_format.read(file)
+    for weight, other in zip(saved, arrays):
         np.testing.assert_array_equal(weight, other)
 
 
@@ -139,6 +140,21 @@ def test_a_cut_run_goes_on_to_the_same_end(reviews_path, tmp_path, cut_after):
     whole = run(reviews_path, **keywords)
     keywords["output_dir"] = str(tmp_path / "cut")
     cut_after(1, run, reviews_path, **keywords)
+    resumed = run(reviews_path, resume=True, **keywords)
+    assert resumed.result.loss == whole.result.loss
+    assert resumed.result.figures == whole.result.figures
+
+
+@pytest.mark.parametrize("placement", ["dual", "data_parallel"])
+def test_a_run_ended_in_an_epoch_goes_on_in_it(
+    reviews_path, tmp_path, preempt_after, placement
+):
+    keywords = dict(placement=placement, epochs=2, num_replicas=None)
+    if placement == "data_parallel":
+        keywords["num_replicas"] = 2
+    whole = run(reviews_path, **keywords)
+    keywords["output_dir"] = str(tmp_path / "cut")
+    preempt_after(6, run, reviews_path, **keywords)  # 4 steps an epoch.
     resumed = run(reviews_path, resume=True, **keywords)
     assert resumed.result.loss == whole.result.loss
     assert resumed.result.figures == whole.result.figures

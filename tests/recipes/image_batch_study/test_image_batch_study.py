@@ -86,6 +86,13 @@ def test_a_cut_study_goes_on_with_what_is_left(tmp_path, monkeypatch):
     assert all(0 <= record["accuracy"] <= 1 for record in finished)
     assert json.loads((folder / "runs.json").read_text()) == finished
     assert (folder / "accuracy_by_batch.png").exists()
+    # Its runs would not all be of one length.
+    longer = SMALL | {"epochs": SMALL["epochs"] + 1}
+    with pytest.raises(InputError, match="the flags of the first run"):
+        image_batch_study.run(output_dir=str(folder), resume=True, **longer)
+    (folder / "runs.json").write_text("[{")
+    with pytest.raises(InputError, match="runs.json is damaged"):
+        image_batch_study.run(output_dir=str(folder), resume=True, **SMALL)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,33 @@ def test_a_resumed_run_ends_like_a_whole_one(tmp_path, cut_after):
     assert weights(resumed) == weights(whole)
 
 
+def test_a_run_ended_in_an_epoch_goes_on_in_it(tmp_path, preempt_after):
+    short = dict(steps=40, steps_per_epoch=10, num_replicas=2)
+    whole = polynomial.run(**short)
+    preempt_after(17, polynomial.run, **short, output_dir=str(tmp_path))
+    resumed = polynomial.run(**short, output_dir=str(tmp_path), resume=True)
+    assert weights(resumed) == weights(whole)
+    assert resumed.loss == whole.loss
+
+
+def test_more_steps_are_as_if_there_had_been_more_from_the_start(tmp_path):
+    longer = polynomial.run(steps=40, steps_per_epoch=20)
+    folder = dict(output_dir=str(tmp_path))
+    polynomial.run(steps=20, **folder)
+    # A pass is 100 steps, and the first run's epoch 20.
+    with pytest.raises(
+        InputError, match="have 20 steps. Received: steps_per_epoch=40"
+    ):
+        polynomial.run(steps=40, resume=True, **folder)
+    # Which leaves the run as it was.
+    polynomial.run(steps=20, resume=True, **folder)
+    resumed = polynomial.run(
+        steps=40, steps_per_epoch=20, resume=True, **folder
+    )
+    assert weights(resumed) == weights(longer)
+    assert resumed.steps == 40
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

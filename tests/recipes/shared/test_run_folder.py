@@ -1,6 +1,5 @@
 """Nothing is overwritten, half-written or gone on with under other flags."""
 
-import json
 import subprocess
 import sys
 import types
@@ -17,10 +16,6 @@ def open_folder(path, resume=False, **changes):
     folder = RunFolder(path, types.SimpleNamespace(**settings))
     folder.start()
     return folder
-
-
-def save_nothing(checkpoint):
-    (checkpoint / "weights").write_text("weights")
 
 
 def test_the_flags_as_run_are_kept_without_where_and_how(tmp_path):
@@ -55,7 +50,10 @@ def test_resume_needs_a_run_or_an_empty_folder(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(epochs=4), "Received: --epochs=4; .* had --epochs=3"),
+        (
+            dict(epochs=2),
+            "Received: --epochs=2; .* had --epochs=3, which may only be raised",
+        ),
         (dict(seed=1), "Received: --seed=1; .* had no --seed"),
         (dict(epochs=None), "Received: no --epochs; .* had --epochs=3"),
     ],
@@ -67,45 +65,39 @@ def test_resume_with_other_flags_names_the_flag(tmp_path, changes, message):
     open_folder(tmp_path, resume=True)
 
 
+def test_a_run_may_be_made_longer(tmp_path):
+    open_folder(tmp_path)
+    longer = open_folder(tmp_path, resume=True, epochs=10)
+    # Until it is known that it can go on, a run of 3 epochs may.
+    open_folder(tmp_path, resume=True, epochs=3)
+    longer.keep_flags()
+    with pytest.raises(InputError, match="--epochs=3; .* had --epochs=10"):
+        open_folder(tmp_path, resume=True)
+
+
+def test_a_decay_over_the_whole_run_holds_its_length(tmp_path):
+    open_folder(tmp_path, learning_rate_decay="cosine")
+    with pytest.raises(
+        InputError,
+        match="--epochs=4; .* had --epochs=3, and --learning_rate_decay=cosine "
+        "is over the whole run: start the longer one anew",
+    ):
+        open_folder(
+            tmp_path, resume=True, epochs=4, learning_rate_decay="cosine"
+        )
+
+
+def test_where_lengths_are_compared_they_may_not_grow(tmp_path):
+    open_folder(tmp_path)
+    settings = types.SimpleNamespace(epochs=4, resume=True)
+    with pytest.raises(InputError, match="--epochs=4; .* had --epochs=3$"):
+        RunFolder(tmp_path, settings, may_grow=())
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written.*file/run"):
         open_folder(tmp_path / "file" / "run")
-
-
-def test_the_last_whole_checkpoint_counts(tmp_path):
-    folder = open_folder(tmp_path)
-    assert folder.last_checkpoint() == (None, [])
-    folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
-    folder.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], save_nothing)
-    checkpoint, history = folder.last_checkpoint()
-    assert (checkpoint / "weights").read_text() == "weights"
-    assert [record["epoch"] for record in history] == [1, 2]
-    names = sorted(entry.name for entry in tmp_path.iterdir())
-    assert names == [
-        ".lock",
-        "checkpoint-000002",
-        "flags.txt",
-        "history.jsonl",
-    ]
-    lines = (tmp_path / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
-
-
-def test_a_checkpoint_that_was_cut_short_does_not_count(tmp_path):
-    folder = open_folder(tmp_path)
-    folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
-
-    def killed(checkpoint):
-        (checkpoint / "weights").write_text("wei")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        folder.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], killed)
-    again = open_folder(tmp_path, resume=True)
-    assert again.last_checkpoint()[0].name == "checkpoint-000001"
-    again.save_checkpoint(2, [{"epoch": 1}, {"epoch": 2}], save_nothing)
-    assert again.last_checkpoint()[0].name == "checkpoint-000002"
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -118,23 +110,35 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert (tmp_path / "result.json").read_text() == "first"
 
 
-@pytest.mark.parametrize("name", ["flags.txt", "history.json"])
-def test_a_damaged_file_is_named(tmp_path, name):
-    folder = open_folder(tmp_path)
-    folder.save_checkpoint(1, [{"epoch": 1}], save_nothing)
-    (path,) = tmp_path.rglob(name)
-    path.write_bytes(b'[{"a": \xff\xfe')
-    with pytest.raises(InputError, match=f"{name} is damaged .*can't go on"):
-        open_folder(tmp_path, resume=True).last_checkpoint()
+def test_a_damaged_file_is_named(tmp_path):
+    open_folder(tmp_path)
+    (tmp_path / "flags.txt").write_bytes(b'[{"a": \xff\xfe')
+    with pytest.raises(InputError, match="flags.txt is damaged .*can't go on"):
+        open_folder(tmp_path, resume=True)
 
 
 def test_files_of_others_are_left_alone(tmp_path):
     open_folder(tmp_path)
-    (tmp_path / ".tmp-notes").write_text("mine")
-    (tmp_path / ".tmp-checkpoint-000001").mkdir()
+    names = [".tmp-notes", ".tmp-flags.txt.mine", ".tmp-probe", "notes.txt"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".tmp-folder").mkdir()
     open_folder(tmp_path, resume=True)
-    hidden = [path.name for path in tmp_path.glob(".tmp-*")]
-    assert hidden == [".tmp-notes"]
+    for name in names:
+        assert (tmp_path / name).read_text() == "mine"
+    assert (tmp_path / ".tmp-folder").is_dir()
+
+
+def test_checkpoints_of_an_earlier_version_are_named_and_stay(tmp_path):
+    open_folder(tmp_path)
+    weights = tmp_path / "checkpoint-000012" / "state.weights.h5"
+    weights.parent.mkdir()
+    weights.write_text("weights")
+    with pytest.raises(
+        InputError, match="checkpoint-000012, which an earlier version.*anew"
+    ):
+        open_folder(tmp_path, resume=True)
+    assert weights.read_text() == "weights"
 
 
 def test_a_folder_in_use_is_refused_and_its_user_is_named(tmp_path):
@@ -161,5 +165,6 @@ def test_a_folder_in_use_is_refused_and_its_user_is_named(tmp_path):
 def test_without_a_folder_nothing_is_kept():
     folder = RunFolder(None, types.SimpleNamespace(resume=False))
     folder.start()
+    folder.keep_flags()
+    folder.write_history([])
     assert folder.path is None
-    assert folder.last_checkpoint() == (None, [])
