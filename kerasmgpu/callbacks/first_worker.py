@@ -1,5 +1,8 @@
 """Callbacks that write somewhere are called on one worker only."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from kerasmgpu.errors import InputError
@@ -34,7 +37,7 @@ class OnFirstWorker(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, callback):
+    def __init__(self, callback: keras.callbacks.Callback) -> None:
         super().__init__()
         if not isinstance(callback, keras.callbacks.Callback):
             raise InputError(
@@ -46,7 +49,7 @@ class OnFirstWorker(keras.callbacks.Callback):
         self._is_called = worker is None or worker.is_first
 
     @property
-    def reads_batch_logs(self):
+    def reads_batch_logs(self) -> bool:
         """Whether the callback looks at the results of single steps."""
         own, nothing = type(self.callback), keras.callbacks.Callback
         return getattr(self.callback, "reads_batch_logs", True) and any(
@@ -54,19 +57,19 @@ class OnFirstWorker(keras.callbacks.Callback):
             for name in _BATCH_HOOKS
         )
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)
         if self._is_called:
             self.callback.set_params(params)
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self._is_called:
             self.callback.set_model(model)
 
 
-def _forwarded(name):
-    def hook(self, *args, **kwargs):
+def _forwarded(name: str) -> Callable[..., None]:
+    def hook(self: OnFirstWorker, *args: Any, **kwargs: Any) -> None:
         if self._is_called:
             getattr(self.callback, name)(*args, **kwargs)
 

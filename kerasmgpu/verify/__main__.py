@@ -108,6 +108,7 @@ def main(argv):
         float64=values.float64,
         seed=values.seed,
         timeout_seconds=values.timeout_seconds,
+        show=True,
     )
     if values.output:
         pathlib.Path(values.output).write_text(
