@@ -48,6 +48,7 @@ def counted(node):
     "TruncatedNormal",
 )
 def drawn_shape(node):
+    """The shape is the first input."""
     given = node.inputs[0].value
     return [given] if isinstance(given, tuple) else None
 
