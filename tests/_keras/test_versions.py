@@ -13,6 +13,7 @@ PROGRAM = """
 import warnings
 import keras, tensorflow as tf
 keras.version = lambda: "3.99.1"
+tf.version.VERSION = "2.20.0"
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import kerasmgpu
@@ -46,7 +47,9 @@ def test_both_are_told_together(monkeypatch):
     assert expected in str(one.message)
 
 
-def test_these_versions_are_known(recwarn):
+def test_known_versions_are_not_told(monkeypatch, recwarn):
+    monkeypatch.setattr(versions.keras, "version", lambda: "3.15.1")
+    monkeypatch.setattr(versions.tf.version, "VERSION", "2.18.0-rc1")
     versions.warn_outside_range()
     assert not recwarn.list
 
