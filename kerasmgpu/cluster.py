@@ -5,7 +5,7 @@ from kerasmgpu.job.cluster import Worker, from_environment, from_tf_config
 __all__ = ["Worker", "from_environment", "from_tf_config", "is_first_worker"]
 
 
-def is_first_worker():
+def is_first_worker() -> bool:
     """Whether this process is the one of its job that writes and prints.
 
     What our launcher, `TF_CONFIG` or Slurm says; true where nothing does.

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from typing import Any
 
 
 class InputError(ValueError):
@@ -23,7 +24,7 @@ class InputError(ValueError):
     """
 
 
-def checked_integer(value, name, minimum):
+def checked_integer(value: Any, name: str, minimum: int) -> int:
     """Returns `value` as an `int`.
 
     Args:
@@ -50,7 +51,7 @@ def checked_integer(value, name, minimum):
     )
 
 
-def checked_number(value, name, zero_allowed=False):
+def checked_number(value: Any, name: str, zero_allowed: bool = False) -> float:
     """Returns `value` as a `float`.
 
     Args:

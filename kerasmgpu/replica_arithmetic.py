@@ -5,10 +5,11 @@ device is touched.
 """
 
 import math
+from collections.abc import Callable
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 
-_LEARNING_RATE_FACTORS = {
+_LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
     "linear": lambda num_replicas: float(num_replicas),
     "sqrt": math.sqrt,
     "none": lambda num_replicas: 1.0,
@@ -16,7 +17,7 @@ _LEARNING_RATE_FACTORS = {
 LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
 
-def global_batch_size(batch_size_per_replica, num_replicas):
+def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:
     """Returns the rows of one step, over all replicas.
 
     Args:
@@ -39,7 +40,9 @@ def global_batch_size(batch_size_per_replica, num_replicas):
     return batch_size_per_replica * num_replicas
 
 
-def per_replica_batch_sizes(global_batch_size, num_replicas):
+def per_replica_batch_sizes(
+    global_batch_size: int, num_replicas: int
+) -> tuple[int, ...]:
     """Returns how many rows of a batch each replica gets.
 
     The counts differ by at most one, the first replicas get the extra row,
@@ -74,7 +77,9 @@ def per_replica_batch_sizes(global_batch_size, num_replicas):
     )
 
 
-def last_batch_sizes(num_examples, global_batch_size, num_replicas):
+def last_batch_sizes(
+    num_examples: int, global_batch_size: int, num_replicas: int
+) -> tuple[int, ...]:
     """Returns how many rows each replica gets of an epoch's last batch.
 
     Args:
@@ -103,7 +108,9 @@ def last_batch_sizes(num_examples, global_batch_size, num_replicas):
     return per_replica_batch_sizes(rows, num_replicas)
 
 
-def scale_learning_rate(learning_rate, num_replicas, rule="linear"):
+def scale_learning_rate(
+    learning_rate: float, num_replicas: int, rule: str = "linear"
+) -> float:
     """Returns the learning rate for a batch `num_replicas` times as large.
 
     - `"linear"`, n times the rate: SGD, with momentum or without, for n small
@@ -149,7 +156,7 @@ def scale_learning_rate(learning_rate, num_replicas, rule="linear"):
     return learning_rate * _LEARNING_RATE_FACTORS[rule](num_replicas)
 
 
-def speed_up(rate, reference_rate):
+def speed_up(rate: float, reference_rate: float) -> float:
     """Returns how many times as fast `rate` is as `reference_rate`.
 
     Args:
@@ -171,7 +178,9 @@ def speed_up(rate, reference_rate):
     return rate / reference_rate
 
 
-def efficiency(speed_up, num_replicas, reference_replicas=1):
+def efficiency(
+    speed_up: float, num_replicas: int, reference_replicas: int = 1
+) -> float:
     """Returns the share of the ideal speed-up that was reached.
 
     Args:

@@ -1,14 +1,14 @@
 """Learning-rate schedules that Keras lacks."""
 
+from typing import Any
+
 import keras
 
 from kerasmgpu.errors import checked_integer, checked_number
 
-_Schedule = keras.optimizers.schedules.LearningRateSchedule
-
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
-class WarmUp(_Schedule):
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Rises linearly to a learning rate, then hands over to it.
 
     With several replicas the batch is larger and so is the scaled learning
@@ -66,13 +66,15 @@ class WarmUp(_Schedule):
 
     def __init__(
         self,
-        learning_rate,
-        warmup_steps,
-        initial_learning_rate=0.0,
-        name="WarmUp",
-    ):
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        warmup_steps: int,
+        initial_learning_rate: float = 0.0,
+        name: str = "WarmUp",
+    ) -> None:
         super().__init__()
-        if not isinstance(learning_rate, _Schedule):
+        if not isinstance(
+            learning_rate, keras.optimizers.schedules.LearningRateSchedule
+        ):
             learning_rate = checked_number(learning_rate, "learning_rate")
         self.learning_rate = learning_rate
         self.warmup_steps = checked_integer(
@@ -83,7 +85,7 @@ class WarmUp(_Schedule):
         )
         self.name = name
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns the learning rate of a step.
 
         Args:
@@ -108,16 +110,16 @@ class WarmUp(_Schedule):
                 after,
             )
 
-    def _after(self, step):
+    def _after(self, step: Any) -> Any:
         if callable(self.learning_rate):
             return keras.ops.convert_to_tensor(self.learning_rate(step))
         return keras.ops.convert_to_tensor(
             self.learning_rate, keras.config.floatx()
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         learning_rate = self.learning_rate
-        if isinstance(learning_rate, _Schedule):
+        if not isinstance(learning_rate, float):
             learning_rate = keras.saving.serialize_keras_object(learning_rate)
         return {
             "learning_rate": learning_rate,
@@ -127,7 +129,7 @@ class WarmUp(_Schedule):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "WarmUp":
         config = dict(config)
         if isinstance(config["learning_rate"], dict):
             config["learning_rate"] = keras.saving.deserialize_keras_object(

@@ -5,10 +5,11 @@ strategies it does what `fit` needs to run partitioned steps, everywhere else it
 calls the original, so nothing changes for models that were not built in our
 scope. The other files hold the seams by subject and say what each is for;
 `seams.SEAMS` lists the names, which
-`tests/test_keras_seams.py` checks one by one. Checked on Keras 3.10 and 3.15
-with TensorFlow 2.18 and 2.21.
+`tests/_keras/test_keras_seams.py` checks one by one. `versions.py` says which
+versions of Keras and TensorFlow they are known in.
 """
 
+import kerasmgpu._keras.versions  # noqa: F401  Before all names that may be gone.
 from kerasmgpu._keras import (  # noqa: F401
     iterators,
     loops,

@@ -1,4 +1,4 @@
-"""The places in Keras where kerasmgpu answers, and the versions they are known in.
+"""The places in Keras where kerasmgpu answers.
 
 A seam is a function, method or class of Keras that ours stands in front of: for
 models of one of our strategies it does what they need, for all others it calls
@@ -6,14 +6,10 @@ the original.
 """
 
 import functools
-import warnings
 
 import keras
 
 from kerasmgpu.errors import InputError
-
-KERAS_RANGE = ((3, 10), (3, 15))
-"""First and last minor version of Keras on which the seams were checked."""
 
 SEAMS = []
 """`(owner, name)` of every patched name, in order; each is there once."""
@@ -59,7 +55,6 @@ def install():
     if _installed:
         return
     _require_tensorflow_backend()
-    _warn_outside_range()
     for owner, name, dispatcher in _dispatchers:
         setattr(owner, name, _dispatching(getattr(owner, name), dispatcher))
     for owner, name, value in _replacements:
@@ -81,17 +76,4 @@ def _require_tensorflow_backend():
             "kerasmgpu needs Keras's TensorFlow backend. Received: "
             f"{keras.backend.backend()!r}; set the environment variable "
             "KERAS_BACKEND=tensorflow before Keras is imported."
-        )
-
-
-def _warn_outside_range():
-    version = tuple(int(part) for part in keras.version().split(".")[:2])
-    first, last = KERAS_RANGE
-    if not first <= version <= last:
-        warnings.warn(
-            f"kerasmgpu was checked on Keras {first[0]}.{first[1]} to "
-            f"{last[0]}.{last[1]}, and this is {keras.version()}: run "
-            "`python -m kerasmgpu.verify` on your model before you rely on "
-            "its results.",
-            stacklevel=3,
         )

@@ -1,14 +1,16 @@
 """Saves everything that training needs to go on, and goes on from it."""
 
+import os
 import sys
 import time
+from typing import Any, NoReturn
 
 import keras
 from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu._keras import random_state
-from kerasmgpu._keras.fit import EpochWatcher
+from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, snapshot
 from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
@@ -84,16 +86,16 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def __init__(
         self,
-        directory,
-        every_steps=None,
-        every_seconds=None,
-        keep=3,
-        best=None,
-        mode="min",
-        resume=True,
-        asynchronous=True,
-        data_goes_on=False,
-    ):
+        directory: str | os.PathLike[str],
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        keep: int = 3,
+        best: str | None = None,
+        mode: str = "min",
+        resume: bool = True,
+        asynchronous: bool = True,
+        data_goes_on: bool = False,
+    ) -> None:
         super().__init__()
         if every_steps is not None:
             every_steps = checked_integer(every_steps, "every_steps", 1)
@@ -118,7 +120,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._sigterm = SigtermWatch()
         _keras.install()
 
-    def first_step(self, steps_per_epoch):
+    def first_step(self, steps_per_epoch: int) -> int:
         """The step that the next `fit` goes on with, over all epochs.
 
         For data that can begin anywhere, an order that follows from seed and
@@ -148,9 +150,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         """
         return self._resumption.first_step(steps_per_epoch)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.seconds_waited = 0.0
-        self._loaded = self._first_epoch = self._random_at_epoch_start = None
+        self._loaded: Any = None  # Manifest and arrays, until they are used.
+        self._first_epoch: Any = None
+        self._random_at_epoch_start: Any = None
         self._executions = 0
         self._best = Best(self.best, self.mode)
         self._schedule = Schedule(self.every_steps, self.every_seconds)
@@ -159,7 +163,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     # The moments between Keras's own hooks, see `_keras/fit.py`.
 
-    def on_fit_ready(self, fit):
+    def on_fit_ready(self, fit: Fit) -> None:
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
         found = self._resumption.found(self.model.distribute_strategy, fit)
@@ -184,7 +188,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             progress.step,
         )
 
-    def before_epoch(self, fit):
+    def before_epoch(self, fit: Fit) -> None:
         self._schedule.start_epoch(0)
         if self._first_epoch is None:
             self._first_epoch = fit.epoch
@@ -192,7 +196,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._rewind(fit, snapshot.progress_of(*self._loaded))
         self._random_at_epoch_start = random_state.read()
 
-    def at_epoch_start(self, fit):
+    def at_epoch_start(self, fit: Fit) -> None:
         if self._loaded is None:
             return
         progress = snapshot.progress_of(*self._loaded)
@@ -207,7 +211,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.start_epoch(progress.step)
         self._loaded = None
 
-    def after_step(self, fit):
+    def after_step(self, fit: Fit) -> None:
         self._check_writes()
         self._schedule.count(fit.step)
         self._executions += 1
@@ -220,7 +224,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if stop:
             self._end_process()
 
-    def after_epoch(self, fit):
+    def after_epoch(self, fit: Fit) -> None:
         self._check_writes()
         self._schedule.count(fit.step + fit.steps_per_execution)
         first = workers.is_first(self.model.distribute_strategy)
@@ -235,7 +239,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if stop:
             self._end_process()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         start = time.monotonic()
         self._check_writes(wait=True)
         self.seconds_waited += time.monotonic() - start
@@ -243,7 +247,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             "Checkpoint: training waited %.2f seconds.", self.seconds_waited
         )
 
-    def on_fit_left(self, fit):
+    def on_fit_left(self, fit: Fit) -> None:
         self._sigterm.stop()
         self._loaded = None
         error = self._writer.finish()
@@ -251,7 +255,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             # Another exception is on its way, or this would have been raised.
             logging.error("A checkpoint could not be written: %s", error)
 
-    def _put_back(self):
+    def _put_back(self) -> snapshot.Progress:
         """Restores variables and callbacks; returns the `Progress`."""
         progress = snapshot.progress_of(*self._loaded)
         snapshot.restore_variables(self.model, *self._loaded)
@@ -259,11 +263,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.model.stop_training = progress.stop_training
         return progress
 
-    def _restore_random(self, state, python=True):
+    def _restore_random(self, state: Any, python: bool = True) -> None:
         with self.model.distribute_strategy.scope():
             random_state.restore(state, python)
 
-    def _rewind(self, fit, progress):
+    def _rewind(self, fit: Fit, progress: snapshot.Progress) -> None:
         """Brings the data to the start of the epoch that goes on."""
         stream = False
         if not self.data_goes_on:
@@ -275,7 +279,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         at_start = progress.random_at_epoch_start if progress.step else None
         self._restore_random(at_start or progress.random, not stream)
 
-    def _is_due(self, agree):
+    def _is_due(self, agree: bool) -> bool:
         """Whether it is time to save; `agree`: all workers ask together."""
         if self._schedule.steps_are_due():
             return True
@@ -287,10 +291,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             late and workers.is_first(self.model.distribute_strategy)
         )
 
-    def _any(self, flag):
+    def _any(self, flag: bool) -> bool:
         return workers.any_of(self.model.distribute_strategy, flag)
 
-    def _save(self, epoch, step, fit):
+    def _save(self, epoch: int, step: int, fit: Fit) -> None:
         """Takes a snapshot and has it written."""
         start = time.monotonic()
         progress = snapshot.Progress(
@@ -312,11 +316,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.saved(time.monotonic())
         self.seconds_waited += time.monotonic() - start
 
-    def _write(self, name, content):
+    def _write(self, name: str, content: tuple[Any, Any]) -> None:
         manifest, arrays = content
         best_file = self._best.file
 
-        def write():
+        def write() -> None:
             self._folder.write(name, manifest, arrays, best_file)
 
         self._check_writes(wait=True)
@@ -324,7 +328,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if not self.asynchronous:
             self._check_writes(wait=True)
 
-    def _check_writes(self, wait=False):
+    def _check_writes(self, wait: bool = False) -> None:
         """Raises, in the training thread, what the writer met."""
         try:
             if wait:
@@ -338,7 +342,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
                 "room or mend the folder, then start the program again to go on"
             ) from error
 
-    def _end_process(self):
+    def _end_process(self) -> NoReturn:
         self._check_writes(wait=True)
         self._sigterm.stop()
         logging.warning(
@@ -350,13 +354,15 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         raise SystemExit(EXIT_PREEMPTED)
 
 
-def _has_state(callback, checkpoint):
+def _has_state(
+    callback: keras.callbacks.Callback, checkpoint: Checkpoint
+) -> bool:
     # The progress bar's state is what the terminal shows.
     bar = keras.callbacks.ProgbarLogger
     return callback is not checkpoint and not isinstance(callback, bar)
 
 
-def _tell_reading(num_batches, start):
+def _tell_reading(num_batches: int, start: float) -> None:
     if num_batches:
         logging.info(
             "Checkpoint: read %d batches again to find the place in the data, "

@@ -2,6 +2,8 @@
 
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from absl import logging
@@ -47,12 +49,12 @@ class ChooseXla(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, executions=20):
+    def __init__(self, executions: int = 20) -> None:
         super().__init__()
         self.executions = checked_integer(executions, "executions", 1)
         self._decided = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
         _end_trial(model)  # One that an interrupted `fit` has left.
         if model.run_eagerly or self._decided is model:
@@ -63,10 +65,10 @@ class ChooseXla(keras.callbacks.Callback):
             holder = _holder(model)
             holder.train_function = _Trial(self, holder.train_function)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         _end_trial(self.model)  # Too few steps.
 
-    def decide(self, seconds):
+    def decide(self, seconds: dict[bool, list[float]]) -> bool:
         """Logs and returns the choice.
 
         Args:
@@ -99,18 +101,20 @@ class ChooseXla(keras.callbacks.Callback):
 class _Trial:
     """Stands in for Keras's `train_function` until the choice is made."""
 
-    def __init__(self, callback, function):
+    def __init__(
+        self, callback: ChooseXla, function: Callable[..., Any]
+    ) -> None:
         self._callback = callback
         self._model = callback.model
         self._before = bool(self._model.jit_compile)
         self._functions = {self._before: function}
-        self._seconds = {False: [], True: []}
+        self._seconds: dict[bool, list[float]] = {False: [], True: []}
         # In turns, so that a machine that gets slower is fair to both.
         half = -(-callback.executions // 2)
         self._blocks = [(kind, half) for kind in (False, True)] * 2
         self._done = -_WARM_UP
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         kind, length = self._blocks[0]
         # Keras reads it when it makes a function, we when one is traced.
         self._model.jit_compile = kind
@@ -128,15 +132,15 @@ class _Trial:
             self._go_on(self._callback.decide(self._seconds))
         return logs
 
-    def end(self):
+    def end(self) -> None:
         """Goes back to what the model was compiled for."""
         self._go_on(self._before)
 
-    def _go_on(self, kind):
+    def _go_on(self, kind: bool) -> None:
         self._model.jit_compile = kind
         _holder(self._model).train_function = self._functions[kind]
 
-    def _function(self, kind):
+    def _function(self, kind: bool) -> Callable[..., Any]:
         if kind not in self._functions:
             wrapped = self._model.train_function
             try:
@@ -147,14 +151,14 @@ class _Trial:
         return self._functions[kind]
 
 
-def _end_trial(model):
+def _end_trial(model: keras.Model) -> None:
     """Goes back from a trial without a choice, if there is one."""
     function = _holder(model).train_function
     if isinstance(function, _Trial):
         function.end()
 
 
-def _holder(model):
+def _holder(model: keras.Model) -> Any:
     """Whose attribute Keras's `train_function` is: the model's or a wrapper's.
 
     `ThroughputLogger` wraps the function, before or after this callback.

@@ -1,5 +1,8 @@
 """Callbacks that write somewhere are called on one worker only."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from kerasmgpu.errors import InputError
@@ -42,7 +45,10 @@ class OnFirstWorker(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, callback):
+    def __init__(
+        self,
+        callback: keras.callbacks.Callback | Callable[[], Any],
+    ) -> None:
         super().__init__()
         worker = from_environment()
         self._is_called = worker is None or worker.is_first
@@ -54,7 +60,7 @@ class OnFirstWorker(keras.callbacks.Callback):
             self.callback = _checked(callback()) if self._is_called else None
 
     @property
-    def reads_batch_logs(self):
+    def reads_batch_logs(self) -> bool:
         """Whether the callback looks at the results of single steps."""
         if not self._is_called:
             return False  # The first worker tells the others.
@@ -64,18 +70,18 @@ class OnFirstWorker(keras.callbacks.Callback):
             for name in _BATCH_HOOKS
         )
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)
         if self._is_called:
             self.callback.set_params(params)
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self._is_called:
             self.callback.set_model(model)
 
 
-def _checked(callback):
+def _checked(callback: Any) -> keras.callbacks.Callback:
     """The callback, where it is one that a single worker can call."""
     if not isinstance(callback, keras.callbacks.Callback):
         raise _no_callback(callback)
@@ -89,15 +95,15 @@ def _checked(callback):
     return callback
 
 
-def _no_callback(received):
+def _no_callback(received: Any) -> InputError:
     return InputError(
         "OnFirstWorker takes a keras.callbacks.Callback, or a function that "
         f"makes one. Received: {received!r}"
     )
 
 
-def _forwarded(name):
-    def hook(self, *args, **kwargs):
+def _forwarded(name: str) -> Callable[..., None]:
+    def hook(self: OnFirstWorker, *args: Any, **kwargs: Any) -> None:
         if self._is_called:
             getattr(self.callback, name)(*args, **kwargs)
 

@@ -1,7 +1,9 @@
 """Examples per second, in all and per replica, of every epoch."""
 
 import math
+import os
 import time
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,6 +12,9 @@ from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.timed_iterator import InputProbe
 from kerasmgpu.job import workers
+
+_Batches = list[tuple[int, float]]
+"""Rows of each batch, and the seconds for which it was waited for."""
 
 
 class ThroughputLogger(keras.callbacks.Callback):
@@ -77,14 +82,14 @@ class ThroughputLogger(keras.callbacks.Callback):
     # Keras waits for each step's results where a callback looks at every
     # batch. This one has no hook for batches, so nothing waits.
 
-    def __init__(self, path=None):
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
         self.path = path
         self._stopwatch = stopwatch.Stopwatch()
-        self._probe = None
-        self._lines = None
+        self._probe: Any = None  # An `InputProbe` once training has begun.
+        self._lines: JsonLines | None = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         strategy = self.model.distribute_strategy
         self._devices = _devices(strategy)
         self._num_replicas = strategy.num_replicas_in_sync
@@ -101,18 +106,22 @@ class ThroughputLogger(keras.callbacks.Callback):
             self.model, self._probe, self._stopwatch, self.params
         )
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._stopwatch.new_epoch()
         self._probe.drain()
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Validation comes between the last step and the end of the epoch.
         _finish(self._stopwatch, self.model)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         _finish(self._stopwatch, self.model)
         batches = self._probe.drain()
-        comparison = {}
+        comparison: dict[str, Any] = {}
         if self._num_workers > 1:
             batches, comparison = self._over_workers(batches)
         figures = self._stopwatch.figures(batches, self._num_replicas)
@@ -136,7 +145,9 @@ class ThroughputLogger(keras.callbacks.Callback):
                 }
             )
 
-    def _over_workers(self, batches):
+    def _over_workers(
+        self, batches: _Batches
+    ) -> tuple[_Batches, dict[str, Any]]:
         """Batches with the rows of all workers, and how these compare."""
         strategy = self.model.distribute_strategy
         own_rows = sum(rows for rows, _ in batches)
@@ -151,7 +162,7 @@ class ThroughputLogger(keras.callbacks.Callback):
             batches = [(round(rows * factor), s) for rows, s in batches]
         return batches, stopwatch.compare_workers(table[:, 1].tolist())
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         function = self.model.train_function
         if isinstance(function, _TimedTrainFunction):
             self.model.train_function = function.train_function
@@ -160,7 +171,13 @@ class ThroughputLogger(keras.callbacks.Callback):
 class _TimedTrainFunction:
     """Keras's `train_function`, timed by a stopwatch."""
 
-    def __init__(self, model, probe, stopwatch, params):
+    def __init__(
+        self,
+        model: keras.Model,
+        probe: InputProbe,
+        stopwatch: stopwatch.Stopwatch,
+        params: dict[str, Any],
+    ) -> None:
         self.train_function = model.train_function
         self.params = params
         self._model = model
@@ -169,10 +186,10 @@ class _TimedTrainFunction:
         self._iterator = self._timed = None
         self.splits_batches = False
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.train_function, name)
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         if iterator is not self._iterator:  # Once per epoch.
             self._iterator = iterator
             self.splits_batches = isinstance(
@@ -198,7 +215,7 @@ class _TimedTrainFunction:
         return logs
 
 
-def _finish(timer, model):
+def _finish(timer: stopwatch.Stopwatch, model: keras.Model) -> None:
     """Ends the epoch when the devices have done what they were given."""
     if timer.finished:
         return
@@ -212,7 +229,7 @@ def _finish(timer, model):
     timer.finish(time.perf_counter() - start)
 
 
-def _unwrap_left_over(model, params):
+def _unwrap_left_over(model: keras.Model, params: dict[str, Any]) -> None:
     """Undoes what a `fit` that was interrupted left on the model.
 
     All callbacks of a `fit` share one `params`, so two loggers of the same
@@ -225,7 +242,7 @@ def _unwrap_left_over(model, params):
         function = model.train_function = function.train_function
 
 
-def _devices(strategy):
+def _devices(strategy: tf.distribute.Strategy) -> list[str]:
     """Names of this worker's devices, `"GPU:0 (NVIDIA H100 80GB HBM3)"`."""
     try:
         paths = strategy.extended.worker_devices

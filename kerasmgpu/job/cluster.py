@@ -6,6 +6,8 @@ Pure: environment variables and texts go in, addresses and numbers come out.
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import slurm
@@ -33,10 +35,10 @@ class Worker:
     ```
     """
 
-    addresses: tuple
+    addresses: tuple[str, ...]
     index: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "addresses", tuple(self.addresses))
         for address in self.addresses:
             split_address(address)
@@ -57,16 +59,16 @@ class Worker:
             )
 
     @property
-    def num_workers(self):
+    def num_workers(self) -> int:
         """Integer, how many workers the job has."""
         return len(self.addresses)
 
     @property
-    def is_first(self):
+    def is_first(self) -> bool:
         """Boolean, whether this is the worker that writes files."""
         return self.index == 0
 
-    def tf_config(self):
+    def tf_config(self) -> str:
         """The text that TensorFlow expects in the variable `TF_CONFIG`."""
         return json.dumps(
             {
@@ -80,7 +82,7 @@ TOKEN_VARIABLE = "KERASMGPU_JOB_TOKEN"
 """Environment variable for what the launcher gives to all workers of a run."""
 
 
-def job_token(environ=os.environ):
+def job_token(environ: Mapping[str, str] = os.environ) -> str:
     """String by which workers of one run of a job know one another.
 
     Empty where no launcher of ours has started this process.
@@ -88,7 +90,9 @@ def job_token(environ=os.environ):
     return environ.get(TOKEN_VARIABLE, "")
 
 
-def from_environment(environ=os.environ):
+def from_environment(
+    environ: Mapping[str, str] = os.environ,
+) -> Worker | None:
     """Finds out of which job this process is a worker.
 
     `TF_CONFIG` counts first (our launcher and Kubernetes training operators
@@ -122,7 +126,7 @@ def from_environment(environ=os.environ):
     return worker
 
 
-def from_tf_config(text):
+def from_tf_config(text: str) -> Worker | None:
     """Reads a `TF_CONFIG`: who is in the cluster, and which of them we are.
 
     Args:
@@ -163,14 +167,18 @@ def from_tf_config(text):
     return Worker(chiefs + workers, index)
 
 
-def _addresses(cluster, task_type, text):
+def _addresses(
+    cluster: dict[str, Any], task_type: str, text: str
+) -> tuple[str, ...]:
     addresses = cluster.get(task_type, [])
     if not isinstance(addresses, list):
         raise _wrong_tf_config(f'"{task_type}" as a list of host:port', text)
     return tuple(addresses)
 
 
-def _task_index(config, cluster, num_chiefs, text):
+def _task_index(
+    config: dict[str, Any], cluster: dict[str, Any], num_chiefs: int, text: str
+) -> int:
     """This process's place among chief and workers together."""
     task = config.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= set(task):
@@ -191,7 +199,7 @@ def _task_index(config, cluster, num_chiefs, text):
     return index + (num_chiefs if task_type == "worker" else 0)
 
 
-def _wrong_tf_config(expected, text):
+def _wrong_tf_config(expected: str, text: str) -> InputError:
     received = " ".join(text.split())
     if len(received) > 200:
         received = received[:200] + "…"

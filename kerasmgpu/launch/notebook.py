@@ -4,11 +4,14 @@ import pathlib
 import signal
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.cluster import from_environment
 from kerasmgpu.launch import function_call, settings
 from kerasmgpu.launch.launcher import launch
+from kerasmgpu.launch.member import Ending
 from kerasmgpu.launch.output import Terminal
 
 _SETTINGS = (
@@ -28,12 +31,17 @@ class WorkerError(RuntimeError):
     shows it alone.
     """
 
-    def _render_traceback_(self):
+    def _render_traceback_(self) -> list[str]:
         """What IPython shows: not the frames of this process as well."""
         return [f"{type(self).__name__}: {self}"]
 
 
-def notebook_launch(function, args=(), num_workers=None, **launch_settings):
+def notebook_launch(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    num_workers: int | None = None,
+    **launch_settings: Any,
+) -> list[Any]:
     """Runs a function in every worker of a job, and returns what they return.
 
     For notebooks, where there is no program to give to
@@ -80,8 +88,8 @@ def notebook_launch(function, args=(), num_workers=None, **launch_settings):
     ```
     """
     _check(function, args, launch_settings)
-    with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as name:
+        folder = pathlib.Path(name)
         checked = settings.check(
             function_call.write(folder, function, tuple(args)),
             num_workers=num_workers,
@@ -102,7 +110,7 @@ def notebook_launch(function, args=(), num_workers=None, **launch_settings):
     return returned
 
 
-def _check(function, args, launch_settings):
+def _check(function: Any, args: Any, launch_settings: dict[str, Any]) -> None:
     if not callable(function):
         raise InputError(
             "notebook_launch takes a function. Received: " + repr(function)
@@ -131,14 +139,14 @@ def _check(function, args, launch_settings):
         )
 
 
-def _pass_on(number):
+def _pass_on(number: int) -> None:
     """Lets a signal that ended the job do here what it would have done."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.raise_signal(number)
 
 
-def _error(ending, folder):
+def _error(ending: Ending, folder: pathlib.Path) -> WorkerError:
     trace = function_call.failure(folder, ending.culprit)
     if trace is None:
         return WorkerError(ending.message)

@@ -43,7 +43,7 @@ class Verdict:
     kind: str
     status: int
     message: str
-    culprit: End = None
+    culprit: End | None = None
 
 
 def of(ends, signal_number=None, lost=()):

@@ -2,8 +2,11 @@
 
 import collections
 import dataclasses
+import os
 import re
 import tempfile
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -52,11 +55,13 @@ class Copies:
     """
 
     copies: Operation
-    operations: list
+    operations: list[Operation]
     on_gpus: bool
 
 
-def measure_copies(function, folder=None):
+def measure_copies(
+    function: Callable[[], Any], folder: str | os.PathLike[str] | None = None
+) -> Copies:
     """Runs a function under TensorFlow's profiler and reads the profile.
 
     Trace and warm up before: the profile should have nothing but steps. The
@@ -84,7 +89,7 @@ def measure_copies(function, folder=None):
         return summarise(xplane.read(target))
 
 
-def summarise(events):
+def summarise(events: Iterable[xplane.Event]) -> Copies:
     """Sums up the events of a profile.
 
     Where the profile has GPUs, their kernels and copies are all that counts
@@ -117,7 +122,7 @@ def summarise(events):
     return Copies(copies, operations, on_gpus=bool(on_gpu.calls))
 
 
-def _is_between_devices(event):
+def _is_between_devices(event: xplane.Event) -> bool:
     """Whether a send is to another device: its key names both.
 
     The key is "sending device;incarnation;receiving device;tensor;frame".
@@ -129,22 +134,23 @@ def _is_between_devices(event):
 class _Sums:
     """Seconds and calls by kind of operation; copies are always there."""
 
-    def __init__(self):
-        self.seconds = collections.Counter({_COPY: 0.0})
-        self.calls = collections.Counter()
+    def __init__(self) -> None:
+        self.seconds = collections.defaultdict(float, {_COPY: 0.0})
+        self.calls: collections.Counter[str] = collections.Counter()
 
-    def add(self, kind, seconds):
+    def add(self, kind: str, seconds: float) -> None:
         self.seconds[kind] += seconds
         self.calls[kind] += 1
 
-    def operations(self):
+    def operations(self) -> list[Operation]:
         total = sum(self.seconds.values())
-        return [
+        operations = [
             Operation(
                 kind,
                 seconds,
                 self.calls[kind],
                 seconds / total if total else 0.0,
             )
-            for kind, seconds in self.seconds.most_common()
+            for kind, seconds in self.seconds.items()
         ]
+        return sorted(operations, key=lambda o: o.seconds, reverse=True)

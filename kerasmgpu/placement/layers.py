@@ -3,6 +3,8 @@
 import functools
 import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +15,7 @@ from kerasmgpu.placement.updates import device_of
 from kerasmgpu.strategies import devices
 
 
-def on_device(layer, device):
+def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":
     """Puts a layer on a device.
 
     The weights of the layer live there, and so do its computation and its
@@ -62,7 +64,7 @@ def on_device(layer, device):
     return OnDevice(layer, name)
 
 
-def without(model):
+def without(model: keras.Model) -> keras.Model:
     """Copies a model and leaves the placement out.
 
     The copy has the same weights and needs neither the devices nor kerasmgpu:
@@ -89,7 +91,7 @@ def without(model):
     return copy
 
 
-def _without(layer):
+def _without(layer: keras.layers.Layer) -> keras.layers.Layer:
     if isinstance(layer, OnDevice):
         layer = layer.layer
     if not isinstance(layer, keras.Model):
@@ -123,7 +125,13 @@ class OnDevice(keras.layers.Layer):
         InputError: In the scope of a `tf.distribute` strategy.
     """
 
-    def __init__(self, layer, device, name=None, **kwargs):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        device: str,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         _require_no_strategy(name or layer.name)
         # Keras asks for the signature of `call` in its own `__init__`.
         self.layer = layer
@@ -139,7 +147,7 @@ class OnDevice(keras.layers.Layer):
         self.wanted_device = device
         self.device = _available(device, self.name)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _require_no_strategy(self.name)
         if not self.layer.built:
             self._build_layer(args, kwargs)
@@ -151,10 +159,12 @@ class OnDevice(keras.layers.Layer):
             )
         return super().__call__(*args, **kwargs)
 
-    def _build_layer(self, args, kwargs):
+    def _build_layer(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Makes the layer's weights on its device."""
 
-        def make():
+        def make() -> None:
             with tf.device(self.device):
                 self.layer(*args, **kwargs)
 
@@ -168,11 +178,11 @@ class OnDevice(keras.layers.Layer):
             _run_in_thread(make)
 
     @property
-    def call(self):
+    def call(self) -> Callable[..., Any]:
         """The layer's own `call`, on the device; it has the same signature."""
 
         @functools.wraps(self.layer.call)
-        def placed(*args, **kwargs):
+        def placed(*args: Any, **kwargs: Any) -> Any:
             outputs, self._mask_of_outputs = call_on_device(
                 self.layer, self.device, args, kwargs
             )
@@ -180,13 +190,13 @@ class OnDevice(keras.layers.Layer):
 
         return placed
 
-    def compute_output_spec(self, *args, **kwargs):
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return self.layer.compute_output_spec(*args, **kwargs)
 
-    def compute_output_shape(self, *args, **kwargs):
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
         return self.layer.compute_output_shape(*args, **kwargs)
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         if self._is_model:
             is_symbolic = any(
                 isinstance(leaf, keras.KerasTensor)
@@ -196,16 +206,16 @@ class OnDevice(keras.layers.Layer):
         with tf.device(self.device):
             return self.layer.compute_mask(inputs, previous_mask)
 
-    def get_build_config(self):
+    def get_build_config(self) -> dict[str, Any]:
         return {"layer": self.layer.get_build_config()}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: dict[str, Any]) -> None:
         if not self.layer.built and config["layer"]:
             with tf.device(self.device):
                 self.layer.build_from_config(config["layer"])
         self.built = True
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         return {
             **config,
@@ -214,7 +224,11 @@ class OnDevice(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> "OnDevice":
         config = dict(config)
         # Functional models have their weights once they are deserialised.
         with tf.device(_available(config["device"])):
@@ -224,7 +238,7 @@ class OnDevice(keras.layers.Layer):
         return cls(**config)
 
 
-def _symbolic(leaf):
+def _symbolic(leaf: Any) -> Any:
     """A `KerasTensor` like a tensor; anything else as it is."""
     if isinstance(leaf, keras.KerasTensor) or not hasattr(leaf, "shape"):
         return leaf
@@ -232,11 +246,11 @@ def _symbolic(leaf):
     return keras.KerasTensor(shape, keras.backend.standardize_dtype(leaf.dtype))
 
 
-def _run_in_thread(function):
+def _run_in_thread(function: Callable[[], None]) -> None:
     """Runs a function in a thread of its own, and raises what it raises."""
-    failures = []
+    failures: list[BaseException] = []
 
-    def run():
+    def run() -> None:
         try:
             function()
         except BaseException as error:  # Raised below, whatever it is.
@@ -249,12 +263,12 @@ def _run_in_thread(function):
         raise failures[0]
 
 
-def _elsewhere(layer, device):
+def _elsewhere(layer: keras.layers.Layer, device: str) -> bool:
     """Whether any weight of a layer is on another device."""
     return any(device_of(weight) != device for weight in layer.variables)
 
 
-def _rebuilt(layer, device):
+def _rebuilt(layer: keras.layers.Layer, device: str) -> keras.layers.Layer:
     """A copy of a layer, weights and all, on the device."""
     try:
         with tf.device(device):
@@ -271,7 +285,7 @@ def _rebuilt(layer, device):
     return copy
 
 
-def _available(device, name=None):
+def _available(device: str, name: str | None = None) -> str:
     """The device, or the first one there is; for a layer's name a warning."""
     try:
         return devices.choose(devices=[device])[0]
@@ -286,7 +300,7 @@ def _available(device, name=None):
     return available
 
 
-def _require_no_strategy(name):
+def _require_no_strategy(name: str) -> None:
     if tf.distribute.has_strategy():
         raise InputError(
             f"The layer {name!r} is placed on a device, but a strategy places "

@@ -1,6 +1,8 @@
 """Optimizer updates on the device of the weight that they change."""
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -15,7 +17,9 @@ _CHANGES_GRADIENTS = (
 )
 
 
-def place_updates(optimizer):
+def place_updates(
+    optimizer: keras.optimizers.Optimizer,
+) -> keras.optimizers.Optimizer:
     """Makes an optimizer update every weight on the weight's own device.
 
     By itself Keras makes the slots of all weights, and computes all updates, on
@@ -43,7 +47,9 @@ def place_updates(optimizer):
     as_handed_in = {}
 
     @functools.wraps(add_slot)
-    def placed_add_slot(reference_variable, *args, **kwargs):
+    def placed_add_slot(
+        reference_variable: keras.Variable, *args: Any, **kwargs: Any
+    ) -> keras.Variable:
         # Keras makes slots beside their weight, but not while it traces a step.
         with tf.init_scope():
             return add_slot(reference_variable, *args, **kwargs)
@@ -53,7 +59,10 @@ def place_updates(optimizer):
     # all to one device: where nothing else changes them either, the updates
     # take the gradients as they were handed in.
     @functools.wraps(apply)
-    def placed_apply(grads, trainable_variables=None):
+    def placed_apply(
+        grads: Iterable[Any],
+        trainable_variables: Iterable[keras.Variable] | None = None,
+    ) -> Any:
         changed = any(
             getattr(optimizer, name, None) for name in _CHANGES_GRADIENTS
         )
@@ -67,7 +76,9 @@ def place_updates(optimizer):
             as_handed_in.clear()
 
     @functools.wraps(update)
-    def placed_update(gradient, variable, learning_rate):
+    def placed_update(
+        gradient: Any, variable: keras.Variable, learning_rate: Any
+    ) -> Any:
         key = _tensorflow_variable(variable).ref()
         with tf.device(device_of(variable)):
             return update(
@@ -80,10 +91,10 @@ def place_updates(optimizer):
     return optimizer
 
 
-def device_of(variable):
+def device_of(variable: keras.Variable | tf.Variable) -> str:
     """Name of the device of a Keras or TensorFlow variable: `"GPU:1"`."""
     return _tensorflow_variable(variable).device.rpartition("device:")[2]
 
 
-def _tensorflow_variable(variable):
+def _tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable

@@ -1,6 +1,7 @@
 """The strategies: TensorFlow's engine with an exact Keras training step."""
 
 import json
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -55,10 +56,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
 
     def __init__(
         self,
-        devices=None,
-        cross_device_ops=None,
-        batch_norm="global",
-    ):
+        devices: Sequence[str] | None = None,
+        cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+        batch_norm: str = "global",
+    ) -> None:
         _keras.install()
         engine_log.keep_short()
         _warn_of_a_job_without_this()
@@ -116,14 +117,18 @@ class MultiWorkerMirroredStrategy(
 
     def __init__(
         self,
-        cluster_resolver=None,
-        communication_options=None,
-        batch_norm="global",
-        num_replicas=None,
-        devices=None,
-        virtual_devices=None,
-        timeout_seconds=None,
-    ):
+        cluster_resolver: (
+            tf.distribute.cluster_resolver.ClusterResolver | None
+        ) = None,
+        communication_options: (
+            tf.distribute.experimental.CommunicationOptions | None
+        ) = None,
+        batch_norm: str = "global",
+        num_replicas: int | None = None,
+        devices: Sequence[str] | None = None,
+        virtual_devices: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
         _keras.install()
         engine_log.keep_short()
         self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
@@ -145,7 +150,7 @@ class MultiWorkerMirroredStrategy(
         else:
             device_choice.grow_memory()
 
-        def choose_devices():
+        def choose_devices() -> list[str]:
             return device_choice.choose(num_replicas, devices, virtual_devices)
 
         if communication_options is None:
@@ -164,13 +169,13 @@ class MultiWorkerMirroredStrategy(
 
 
 def strategy(
-    num_replicas=None,
-    devices=None,
-    virtual_devices=None,
-    all_reduce="auto",
-    num_packs=1,
-    batch_norm="global",
-):
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+    all_reduce: str = "auto",
+    num_packs: int = 1,
+    batch_norm: str = "global",
+) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """The strategy for this process: what recipes and new programs call.
 
     In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm
@@ -227,7 +232,9 @@ _SCOPES = ("global", "per_replica")
 _BETWEEN_WORKERS = ("auto", "nccl", "ring")
 
 
-def _communication_options(all_reduce, num_packs):
+def _communication_options(
+    all_reduce: str, num_packs: int
+) -> tf.distribute.experimental.CommunicationOptions:
     """The `CommunicationOptions` of that algorithm between workers."""
     if all_reduce not in _BETWEEN_WORKERS or num_packs != 1:
         raise InputError(
@@ -241,7 +248,9 @@ def _communication_options(all_reduce, num_packs):
     )
 
 
-def _cross_device_ops(all_reduce, num_packs, names):
+def _cross_device_ops(
+    all_reduce: str, num_packs: int, names: Sequence[str]
+) -> tf.distribute.CrossDeviceOps | None:
     """The `tf.distribute.CrossDeviceOps` of that name for these devices."""
     if not isinstance(num_packs, int) or num_packs < 1:
         raise InputError(
@@ -269,7 +278,7 @@ def _cross_device_ops(all_reduce, num_packs, names):
     return None
 
 
-def _one_of(name, value, allowed):
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise InputError(
             f"{name} must be one of {', '.join(allowed)}. Received: "
@@ -278,7 +287,9 @@ def _one_of(name, value, allowed):
     return value
 
 
-def _resolver(worker):
+def _resolver(
+    worker: cluster.Worker | None,
+) -> tf.distribute.cluster_resolver.ClusterResolver:
     """TensorFlow's description of the worker that this is, or of none."""
     if worker is None:
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -292,7 +303,9 @@ def _resolver(worker):
     )
 
 
-def _worker(resolver):
+def _worker(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver,
+) -> cluster.Worker | None:
     """The `cluster.Worker` that a TensorFlow cluster resolver describes."""
     spec = resolver.cluster_spec().as_dict()
     if not spec:
@@ -302,7 +315,7 @@ def _worker(resolver):
     return None if worker is None or worker.num_workers == 1 else worker
 
 
-def _warn_of_a_job_without_this():
+def _warn_of_a_job_without_this() -> None:
     worker = cluster.from_environment()
     if worker is not None:
         logging.warning(
@@ -315,7 +328,7 @@ def _warn_of_a_job_without_this():
         )
 
 
-def _require_not_started():
+def _require_not_started() -> None:
     if _keras.has_started():
         raise InputError(
             "A worker of a job joins it before TensorFlow starts, and "

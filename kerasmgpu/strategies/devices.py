@@ -1,11 +1,17 @@
 """Which devices replicas run on: GPUs, or logical CPU devices in their place."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 
 
-def choose(num_replicas=None, devices=None, virtual_devices=None):
+def choose(
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+) -> list[str]:
     """Names of the devices for the replicas, one each.
 
     Args:
@@ -50,7 +56,7 @@ def choose(num_replicas=None, devices=None, virtual_devices=None):
     return visible[:num_replicas]
 
 
-def make_logical_cpus(count):
+def make_logical_cpus(count: int) -> None:
     """Divides the CPU into `count` logical devices, for work without GPUs.
 
     They share the same cores: programs behave as on `count` GPUs and run no
@@ -75,7 +81,7 @@ def make_logical_cpus(count):
         ) from None
 
 
-def grow_memory():
+def grow_memory() -> None:
     """Lets GPUs allocate memory as it is needed, not all of it at once.
 
     Does nothing for a GPU that TensorFlow has started with already.
@@ -87,7 +93,7 @@ def grow_memory():
             return
 
 
-def describe(names):
+def describe(names: Sequence[str]) -> str:
     """What is visible, for messages: "2 GPUs are visible (GPU:0, GPU:1)"."""
     kind = "GPU" if names[0].startswith("GPU") else "CPU device"
     plural = "s are" if len(names) > 1 else " is"
@@ -95,7 +101,7 @@ def describe(names):
     return listed if kind == "GPU" else f"no GPU and {listed}"
 
 
-def _require_positive(name, number):
+def _require_positive(name: str, number: int | None) -> None:
     if number is None:
         return
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -105,7 +111,7 @@ def _require_positive(name, number):
         )
 
 
-def _names(kind):
+def _names(kind: str) -> list[str]:
     """Names of this process's devices: in a job others' are listed too."""
     with tf.device("CPU:0"):
         here = tf.DeviceSpec.from_string(tf.constant(0).device)
@@ -117,7 +123,7 @@ def _names(kind):
     return names
 
 
-def _named(devices):
+def _named(devices: Sequence[str]) -> list[str]:
     """The devices of a list of names, each once."""
     if isinstance(devices, str) or not list(devices):
         raise InputError(
@@ -133,7 +139,7 @@ def _named(devices):
     return names
 
 
-def _known(device):
+def _known(device: str) -> str:
     visible = _names("GPU") + _names("CPU")
     name = str(device).strip().rsplit("device:", 1)[-1].lstrip("/").upper()
     if name in visible:

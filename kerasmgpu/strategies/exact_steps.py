@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,10 +12,13 @@ from kerasmgpu import _keras
 from kerasmgpu.job import file_sharding, workers
 from kerasmgpu.partitioner.execution import Execution, is_empty
 from kerasmgpu.partitioner.function import Partitioned, joined
+from kerasmgpu.partitioner.own_time import OwnTime
+from kerasmgpu.partitioner.program import Program, Written
+from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.strategies import shares
 
 
-class ExactSteps:
+class ExactSteps(tf.distribute.Strategy):
     """Mixed into a `tf.distribute.Strategy` in front of TensorFlow's class.
 
     Every worker of a job reads the same global batches and every replica takes
@@ -21,9 +26,9 @@ class ExactSteps:
     mixed into sets `own_time` where there are other workers to compare with.
     """
 
-    own_time = None
+    own_time: OwnTime | None = None
 
-    reduced_bytes_per_step = None
+    reduced_bytes_per_step: int | None = None
     """Bytes that each replica's training step has to sum with the others':
     gradients, moments, and metrics that are looked at; what depends on the
     number of rows (as do gathered rows) does not count."""
@@ -31,20 +36,20 @@ class ExactSteps:
     # Workers -----------------------------------------------------------------
 
     @property
-    def num_workers(self):
+    def num_workers(self) -> int:
         """Processes of the job."""
         return workers.count(self)
 
     @property
-    def is_first_worker(self):
+    def is_first_worker(self) -> bool:
         """Whether this process is the one of the job that writes files."""
         return workers.is_first(self)
 
-    def any_worker(self, flag):
+    def any_worker(self, flag: bool) -> bool:
         """Whether `flag` is true on any worker; all must ask together."""
         return workers.any_of(self, flag)
 
-    def from_first_worker(self, data):
+    def from_first_worker(self, data: bytes) -> bytes:
         """The first worker's bytes on every worker; all must ask together.
 
         Args:
@@ -55,7 +60,7 @@ class ExactSteps:
     # Steps -------------------------------------------------------------------
 
     @functools.cached_property
-    def replicas(self):
+    def replicas(self) -> Replicas:
         """This process's replicas, as the partitioner sees them."""
         devices = self.extended.worker_devices
         host = tf.DeviceSpec.from_string(devices[0])
@@ -64,10 +69,14 @@ class ExactSteps:
         return self.extended.replicas(devices, host, first)
 
     @functools.cached_property
-    def _partitioned_steps(self):
+    def _partitioned_steps(
+        self,
+    ) -> weakref.WeakKeyDictionary[Any, dict[str, Partitioned]]:
         return weakref.WeakKeyDictionary()
 
-    def partitioned(self, function, jit_compile=False):
+    def partitioned(
+        self, function: Callable[..., Any], jit_compile: bool = False
+    ) -> Partitioned:
         """A function of global batches that the replicas run together.
 
         Args:
@@ -85,13 +94,17 @@ class ExactSteps:
             own_time=self.own_time if _trains(function) else None,
         )
 
-    def execution(self, program, written, steps):
+    def execution(
+        self, program: Program, written: Written, steps: int
+    ) -> Execution:
         """A function of an iterator that runs several steps of a program."""
         return Execution(
             program, written, steps, self.experimental_local_results
         )
 
-    def run_on_one_device(self, function, *arguments):
+    def run_on_one_device(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Runs a function as on one device, eagerly; copies are refreshed.
 
         Args:
@@ -102,15 +115,21 @@ class ExactSteps:
             function, arguments, self.replicas.first == 0
         )
 
-    def whole(self, batch):
+    def whole(self, batch: Any) -> Any:
         """A batch that `prepared` returned, of all replicas of the job."""
         return self._whole(batch)
 
     @functools.cached_property
-    def _whole(self):
+    def _whole(self) -> Partitioned:
         return self.partitioned(lambda batch: batch)
 
-    def run(self, fn, args=(), kwargs=None, options=None):
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: tf.distribute.RunOptions | None = None,
+    ) -> Any:
         """Runs `fn` on each replica; a Keras model's step exactly.
 
         Args:
@@ -134,7 +153,11 @@ class ExactSteps:
 
     # Feeding -----------------------------------------------------------------
 
-    def experimental_distribute_dataset(self, dataset, options=None):
+    def experimental_distribute_dataset(
+        self,
+        dataset: tf.data.Dataset,
+        options: tf.distribute.InputOptions | None = None,
+    ) -> tf.distribute.DistributedDataset:
         """Splits each batch of `dataset` over the replicas.
 
         Shares keep the order of the rows and differ by at most one row; where
@@ -149,7 +172,9 @@ class ExactSteps:
         """
         return self._distribute_shares(dataset, options)
 
-    def dataset_for_steps(self, dataset, in_order=False):
+    def dataset_for_steps(
+        self, dataset: tf.data.Dataset, in_order: bool = False
+    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         """What feeds a Keras model's steps from a data set of global batches.
 
         On GPUs, shares are copied to each replica's device ahead of the step.
@@ -176,7 +201,11 @@ class ExactSteps:
         distributed.is_made_for_steps = True
         return distributed
 
-    def _distribute_shares(self, dataset, options):
+    def _distribute_shares(
+        self,
+        dataset: tf.data.Dataset,
+        options: tf.distribute.InputOptions | None,
+    ) -> tf.distribute.DistributedDataset:
         """A distributed data set of this worker's shares of every batch."""
         num_local = len(self.extended.worker_devices)
 
@@ -191,7 +220,7 @@ class ExactSteps:
                 local_shares, options
             )
 
-    def batch_specification(self, iterator):
+    def batch_specification(self, iterator: Any) -> Any:
         """The `element_spec` of the batches of a data set or its iterator.
 
         For one that gives shares, that of a share.
@@ -201,7 +230,7 @@ class ExactSteps:
             iterator.element_spec,
         )
 
-    def in_shares(self, iterator):
+    def in_shares(self, iterator: Any) -> tuple[bool, ...] | None:
         """For each leaf whether it is given in shares; `None` for whole ones.
 
         Args:
@@ -221,7 +250,7 @@ class ExactSteps:
             is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
         )
 
-    def prepared(self, batch):
+    def prepared(self, batch: Any) -> Any:
         """A batch that an iterator gave, as a partitioned function takes it."""
 
         def leaf(value):

@@ -13,6 +13,8 @@ variables, what it would on one device.
 import contextlib
 import functools
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
 
 import tensorflow as tf
 from tensorflow.python.eager import tape
@@ -22,15 +24,39 @@ from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
 from kerasmgpu.strategies import MirroredStrategy
 from kerasmgpu.strategies import devices as device_choice
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@overload
+def partition(
+    fn: _Function,
+    *,
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+    jit_compile: bool = False,
+) -> _Function: ...
+
+
+@overload
+def partition(
+    fn: None = None,
+    *,
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+    jit_compile: bool = False,
+) -> Callable[[_Function], _Function]: ...
+
 
 def partition(
-    fn=None,
+    fn: Callable[..., Any] | None = None,
     *,
-    num_replicas=None,
-    devices=None,
-    virtual_devices=None,
-    jit_compile=False,
-):
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+    jit_compile: bool = False,
+) -> Callable[..., Any]:
     """Makes a function run on several devices, with what it gives on one.
 
     The result is called like `fn`, eagerly or in a `tf.function`. Arrays and
@@ -76,7 +102,7 @@ def partition(
     print(step([[1.0], [2.0], [3.0]], [[0.0], [0.0], [0.0]]))  # 18.67
     ```
     """
-    chosen = dict(
+    chosen: dict[str, Any] = dict(
         num_replicas=num_replicas,
         devices=devices,
         virtual_devices=virtual_devices,
@@ -110,8 +136,12 @@ def partition(
 
 
 def make_parallel(
-    fn, num_replicas=None, devices=None, virtual_devices=None, **tensors
-):
+    fn: Callable[..., Any],
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+    **tensors: Any,
+) -> Any:
     """`partition`, with the inputs at once if they are given.
 
     Args:
@@ -150,14 +180,21 @@ class PartitionedFunction:
         scope: Function that returns the context in which functions are traced.
     """
 
-    def __init__(self, fn, partitioned, scope):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        partitioned: Callable[[Callable[..., Any]], Partitioned],
+        scope: Callable[[], contextlib.AbstractContextManager[Any]],
+    ) -> None:
         self._fn = fn
         self._make = partitioned
         self._scope = scope
         self._partitioned = partitioned(self._traced)
-        self._backward = weakref.WeakKeyDictionary()
+        self._backward: weakref.WeakKeyDictionary[Any, Any] = (
+            weakref.WeakKeyDictionary()
+        )
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = tf.distribute.get_strategy()
         if getattr(current.extended, "is_one_device", False):
             # In a step that is traced, and will be partitioned as a whole.

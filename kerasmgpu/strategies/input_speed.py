@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -30,11 +31,11 @@ class InputSpeed:
     model_examples_per_second: float
 
     @property
-    def ratio(self):
+    def ratio(self) -> float:
         """Float, the input's speed over the model's; below 1 it is the limit."""
         return self.input_examples_per_second / self.model_examples_per_second
 
-    def __str__(self):
+    def __str__(self) -> str:
         limit = "input" if self.ratio < 1 else "compute"
         return (
             f"input {self.input_examples_per_second:.0f} examples/s, "
@@ -43,7 +44,9 @@ class InputSpeed:
         )
 
 
-def compare_input(model, dataset, steps=50):
+def compare_input(
+    model: keras.Model, dataset: tf.data.Dataset, steps: int = 50
+) -> InputSpeed:
     """Measures how fast the input is without the model, and the reverse.
 
     The input is read on the way that it takes in `fit`, to each replica's
@@ -112,14 +115,14 @@ def compare_input(model, dataset, steps=50):
 class _Reader(keras.Model):
     """A model whose step takes a batch and computes nothing."""
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         return inputs
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         return {"loss": tf.constant(0.0)}
 
 
-def _examples_per_second(model, dataset):
+def _examples_per_second(model: keras.Model, dataset: tf.data.Dataset) -> float:
     history = model.fit(
         dataset,
         epochs=_EPOCHS,

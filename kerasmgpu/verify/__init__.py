@@ -23,9 +23,27 @@ could not have the name that `python -m kerasmgpu.verify` needs.)
 
 import sys
 import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 
-def verify(build, data=None, replica_counts=(2, 4), **settings):
+def verify(
+    build: Callable[[], Any] | str,
+    data: (
+        Callable[[], Any] | str | np.ndarray | tuple[np.ndarray, ...] | None
+    ) = None,
+    replica_counts: Sequence[int] = (2, 4),
+    *,
+    steps: int = 5,
+    global_batch_size: int | None = None,
+    tolerance: float | None = None,
+    float64: bool = False,
+    seed: int = 7,
+    timeout_seconds: float = 300,
+    show: bool = True,
+) -> dict[str, Any]:
     """Trains a model on one device and on replicas, and reports what differs.
 
     Args:
@@ -41,12 +59,17 @@ def verify(build, data=None, replica_counts=(2, 4), **settings):
             `build` returns with the model, or the function `data` of its
             module.
         replica_counts: Sequence of integers of at least 2.
-        **settings: `steps` (default 5), `global_batch_size` (rows; default: at
-            most 26, chosen for uneven shares), `tolerance` (default 1e-5 for
-            float32, 1e-12 for float64), `float64` (default `False`: trains in
-            float64, where rounding can't hide a fault), `seed` (default 7),
-            `timeout_seconds` of each run (default 300), `show` (default
-            `True`: prints progress and the tables).
+        steps: Integer, steps to train. Defaults to 5.
+        global_batch_size: Integer, rows of a batch of arrays. Default: at most
+            26, chosen for uneven shares.
+        tolerance: Float, the largest weight difference that counts as parity.
+            Default: 1e-5 for float32, 1e-12 for float64.
+        float64: Boolean, trains in float64, where rounding can't hide a fault.
+            Defaults to `False`.
+        seed: Integer of at least 0. Defaults to 7.
+        timeout_seconds: Number, seconds that each run may take. Defaults to
+            300.
+        show: Boolean, prints progress and the tables. Defaults to `True`.
 
     Returns:
         Dictionary, as `--output` writes it: `"in_parity"`, and `"runs"` with
@@ -75,7 +98,18 @@ def verify(build, data=None, replica_counts=(2, 4), **settings):
     """
     from kerasmgpu.verify import runs
 
-    return runs.run(build, data, replica_counts, **settings)
+    return runs.run(
+        build,
+        data,
+        replica_counts,
+        steps=steps,
+        global_batch_size=global_batch_size,
+        tolerance=tolerance,
+        float64=float64,
+        seed=seed,
+        timeout_seconds=timeout_seconds,
+        show=show,
+    )
 
 
 class _CallableModule(types.ModuleType):

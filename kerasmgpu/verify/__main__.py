@@ -107,6 +107,7 @@ def main(argv):
         float64=values.float64,
         seed=values.seed,
         timeout_seconds=values.timeout_seconds,
+        show=True,
     )
     if values.output:
         output_folder.write_text(

@@ -10,6 +10,7 @@ weight may add, one unit in the last place per step, is no difference.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -53,14 +54,14 @@ class Comparison:
     tolerance: float
     weights: float
     losses: float
-    metrics: dict
+    metrics: dict[str, float]
     step_logs: float
     predictions: float
-    spread: dict
-    first_step: int
-    layers: list
-    update_ratio: float
-    loss_ratio: float
+    spread: dict[str, float]
+    first_step: int | None
+    layers: list[dict[str, Any]]
+    update_ratio: float | None
+    loss_ratio: float | None
 
     @property
     def log_tolerance(self):

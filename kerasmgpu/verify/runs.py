@@ -24,15 +24,16 @@ _RUNNING = "KERASMGPU_VERIFY_RUN"
 
 def run(
     build,
-    data=None,
-    replica_counts=(2, 4),
-    steps=5,
-    global_batch_size=None,
-    tolerance=None,
-    float64=False,
-    seed=7,
-    timeout_seconds=300,
-    show=True,
+    data,
+    replica_counts,
+    *,
+    steps,
+    global_batch_size,
+    tolerance,
+    float64,
+    seed,
+    timeout_seconds,
+    show,
 ):
     """Trains on one device, twice, and on replicas; see `kerasmgpu.verify`."""
     if _RUNNING in os.environ:

@@ -70,12 +70,6 @@ def test_fit_calls_what_was_put_in_place_of_its_function(replicas):
     assert {"sharded on axis 0", "partial sum", "replicated"} <= kinds
 
 
-def test_keras_outside_the_checked_range_is_warned_about(monkeypatch):
-    monkeypatch.setattr(seams, "KERAS_RANGE", ((2, 0), (2, 1)))
-    with pytest.warns(UserWarning, match="kerasmgpu was checked on Keras 2.0"):
-        seams._warn_outside_range()
-
-
 def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(kerasmgpu.InputError, match="KERAS_BACKEND=tensorflow"):

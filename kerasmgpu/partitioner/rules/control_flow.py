@@ -67,6 +67,7 @@ def while_facts(node, inference):
 
 
 def _give(inference, graph, shapes, elements, values):
+    """Sets what is known of the inputs of a body."""
     for n, tensor in enumerate(graph.inputs):
         tensor.shape, tensor.element = shapes[n], elements[n]
         tensor.value = values[n]
@@ -92,6 +93,7 @@ def while_plan(node, kinds, plan):
 
 
 def _meet(meeting, kind):
+    """Adds a side to what a value is; returns whether that changed it."""
     if isinstance(kind, ListOf) and isinstance(meeting.kind, ListOf):
         return meeting.kind.join(kind)
     return meeting.add(kind)
@@ -102,6 +104,7 @@ def _meet(meeting, kind):
 
 @facts("If", "StatelessIf", "Case", "StatelessCase")
 def branch_facts(node, inference):
+    """Of outputs is known what all branches agree on."""
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
             inner.shape, inner.value = outer.shape, outer.value

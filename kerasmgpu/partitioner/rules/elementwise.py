@@ -113,6 +113,7 @@ def _of_one_shape(type):
 
 
 def _linear(node):
+    """Numbers of the inputs in which an operation is linear."""
     if node.type == "Cast":
         source, result = node.inputs[0].dtype, node.outputs[0].dtype
         widens = source.is_floating and result.is_floating
@@ -122,6 +123,7 @@ def _linear(node):
 
 @axes("BiasAdd")
 def bias_add(node):
+    """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
     rank = _rank(node.inputs[0])
     if rank is None:
         return None
@@ -142,6 +144,7 @@ def bias_add_grad(node):
 
 
 def _channel(node, rank):
+    """The axis of the channels: the last, or the second (`NCHW`)."""
     return 1 if node.attr("data_format") == "NCHW" else rank - 1
 
 
@@ -167,6 +170,7 @@ def ensure_shape(node):
 
 
 def _identity(build, node, plan, place, inputs):
+    """Writes an `Identity` instead of the operation."""
     return build.op("Identity", inputs, {"T": node.inputs[0].dtype}, place)
 
 

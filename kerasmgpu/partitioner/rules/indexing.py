@@ -124,6 +124,7 @@ def lookup(node):
 
 @shape("GatherV2")
 def gather_shape(node):
+    """The axes of the indices stand for the axis gathered from."""
     params, indices, axis = (node.inputs[n] for n in range(3))
     batch = node.attr("batch_dims") or 0
     if params.shape is None or indices.shape is None:
@@ -144,6 +145,7 @@ def gather_shape(node):
 
 @shape("ResourceGather")
 def resource_gather_shape(node):
+    """The axes of the indices, then those of a row of the variable."""
     element, indices = node.inputs[0].element, node.inputs[1].shape
     if element is None or indices is None or node.attr("batch_dims"):
         return None
@@ -152,6 +154,7 @@ def resource_gather_shape(node):
 
 @shape("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
 def unsorted_segment_shape(node):
+    """As many rows as `num_segments` says."""
     data, ids, count = node.inputs
     if data.shape is None or ids.shape is None:
         return None

@@ -10,6 +10,7 @@ LONGEST = 32
 
 @value("Const")
 def const(node):
+    """An integer scalar, or the entries of an integer vector."""
     dtype = node.outputs[0].dtype
     proto = node.definition.attr["value"].tensor
     shape = [dimension.size for dimension in proto.tensor_shape.dim]
@@ -21,11 +22,13 @@ def const(node):
 
 @value("Shape")
 def shape(node):
+    """The input's sizes, as far as they are known."""
     return node.inputs[0].shape
 
 
 @value("ShapeN")
 def shapes(node):
+    """The sizes of each input, as far as they are known."""
     return [tensor.shape for tensor in node.inputs]
 
 
@@ -49,18 +52,21 @@ SEVERAL = {"ConcatOffset", "ShapeN"}
 
 @value("Size")
 def size(node):
+    """The product of the input's sizes."""
     shape = node.inputs[0].shape
     return None if shape is None else sizes.product(shape)
 
 
 @value("Rank")
 def rank(node):
+    """The number of the input's axes."""
     shape = node.inputs[0].shape
     return None if shape is None else len(shape)
 
 
 @value("Identity", "Cast", "StopGradient", "PreventGradient")
 def same(node):
+    """What comes in, if it is integers."""
     if not node.inputs[0].dtype.is_integer:
         return None
     return node.inputs[0].value
@@ -68,6 +74,7 @@ def same(node):
 
 @value("Pack")
 def pack(node):
+    """Scalars, put together to a vector."""
     values = tuple(tensor.value for tensor in node.inputs)
     if any(isinstance(one, tuple) for one in values) or len(values) > LONGEST:
         return None
@@ -76,6 +83,7 @@ def pack(node):
 
 @value("ConcatV2")
 def concat(node):
+    """Vectors, one after the other."""
     parts = [tensor.value for tensor in node.inputs[:-1]]
     if not all(isinstance(part, tuple) for part in parts):
         return None
@@ -109,6 +117,7 @@ def strided_slice(node):
 
 @value("Slice")
 def slice_(node):
+    """`(vector, begin, size)`: entries that follow one another."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
         return None
@@ -120,6 +129,7 @@ def slice_(node):
 
 @value("GatherV2")
 def gather(node):
+    """`(vector, indices, axis)`: entries by their places."""
     entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
     if not isinstance(entries, tuple) or axis != 0:
         return None
@@ -132,6 +142,7 @@ def gather(node):
 
 @value("Reshape", "ExpandDims", "Squeeze")
 def reshape(node):
+    """The same entries, where they become a scalar or a vector."""
     source, out = node.inputs[0].value, node.outputs[0].shape
     if source is None:
         given = node.inputs[0]
@@ -179,6 +190,7 @@ def _slice_of_constant(tensor):
 
 @value("AddV2", "Add", "Sub", "Mul")
 def arithmetic(node):
+    """Entry by entry; not known where one of the two isn't."""
     operate = {
         "Add": lambda a, b: None if a is None else a + b,
         "AddV2": lambda a, b: None if a is None else a + b,
@@ -207,6 +219,8 @@ def quotient(node):
 
 @value("FloorMod")
 def remainder(node):
+    """Of integers; 0 where a size can be divided exactly."""
+
     def modulo(a, b):
         if isinstance(a, int) and isinstance(b, int) and b:
             return a % b
@@ -231,6 +245,7 @@ def maximum(node):
 
 @value("Prod", "Sum")
 def reduce(node):
+    """Of the entries of a vector, if all of them are known."""
     entries, axes = node.inputs[0].value, node.inputs[1].value
     if entries is None or node.attr("keep_dims"):
         return None
@@ -245,6 +260,7 @@ def reduce(node):
 
 @value("Range")
 def range_(node):
+    """`(start, limit, delta)`, where all three are integers."""
     values = [tensor.value for tensor in node.inputs]
     if not all(isinstance(one, int) for one in values) or values[2] == 0:
         return None
@@ -254,6 +270,7 @@ def range_(node):
 
 @value("Fill")
 def fill(node):
+    """`(shape, entry)`: the entry, or a vector of nothing else."""
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():
         return entry
@@ -280,6 +297,7 @@ def stitch(node):
 
 @value("InvertPermutation")
 def invert(node):
+    """The place at which each number stands."""
     order = node.inputs[0].value
     if not isinstance(order, tuple) or not all(
         isinstance(n, int) for n in order
@@ -319,6 +337,7 @@ def broadcast_gradient(node):
 
 
 def _broadcast(operate, a, b):
+    """Entry by entry; a scalar, or a single entry, meets each of the other's."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         if len(a) != len(b):
             if len(a) == 1:

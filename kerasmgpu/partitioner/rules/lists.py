@@ -17,6 +17,7 @@ from kerasmgpu.partitioner.rules.table import Plan
 
 @facts("EmptyTensorList")
 def empty_list_facts(node, inference):
+    """Nothing was put into a new list yet."""
     node.outputs[0].element = inference.elements(node)
 
 
@@ -32,6 +33,7 @@ def reserved_list_facts(node, inference):
 
 @facts("TensorListFromTensor")
 def from_tensor_facts(node, inference):
+    """Elements are what the tensor has behind its first axis."""
     elements = inference.elements(node)
     shape = node.inputs[0].shape
     item = None if shape is None else shape[1:]
@@ -41,6 +43,7 @@ def from_tensor_facts(node, inference):
 
 @facts("TensorListSetItem", "TensorListPushBack")
 def put_item_facts(node, inference):
+    """The same list, with the last input among its elements."""
     elements = node.inputs[0].element
     if elements is not None:
         item = node.inputs[-1]
@@ -52,6 +55,7 @@ def put_item_facts(node, inference):
 
 @facts("Identity", "TensorListResize")
 def same_list_facts(node, inference):
+    """The list that comes in."""
     node.outputs[0].element = node.inputs[0].element
 
 
@@ -78,6 +82,7 @@ def of_lists_facts(node, inference):
 
 @facts("TensorListGetItem", "TensorListPopBack")
 def item_facts(node, inference):
+    """What comes out is as all elements of the list are."""
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
         node.outputs[0].element = elements
@@ -90,6 +95,7 @@ def item_facts(node, inference):
 
 @facts("TensorListStack")
 def stack_facts(node, inference):
+    """The number of elements, then the axes of one."""
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
         return
@@ -124,6 +130,7 @@ def new_list(node, kinds, plan):
 
 
 def _element_shape(kind):
+    """How the input `element_shape` is wanted, for elements of a kind."""
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
@@ -178,6 +185,7 @@ def stack(node, kinds, plan):
 
 @control("TensorListLength", "TensorListResize")
 def of_list(node, kinds, plan):
+    """A length is replicated; a list of another length is the same list."""
     made = kinds[0]
     gives = made if node.type == "TensorListResize" else REPLICATED
     return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))

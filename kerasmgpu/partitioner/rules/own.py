@@ -44,6 +44,7 @@ def spread(value, like, axes):
 
 
 def _marked():
+    """A scope whose operations are marked."""
     mark = attr_value_pb2.AttrValue(b=True)
     return tf.compat.v1.get_default_graph()._attr_scope({_MARK: mark})
 

@@ -55,6 +55,7 @@ def counted(node):
     "TruncatedNormal",
 )
 def shape_drawn(node):
+    """The shape is the first input."""
     given = node.inputs[0].value
     return [given] if isinstance(given, tuple) else None
 

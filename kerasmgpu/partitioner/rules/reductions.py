@@ -48,6 +48,7 @@ def reduce(node):
 
 @shape(*_BY)
 def reduced_shape(node):
+    """The sizes that are left, with 1 for the others where axes are kept."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
     if reduced is None:
         return None
@@ -103,11 +104,13 @@ def cumulative(node):
 
 @shape("Cumsum", "Cumprod", "CumulativeLogsumexp")
 def cumulative_shape(node):
+    """The input's."""
     return [node.inputs[0].shape]
 
 
 @axes("Softmax", "LogSoftmax", "L2Loss")
 def along_last_axis(node):
+    """The last axis must be whole; `L2Loss` sums over all axes."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
@@ -151,6 +154,7 @@ def softmax_cross_entropy(node):
 
 @axes("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy(node):
+    """`[rows, classes]`, `[rows]` to a loss `[rows]` and its gradient."""
     return Axes((("b", None), ("b",)), (("b",), ("b", None)))
 
 

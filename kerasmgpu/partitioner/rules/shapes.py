@@ -60,6 +60,7 @@ def reshape(node, kinds):
 
 @shape("Reshape")
 def reshape_shape(node):
+    """The shape that is given; -1 is worked out."""
     target = node.inputs[1].value
     if not isinstance(target, tuple) or None in target:
         return None
@@ -98,6 +99,7 @@ def expand_or_squeeze(node, kinds):
 
 
 def _reshaped(node, kind, rest):
+    """The plan of a reshape that leaves rows apart, or `None`."""
     moved = moved_axis(node, kind)
     if moved is None:
         return None
@@ -129,6 +131,7 @@ def moved_axis(node, kind):
 
 @shape("ExpandDims")
 def expand_dims_shape(node):
+    """One more axis, of size 1."""
     source, axis = node.inputs[0].shape, node.inputs[1].value
     if isinstance(axis, tuple) and len(axis) == 1:
         (axis,) = axis
@@ -140,6 +143,7 @@ def expand_dims_shape(node):
 
 @shape("Squeeze")
 def squeeze_shape(node):
+    """Without the axes that are named."""
     source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
     if source is None or not squeezed:
         return None
@@ -149,6 +153,7 @@ def squeeze_shape(node):
 
 @axes("Transpose", "ConjugateTranspose")
 def transpose(node):
+    """Axes change places; each may be sharded."""
     order = node.inputs[1].value
     if not isinstance(order, tuple) or not _are_integers(order):
         return None
@@ -193,6 +198,7 @@ def concat(node, kinds):
 
 @shape("ConcatV2")
 def concat_shape(node):
+    """Sizes of the joined axis are added."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
     if None in shapes or not isinstance(where.value, int):
@@ -217,6 +223,7 @@ def _most_known(shapes):
 
 @axes("Pack")
 def pack(node):
+    """A new axis, which is whole; the others may be sharded."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -232,6 +239,7 @@ def pack(node):
 
 @plan("Pack")
 def pack_partial(node, kinds):
+    """Partial sums side by side are a partial sum."""
     if kinds and all(kind == PARTIAL for kind in kinds):
         return Plan(tuple(kinds), (PARTIAL,))
     return None
@@ -239,6 +247,7 @@ def pack_partial(node, kinds):
 
 @shape("Pack")
 def pack_shape(node):
+    """One more axis, with an entry for each input."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -250,6 +259,7 @@ def pack_shape(node):
 
 @axes("Unpack")
 def unpack(node):
+    """The axis that is taken apart must be whole."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
@@ -274,6 +284,7 @@ def split_v(node):
 
 
 def _cut(node, value, axis, before, behind):
+    """Axes of a value and its parts; the one that is cut must be whole."""
     if value.shape is None or not isinstance(axis, int):
         return None
     labels = _without(axis % len(value.shape), len(value.shape))
@@ -301,6 +312,7 @@ def split_blocks(node, kinds):
 
 @shape("Split")
 def split_shape(node):
+    """Parts of one size."""
     where, value = node.inputs
     if value.shape is None or not isinstance(where.value, int):
         return None
@@ -333,6 +345,7 @@ def slice_(node):
 
 @shape("Slice")
 def slice_shape(node):
+    """The sizes that are given; -1 is what is left of the axis."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(size.value, tuple):
         return None
@@ -407,6 +420,7 @@ def _entry(value, index):
 
 @axes("StridedSlice")
 def strided_slice(node):
+    """Axes that are taken wholly may be sharded."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -426,6 +440,7 @@ def strided_slice(node):
 
 @shape("StridedSlice")
 def strided_slice_shape(node):
+    """Of axes that are taken wholly, and new ones; parts aren't known."""
     shape = node.inputs[0].shape
     taken = sliced_axes(node, shape)
     if taken is None:
@@ -477,6 +492,7 @@ def range_shape(node):
 
 @shape("StridedSliceGrad", "BroadcastTo", "Fill")
 def shape_is_given(node):
+    """The shape is an input."""
     given = node.inputs[1 if node.type == "BroadcastTo" else 0].value
     return [given] if isinstance(given, tuple) else None
 
@@ -518,6 +534,7 @@ def reverse(node):
 
 @axes("BroadcastTo")
 def broadcast_to(node):
+    """`(value, shape)`: each axis of the result may be sharded."""
     from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 
     source, out = node.inputs[0].shape, node.outputs[0].shape
@@ -532,6 +549,7 @@ def broadcast_to(node):
 
 @axes("Fill")
 def fill(node):
+    """`(shape, entry)`: each axis may be sharded."""
     out = node.outputs[0].shape
     return (
         None
@@ -566,6 +584,7 @@ def tile_rows(node, kinds):
 
 @shape("Tile")
 def tile_shape(node):
+    """Sizes times multiples."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None
@@ -574,6 +593,7 @@ def tile_shape(node):
 
 @axes("OneHot")
 def one_hot(node):
+    """`(indices, depth, on, off)`: all axes but the new one may be sharded."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
@@ -656,6 +676,7 @@ def batch_of_matrices(node):
 
 
 def _without(axis, rank):
+    """Labels of axes, one of which must be whole."""
     return tuple(None if n == axis else n for n in range(rank))
 
 

@@ -66,11 +66,13 @@ def read(node, kinds):
 
 @plan("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 def assign(node, kinds):
+    """`(variable, value)`: what is assigned to a partial variable is partial."""
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
     return Plan((handle, handle), ())
 
 
 def _read_facts(node, infer):
+    """What is read has the shape that the variable is known to have."""
     if node.outputs[0].shape is None:
         node.outputs[0].shape = node.inputs[0].element
 

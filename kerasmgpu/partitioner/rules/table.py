@@ -204,6 +204,7 @@ def by_label(node, axes, label, kind):
 
 
 def _may_shard(axes, label):
+    """Whether a label is summed over, or all outputs have it."""
     if label in axes.sums:
         return True
     return all(
@@ -223,6 +224,7 @@ def _may_be_stretched(node, axes, label, kind):
 
 
 def _wanted(labels, label, kind):
+    """The kind of an input with these labels, when one label is sharded."""
     if labels is None or label not in labels:
         return REPLICATED
     return kind.at(labels.index(label))
@@ -277,6 +279,7 @@ def _grows(node, number):
 
 
 def _elements(tensor):
+    """How many elements a tensor has, or `None` where that isn't known."""
     return None if tensor.shape is None else sizes.product(tensor.shape)
 
 

@@ -46,6 +46,7 @@ FRAGILE = {
 
 @axes(*ROWS)
 def rows_of_images(node):
+    """`(images, …)`: the first axis may be sharded, all else is whole."""
     rank = _rank(node.outputs[0])
     if rank is None or _rank(node.inputs[0]) is None:
         return None
@@ -85,6 +86,7 @@ def crop_and_resize(node):
 
 @axes(*GRADIENTS)
 def rows_of_gradients(node):
+    """The first axis of each value of rank 4 or 5 may be sharded."""
     if None in map(_rank, (*node.outputs, *node.inputs)):
         return None
     return Axes(
@@ -162,6 +164,7 @@ def space_and_batch(node, kinds):
 
 @shape("SpaceToBatchND", "BatchToSpaceND")
 def space_and_batch_shape(node):
+    """Rows times, or by, the places of a window; the rest is TensorFlow's."""
     source, out = node.inputs[0].shape, node.outputs[0].static
     places = _places_of_window(node)
     if not source or not out or places is None:
@@ -174,6 +177,7 @@ def space_and_batch_shape(node):
 
 
 def _places_of_window(node):
+    """How many places a window has, or `None` where that isn't known."""
     window = node.inputs[1].value
     if not isinstance(window, tuple) or not all(
         isinstance(size, int) and size > 0 for size in window
@@ -183,6 +187,7 @@ def _places_of_window(node):
 
 
 def _rows(tensor):
+    """Labels of images: rows first, and the rest is whole."""
     return ("rows", *(None,) * (_rank(tensor) - 1))
 
 

@@ -1,0 +1,29 @@
+"""What `__init__.py` loads when it is used, for type checkers and editors."""
+
+from kerasmgpu import callbacks as callbacks
+from kerasmgpu import cluster as cluster
+from kerasmgpu import placement as placement
+from kerasmgpu import replica_arithmetic as replica_arithmetic
+from kerasmgpu import schedules as schedules
+from kerasmgpu.cluster import is_first_worker as is_first_worker
+from kerasmgpu.errors import InputError as InputError
+from kerasmgpu.launch.notebook import WorkerError as WorkerError
+from kerasmgpu.launch.notebook import notebook_launch as notebook_launch
+from kerasmgpu.replica_arithmetic import global_batch_size as global_batch_size
+from kerasmgpu.replica_arithmetic import (
+    per_replica_batch_sizes as per_replica_batch_sizes,
+)
+from kerasmgpu.replica_arithmetic import (
+    scale_learning_rate as scale_learning_rate,
+)
+from kerasmgpu.strategies import MirroredStrategy as MirroredStrategy
+from kerasmgpu.strategies import (
+    MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+)
+from kerasmgpu.strategies import strategy as strategy
+from kerasmgpu.strategies.functions import make_parallel as make_parallel
+from kerasmgpu.strategies.functions import partition as partition
+from kerasmgpu.strategies.input_speed import compare_input as compare_input
+from kerasmgpu.verify import verify as verify  # The module that is called.
+
+__version__: str

@@ -1,0 +1,45 @@
+"""The versions of Keras and TensorFlow that the seams are known in.
+
+Imported before any private name: in another version one may be gone, and then
+the warning stands above the `ImportError` and says why.
+"""
+
+import warnings
+
+import keras
+import tensorflow as tf
+
+KERAS_RANGE = ((3, 10), (3, 15))
+"""First and last minor version of Keras on which the seams were checked."""
+
+TENSORFLOW_RANGE = ((2, 18), (2, 21))
+"""The same of TensorFlow."""
+
+
+def warn_outside_range():
+    """One warning if Keras, TensorFlow or both are of other versions."""
+    known, found = [], []
+    for name, version, (first, last) in (
+        ("Keras", keras.version(), KERAS_RANGE),
+        ("TensorFlow", tf.version.VERSION, TENSORFLOW_RANGE),
+    ):
+        minor = tuple(int(part) for part in version.split(".")[:2])
+        if not first <= minor <= last:
+            known.append(f"{name} {_text(first)} to {_text(last)}")
+            found.append(f"{name} {version}")
+    if found:
+        warnings.warn(
+            f"kerasmgpu was checked on {' and '.join(known)}, and this is "
+            f"{' and '.join(found)}. Where a name that it needs is gone, it "
+            "can't be imported: install a version that it was checked on. Else "
+            "run `python -m kerasmgpu.verify` on your model before you rely on "
+            "its results.",
+            stacklevel=2,
+        )
+
+
+def _text(version):
+    return ".".join(map(str, version))
+
+
+warn_outside_range()
