@@ -13,14 +13,13 @@ in the strategy's scope, then the watcher is told that the fit is ready.
 
 import contextlib
 
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.callbacks.callback_list import CallbackList
-from keras.src.trainers.trainer import Trainer
 
 from kerasmgpu._keras import unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
+from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
 from kerasmgpu.errors import InputError
 
 

@@ -10,11 +10,11 @@ import itertools
 import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
+from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.partitioner import report
 from kerasmgpu.partitioner.execution import is_empty
 

@@ -8,7 +8,6 @@ import inspect
 import keras
 import pytest
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.layers.normalization.batch_normalization import (
     BatchNormalization,
 )
@@ -16,6 +15,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 import kerasmgpu
 from kerasmgpu._keras import seams, steps
+from kerasmgpu._keras.trainers import TensorFlowTrainer
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,8 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from kerasmgpu._keras.trainers import TensorFlowTrainer
 
 METHODS = (
     "fit",

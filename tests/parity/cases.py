@@ -176,7 +176,7 @@ def trainer_mixed_into_a_layer():
     (trainer,) = {
         base
         for base in keras.Model.__mro__
-        if base.__name__ == "TensorFlowTrainer"
+        if base.__module__ == "keras.src.backend.tensorflow.trainer"
     }
 
     class Model(trainer, layers.Dense):
