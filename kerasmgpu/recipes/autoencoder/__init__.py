@@ -17,7 +17,7 @@ import dataclasses
 from absl import flags
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
 
 
 def define_flags(flag_values):
@@ -258,11 +258,12 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    early_checks.require_place(settings)
+    data = load_data(settings)
     from kerasmgpu.recipes.autoencoder import rating_batches
     from kerasmgpu.recipes.shared import run_report, training_plan, training_run
 
     experiment = training_run.TrainingRun(settings)
-    data = load_data(settings)
     plan = training_plan.make(
         settings, experiment.num_replicas, data.train.num_rows
     )
@@ -280,7 +281,8 @@ def run(**keywords):
         training,
         validation,
         {
-            "loss": "loss",
+            "loss": "training loss",
+            "whole_row_loss": "whole-row loss (training)",
             "rmse": "training RMSE",
             "val_rmse": "held-out RMSE",
             "examples_per_second": "examples/s",
@@ -293,8 +295,8 @@ def run(**keywords):
         last["whole_row_loss"],
         "whole-row loss (training)",
         figures={
-            "rmse": ("held-out RMSE (stars)", last["val_rmse"]),
-            "baseline_rmse": ("baseline RMSE (stars)", data.baseline_rmse),
+            "rmse": ("held-out RMSE", last["val_rmse"]),
+            "baseline_rmse": ("baseline RMSE", data.baseline_rmse),
         },
         curve=run_report.Curve(
             "RMSE (stars)",

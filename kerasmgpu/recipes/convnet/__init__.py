@@ -187,7 +187,11 @@ def train(experiment, model, config, data):
         name for name in config.get("metrics", []) if isinstance(name, str)
     ]
     names += [f"val_{name}" for name in ("loss", *names)]
-    progress = {name: name for name in ("loss", *names, "examples_per_second")}
+    progress = {
+        "loss": "loss (training)",
+        **{name: name for name in names},
+        "examples_per_second": "examples/s",
+    }
     experiment.fit(
         model,
         data.training(experiment.first_step),

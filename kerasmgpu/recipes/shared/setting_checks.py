@@ -11,6 +11,10 @@ _LARGEST = {
     "num_replicas": 65536,
     "steps": 10**9,
     "epochs": 10**9,
+    "steps_per_epoch": 10**9,
+    "warmup_steps": 10**9,
+    "warmup_epochs": 10**9,
+    "num_packs": 10**6,
     "batch_size_per_replica": 10**9,
     "global_batch_size": 10**9,
 }
