@@ -83,6 +83,10 @@ def show_help_of(module):
 
 def _one_line(error):
     filename = getattr(error, "filename", None)
+    if isinstance(error, FileExistsError) and filename is not None:
+        return printable(
+            f"can't use {filename}: a file is there, a folder was expected"
+        )
     if filename is not None and error.strerror:
         return printable(f"can't use {filename}: {error.strerror}")
     return printable(" ".join(str(error).split()))

@@ -12,6 +12,7 @@ from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
 
 _HEARTBEATS_PER_TIMEOUT = 6
+_MOST_WORKERS = 4096  # Of a machine: each takes ports of its own.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,7 @@ def check(
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")
         machines = (_this_machine(num_workers, devices_per_worker, found),)
         rank = 0
+    _require_few(machines)
     found.require(machines[rank].num_workers, devices_per_worker)
     policy = Policy(
         max_restarts=checked_integer(max_restarts, "max_restarts", 0),
@@ -154,6 +156,15 @@ def _this_machine(num_workers, devices_per_worker, found):
             )
     checked_integer(num_workers, "num_workers", 1)
     return Host("127.0.0.1", num_workers)
+
+
+def _require_few(machines):
+    for host in machines:
+        if host.num_workers > _MOST_WORKERS:
+            raise InputError(
+                f"A machine has at most {_MOST_WORKERS} workers. Received: "
+                f"{host.num_workers} on {host.name}"
+            )
 
 
 def _rank(rank, machines, environ):

@@ -138,6 +138,11 @@ def run(**keywords):
         keywords["config"] = str(path)
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    from kerasmgpu.recipes.convnet import yaml_config
+
+    if settings.config is not None:
+        # Told before TensorFlow is imported, which takes seconds.
+        yaml_config.load(settings.config)
     from kerasmgpu.recipes.convnet import convnet_config, convnet_data
     from kerasmgpu.recipes.shared import training_run
 

@@ -143,18 +143,19 @@ class Data:
 
 def load_data(settings):
     """Loads or generates the reviews, splits them by the seed, fits biases."""
-    from kerasmgpu.recipes.deepconn import (
-        generated_reviews,
-        review_baselines,
-        review_texts,
-        review_vocabulary,
-        reviews,
-    )
+    from kerasmgpu.recipes.deepconn import generated_reviews, reviews
 
     if settings.data_path:
         loaded = reviews.load(settings.data_path)
     else:
         loaded = generated_reviews.generate()
+    # TensorFlow comes in here: a file that can't be read was told before.
+    from kerasmgpu.recipes.deepconn import (
+        review_baselines,
+        review_texts,
+        review_vocabulary,
+    )
+
     train, held_out = loaded.split(settings.held_out, settings.seed)
     vocabulary = review_vocabulary.Vocabulary.fit(
         loaded, train, settings.vocabulary
