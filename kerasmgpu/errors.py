@@ -24,6 +24,27 @@ class InputError(ValueError):
     """
 
 
+def printable(text: str) -> str:
+    """A text for people, with tabs and control characters escaped.
+
+    What a file or a name holds may move a terminal's cursor, or be invisible.
+
+    Args:
+        text: String; a part that is no text (`surrogateescape`) is escaped.
+
+    Example:
+
+    >>> print(printable("one\ttwo"))
+    one\\ttwo
+    """
+    return "".join(
+        letter
+        if letter.isprintable()
+        else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
 def checked_integer(value: Any, name: str, minimum: int) -> int:
     """Returns `value` as an `int`.
 

@@ -149,6 +149,9 @@ def _save_whole(save, model, path, args, kwargs):
         os.replace(temporary, path)
     except BaseException:  # Ctrl-C too leaves no half file.
         with contextlib.suppress(FileNotFoundError):
+            # On a full disk HDF5 fails again when it closes what it still has
+            # open, and crashes at the end of the process: give space back now.
+            os.truncate(temporary, 0)
             os.remove(temporary)
         raise
 

@@ -15,6 +15,8 @@ from kerasmgpu.job import workers
 
 _Batches = list[tuple[int, float]]
 """Rows of each batch, and the seconds for which it was waited for."""
+_IN_THE_BAR = ("examples_per_second", "input_wait_share")
+"""What Keras's progress bar shows: how fast, and whether the input is why."""
 
 
 class ThroughputLogger(keras.callbacks.Callback):
@@ -28,8 +30,14 @@ class ThroughputLogger(keras.callbacks.Callback):
     - `input_wait_share`: share of the time, 0 to 1, in which the next batch was
       asked for and not there.
 
-    Put it first in the list of callbacks: those after it, the history and the
-    progress bar see the figures. It works under any strategy and without one.
+    Put it first in the list of callbacks: those after it see the figures. It
+    works under any strategy and without one.
+
+    Keras's progress bar and its line per epoch show all that is in the logs.
+    Where `fit` shows one of these (`verbose` is not 0), only
+    `examples_per_second` and `input_wait_share` go into the logs; the others
+    go into the history that `fit` returns, and into the file of `path`. With
+    `verbose=0` all are in the logs, for `CSVLogger` and `TensorBoard` too.
 
     Left out are tracing and compilation (the first execution of each `fit`,
     those that trace, those with a batch size not met before), validation,
@@ -126,8 +134,7 @@ class ThroughputLogger(keras.callbacks.Callback):
             batches, comparison = self._over_workers(batches)
         figures = self._stopwatch.figures(batches, self._num_replicas)
         figures.update(comparison)
-        if logs is not None:
-            logs.update(figures)
+        self._hand_on(figures, logs)
         if self._lines is not None:
             self._lines.append(
                 {
@@ -144,6 +151,24 @@ class ThroughputLogger(keras.callbacks.Callback):
                     **figures,
                 }
             )
+
+    def _hand_on(
+        self, figures: dict[str, Any], logs: dict[str, Any] | None
+    ) -> None:
+        """Puts figures into the logs, or past the bar into the history."""
+        if logs is None:
+            return
+        if not self.params.get("verbose"):
+            logs.update(figures)
+            return
+        logs.update((name, figures[name]) for name in _IN_THE_BAR)
+        history = getattr(self.model, "history", None)
+        # All callbacks of a `fit` share one `params`: the history is of this
+        # `fit`, not of an earlier one.
+        if history is not None and history.params is self.params:
+            for name, value in figures.items():
+                if name not in _IN_THE_BAR:
+                    history.history.setdefault(name, []).append(value)
 
     def _over_workers(
         self, batches: _Batches

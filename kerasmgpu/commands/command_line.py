@@ -1,23 +1,25 @@
 """How every command of the library starts, and how it fails."""
 
 import sys
+import time
 
 from absl import app, flags
 
-from kerasmgpu.commands import quiet
-from kerasmgpu.errors import InputError
+from kerasmgpu.commands import disk_full, flag_parsing, quiet
+from kerasmgpu.errors import InputError, printable
 
 
 def start(main):
     """Parses the flags, calls `main(argv)` and ends the process.
 
-    What a user can mend (`InputError`, or an `OSError` such as a full disk)
-    becomes one line on standard error and exit status 1; abseil does the same
-    for flags that don't parse. A defect keeps its traceback.
+    What a user can mend (`InputError`, flags that don't parse, or an `OSError`
+    such as a full disk) becomes one line on standard error and exit status 1.
+    A defect keeps its traceback.
 
     Args:
         main: Function of the list of arguments left after flag parsing.
     """
+    began = time.time()
 
     def run(argv):
         # TensorFlow's chatter would bury our own lines. Whoever wants it gives
@@ -26,16 +28,41 @@ def start(main):
             quiet.start_unless_asked()
         try:
             main(argv)
-        except (InputError, OSError) as error:
-            message = _one_line(error)
-            print(f"error: {message}", file=sys.stderr)
-            _leave_job(message)
-            sys.exit(1)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             sys.exit(130)
+        except Exception as error:
+            _end_with_one_line(error, began)
+            raise
 
-    app.run(run)
+    app.run(run, flags_parser=_parse)
+
+
+def _parse(argv):
+    try:
+        return flag_parsing.parse(argv)
+    except InputError as error:
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _end_with_one_line(error, began):
+    """Ends the process if a user can mend it; else it returns."""
+    folder = None
+    if "output_dir" in flags.FLAGS:
+        folder = flags.FLAGS["output_dir"].value
+    message = disk_full.message(error, folder)
+    if message is not None:
+        message = printable(message)
+        if folder:
+            disk_full.remove_temporary(folder, began)
+    elif isinstance(error, (InputError, OSError)):
+        message = _one_line(error)
+    else:
+        return
+    print(f"error: {message}", file=sys.stderr)
+    _leave_job(message)
+    sys.exit(1)
 
 
 def show_help_of(module):
@@ -51,9 +78,13 @@ def show_help_of(module):
 
 def _one_line(error):
     filename = getattr(error, "filename", None)
+    if isinstance(error, FileExistsError) and filename is not None:
+        return printable(
+            f"can't use {filename}: a file is there, a folder was expected"
+        )
     if filename is not None and error.strerror:
-        return f"can't use {filename}: {error.strerror}"
-    return " ".join(str(error).split())
+        return printable(f"can't use {filename}: {error.strerror}")
+    return printable(" ".join(str(error).split()))
 
 
 def _leave_job(message):

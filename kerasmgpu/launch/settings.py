@@ -12,6 +12,7 @@ from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
 
 _HEARTBEATS_PER_TIMEOUT = 6
+_MOST_WORKERS = 4096  # Of a machine: each takes ports of its own.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +107,7 @@ def check(
     else:
         machines = _machines(hosts, num_workers)
         rank = _rank(rank, machines, environ)
+    _require_few(machines)
     found.require(machines[rank].num_workers, devices_per_worker)
     policy = Policy(
         max_restarts=checked_integer(max_restarts, "max_restarts", 0),
@@ -158,6 +160,15 @@ def _this_machine(num_workers, devices_per_worker, found):
             )
     checked_integer(num_workers, "num_workers", 1)
     return Host("127.0.0.1", num_workers)
+
+
+def _require_few(machines):
+    for host in machines:
+        if host.num_workers > _MOST_WORKERS:
+            raise InputError(
+                f"A machine has at most {_MOST_WORKERS} workers. Received: "
+                f"{host.num_workers} on {host.name}"
+            )
 
 
 def _rank(rank, machines, environ):

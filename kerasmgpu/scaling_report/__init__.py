@@ -12,10 +12,11 @@ shown with their reason, the others still count. `--output_dir` gets
     replicas-N/            what the recipe writes, with its `result.json`
     replicas-N.log         what it printed
 
-Speed-up is the ratio of examples per second (tracing, compilation and
-validation left out) to those of the smallest number of replicas that ran, so
-it is right whether runs have the same number of epochs or of steps.
-Efficiency is speed-up by how many times the replicas there are.
+Speed-up is the ratio of examples per second (of the median epoch; tracing,
+compilation and validation left out) to those of the smallest number of replicas
+that ran, so it is right whether runs have the same number of epochs or of
+steps. It is not that of the times, which are sums over all epochs, slow ones
+too. Efficiency is speed-up by how many times the replicas there are.
 
 A recipe here is any module, in `kerasmgpu.recipes` or by its dotted name, that
 takes the flags `--num_replicas`, `--virtual_devices` and `--output_dir` and

@@ -22,6 +22,11 @@ PUBLISHED = {
 }
 """Published measurements to stand beside ours, by recipe."""
 
+SPEED_UP = (
+    "speed-up: by the examples/s of the median epoch; time (s): the sum over "
+    "all epochs, slow ones too"
+)
+
 SHARED_CORES = (
     "These replicas are logical CPU devices, which share the same cores: no "
     "speed-up can be expected, only that everything works."
@@ -64,6 +69,7 @@ def print_tables(report):
             *(_published(report["recipe"], run["replicas"]) * bool(published)),
         )
     console.print(table)
+    console.print(SPEED_UP)
     if published:
         console.print(
             f"* published, on {published['devices']}; {published['settings']}"

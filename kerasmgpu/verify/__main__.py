@@ -66,6 +66,7 @@ def define_flags(flag_values):
         7,
         "Seed of Python, NumPy and Keras in each run.",
         lower_bound=0,
+        upper_bound=2**32 - 1,  # NumPy's seeds have no more bits.
         flag_values=flag_values,
     )
     flags.DEFINE_float(

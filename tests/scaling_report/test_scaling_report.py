@@ -161,6 +161,7 @@ def test_published_rows_stand_beside_ours(capsys):
     for figure in ("562.51", "0.02831", "1.52", "76%", "GTX 970", "95%"):
         assert figure in printed
     assert "share the same cores" not in printed
+    assert "by the examples/s of the median epoch" in printed
 
 
 @pytest.mark.parametrize("counts", [[0], [-1], [1, 2.5], ["2"], []])

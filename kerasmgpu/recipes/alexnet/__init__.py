@@ -16,7 +16,9 @@ More: `recipes/alexnet/`.
 import types
 
 from kerasmgpu.recipes.alexnet import image_flags
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
+
+_LOSS = "training loss with weight penalty"
 
 
 def define_flags(flag_values):
@@ -88,8 +90,16 @@ def build_model(settings, shape, num_classes, plan, with_images=True):
     return model
 
 
-def make_batches(settings, shape, data, plan):
-    """What trains and validates: `ImageBatches`, or made-up ones."""
+def make_batches(settings, shape, data, plan, left_out):
+    """What trains and validates: `ImageBatches`, or made-up ones.
+
+    Args:
+        settings: The recipe's settings.
+        shape: Height, width and channels.
+        data: `images.ImageData`.
+        plan: `TrainingPlan`.
+        left_out: `left_out_images.LeftOutImages`, told of each.
+    """
     from kerasmgpu.recipes.alexnet import image_bank, image_batches
 
     if settings.dataset == "synthetic":
@@ -102,6 +112,7 @@ def make_batches(settings, shape, data, plan):
         plan.global_batch_size,
         settings.seed,
         settings.augment,
+        left_out.add,
     )
 
 
@@ -132,10 +143,11 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     image_flags.check(settings)
+    early_checks.require_place(settings)
     from kerasmgpu.recipes.alexnet import (
-        image_batches,
         image_figures,
         image_sources,
+        left_out_images,
     )
     from kerasmgpu.recipes.shared import run_report, training_run
 
@@ -143,25 +155,25 @@ def run(**keywords):
     data = image_sources.load(settings)
     shape = image_sources.network_shape(settings, data)
     plan = make_plan(settings, experiment.num_replicas, len(data.train))
-    batches = make_batches(settings, shape, data, plan)
+    left_out = left_out_images.LeftOutImages(experiment.folder)
+    batches = make_batches(settings, shape, data, plan, left_out)
     experiment.begin(data.description, plan)
     with_images = settings.dataset != "synthetic"
     arguments = (build_model, settings, shape, data.num_classes, plan)
     model = experiment.build(*arguments, with_images)
-    left_out = image_batches.LeftOut(batches.damaged)
     experiment.fit(
         model,
         batches.training(experiment.first_step),
         batches.held_out(),
         {
-            "loss": "loss",
+            "loss": _LOSS,
             "accuracy": "training accuracy",
             "val_accuracy": "held-out accuracy",
             "examples_per_second": "examples/s",
         },
         callbacks=[left_out],
     )
-    figures = image_figures.of(experiment.history, left_out.names)
+    figures = image_figures.of(experiment.history, left_out)
     if settings.compare_input:
         with experiment.strategy.scope():
             model_alone = build_model(*arguments[1:], with_images=False)
@@ -171,7 +183,7 @@ def run(**keywords):
     return experiment.finish(
         model,
         experiment.history[-1]["loss"],
-        "training loss with weight penalty",
+        _LOSS,
         figures,
         run_report.Curve(
             "accuracy",

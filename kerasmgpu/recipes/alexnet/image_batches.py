@@ -5,13 +5,12 @@ that is resumed, or runs on other devices, sees the same batches. A pass ends
 with a smaller batch where rows are left over.
 """
 
-import keras
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.alexnet import image_decoding, image_records
 from kerasmgpu.recipes.alexnet.images import ImageArrays, ImageFiles
-from kerasmgpu.recipes.shared import row_order, run_report
+from kerasmgpu.recipes.shared import row_order
 
 # Batches that are decoded at the same time, each by all cores: while one waits
 # for its last image, the next has begun.
@@ -26,7 +25,7 @@ class ImageBatches:
     """What a recipe trains and validates on.
 
     An image that can't be decoded is left out of its batch, which is a row
-    smaller then; `damaged` has its name, and the first is printed.
+    smaller then, and named.
 
     Args:
         data: `images.ImageData`.
@@ -35,16 +34,23 @@ class ImageBatches:
         seed: Integer.
         augment: Whether images to train on are cut, moved and mirrored at
             random. Defaults to `True`.
-
-    Attributes:
-        damaged: Set of the names of the images left out so far.
+        leave_out: Function of the name (bytes) of an image left out, which
+            may come again in a later pass. Defaults to none.
 
     Raises:
         InputError: If none of a sample of the images can be decoded.
     """
 
-    def __init__(self, data, image_size, global_batch_size, seed, augment=True):
-        self.damaged = set()
+    def __init__(
+        self,
+        data,
+        image_size,
+        global_batch_size,
+        seed,
+        augment=True,
+        leave_out=lambda name: None,
+    ):
+        self._leave_out_one = leave_out
         self._data = data
         self._image_size = image_size
         self._global_batch_size = global_batch_size
@@ -202,11 +208,8 @@ class ImageBatches:
 
     def _leave_out(self, names):
         for name in names.numpy():
-            name = name.decode()
-            if not self.damaged:
-                run_report.print_line(_left_out(name))
-            self.damaged.add(name)
-        return len(self.damaged)
+            self._leave_out_one(name)
+        return len(names)
 
     def _seed_of(self, *numbers):
         seed = tf.constant([self._seed, 0])
@@ -225,7 +228,7 @@ class ImageBatches:
             rows = rows.flat_map(part.read).take(_SAMPLES)
         name = None
         for item in rows:
-            name = name or item[0].numpy().decode()
+            name = name or item[0].numpy().decode("utf-8", "surrogateescape")
             try:
                 encoded, _ = _read(*item)
                 image_decoding.central_crop(encoded, self._image_size)
@@ -236,31 +239,6 @@ class ImageBatches:
             "Expected images as JPEG, PNG, GIF or BMP. Received: "
             f"{name}, which can't be decoded, nor can others that were tried"
         )
-
-
-class LeftOut(keras.callbacks.Callback):
-    """Keeps the names of images that were left out, where a run goes on too.
-
-    Args:
-        damaged: The set of names that grows while images are read.
-
-    Attributes:
-        names: Sorted list of the names, for a checkpoint and a closing table.
-    """
-
-    # Its hook for batches only looks at the set.
-    reads_batch_logs = False
-
-    def __init__(self, damaged):
-        super().__init__()
-        self._damaged = damaged
-        self.names = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.names = sorted(self._damaged.union(self.names))
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.names = sorted(self._damaged.union(self.names))
 
 
 def _shuffled(records, num_rows, seed, number):
@@ -280,13 +258,6 @@ def _shuffled(records, num_rows, seed, number):
         reshuffle_each_iteration=False,
     )
     return tf.data.experimental.from_variant(shuffled, records.element_spec)
-
-
-def _left_out(name):
-    return (
-        f"left out: {name} can't be decoded or has no class; others are "
-        "counted in the closing table"
-    )
 
 
 def _read(name, rest):

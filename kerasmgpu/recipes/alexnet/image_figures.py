@@ -8,12 +8,12 @@ from kerasmgpu.recipes.shared import run_report
 _COMPUTE_BOUND = 0.9
 
 
-def of(history, damaged):
+def of(history, left_out):
     """Figures of a run, for `TrainingRun.finish`.
 
     Args:
         history: List of the records of all epochs.
-        damaged: Names of the images that were left out.
+        left_out: `left_out_images.LeftOutImages`.
 
     Returns:
         Dictionary from names to `(label, value)`.
@@ -25,10 +25,11 @@ def of(history, damaged):
     wait = run_report.median_of(history, "input_wait_share")
     if wait is not None:
         figures["input_wait_share"] = ("share of time waiting for input", wait)
-    if damaged:
+    names = left_out.names
+    if names:
         figures["left_out"] = (
             "images left out",
-            f"{len(damaged)}, such as {min(damaged)}",
+            f"{len(names)}, such as {min(names)}; {left_out.where_all_are}",
         )
     return figures
 

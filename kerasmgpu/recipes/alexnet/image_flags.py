@@ -159,7 +159,7 @@ def check(settings):
     """Refuses settings that can't be meant."""
     for name, least, most in (
         ("image_size", 8, 4096),
-        ("num_classes", 2, None),
+        ("num_classes", 2, 10**7),
         ("warmup_epochs", 0, None),
         ("weight_decay", 0, None),
         ("momentum", 0, 1),

@@ -17,7 +17,7 @@ import dataclasses
 from absl import flags
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
 
 
 def define_flags(flag_values):
@@ -80,6 +80,14 @@ def define_flags(flag_values):
         "held_out",
         0.1,
         "Fraction of the ratings that is held out.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "test_path",
+        None,
+        "Ratings to hold out, of a split that is given as two files (u1.test "
+        "beside --data_path=u1.base). All of --data_path is trained on then; "
+        "each epoch is validated on --test_path, and nothing is chosen by it.",
         flag_values=flag_values,
     )
 
@@ -158,41 +166,81 @@ def check(settings):
             "--weight_penalty must be 0 or more. Received: "
             f"{settings.weight_penalty}"
         )
+    if settings.test_path is not None and settings.data_path is None:
+        raise InputError(
+            "--test_path needs --data_path, the ratings to train on. Received: "
+            f"--test_path={settings.test_path} alone"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Sparse rows to train on and held out, and what is known beforehand."""
+    """Sparse rows to train on and held out, and what is known beforehand.
+
+    Args:
+        train: `sparse_rows.SparseRows`.
+        held_out: The same, of other ratings.
+        biases: `rating_biases.Biases` of the ratings to train on.
+        baseline_rmse: Float, error of these on what is held out.
+        with_unknown: `unknown_ratings.WithUnknown`, or `None` where all
+            ratings that are held out go through the network.
+        description: One line for people.
+    """
 
     train: object
     held_out: object
     biases: object
     baseline_rmse: float
+    with_unknown: object
     description: str
 
 
 def load_data(settings):
-    """Loads or generates the ratings, splits them by the seed, fits biases."""
+    """Loads or generates the ratings, splits them, fits biases."""
     from kerasmgpu.recipes.autoencoder import (
         generated_ratings,
+        given_split,
         movielens,
         rating_biases,
         sparse_rows,
     )
 
     source = settings.data_path or settings.dataset
-    if source:
-        ratings = movielens.load(source, cache_dir=settings.data_dir)
+    unknown = ()
+    if settings.test_path:
+        train, held_out, unknown = given_split.load(
+            settings.data_path, settings.test_path, settings.data_dir
+        )
+        description = f"{train.description}; {held_out.description}"
     else:
-        ratings = generated_ratings.generate()
-    train, held_out = ratings.split(settings.held_out, settings.seed)
+        if source:
+            ratings = movielens.load(source, cache_dir=settings.data_dir)
+        else:
+            ratings = generated_ratings.generate()
+        train, held_out = ratings.split(settings.held_out, settings.seed)
+        description = ratings.description
     biases = rating_biases.fit(train)
+    baseline_rmse = biases.root_mean_squared_error(held_out)
+    with_unknown = None
+    if len(unknown):
+        from kerasmgpu.recipes.autoencoder import unknown_ratings
+
+        default = unknown_ratings.default_rating(biases)
+        with_unknown = unknown_ratings.WithUnknown(
+            len(held_out), unknown, default
+        )
+        baseline_rmse = with_unknown.over_all(baseline_rmse)
+        description += (
+            f", {len(unknown):,} of them of users or items without training "
+            f"ratings, for which {default} is predicted"
+        )
     return Data(
         sparse_rows.SparseRows.from_ratings(train, rows=settings.rows),
         sparse_rows.SparseRows.from_ratings(held_out, rows=settings.rows),
         biases,
-        biases.root_mean_squared_error(held_out),
-        ratings.description,
+        baseline_rmse,
+        with_unknown,
+        description,
     )
 
 
@@ -210,11 +258,12 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    early_checks.require_place(settings)
+    data = load_data(settings)
     from kerasmgpu.recipes.autoencoder import rating_batches
     from kerasmgpu.recipes.shared import run_report, training_plan, training_run
 
     experiment = training_run.TrainingRun(settings)
-    data = load_data(settings)
     plan = training_plan.make(
         settings, experiment.num_replicas, data.train.num_rows
     )
@@ -232,11 +281,13 @@ def run(**keywords):
         training,
         validation,
         {
-            "loss": "loss",
+            "loss": "training loss",
+            "whole_row_loss": "whole-row loss (training)",
             "rmse": "training RMSE",
             "val_rmse": "held-out RMSE",
             "examples_per_second": "examples/s",
         },
+        callbacks=[data.with_unknown] if data.with_unknown else [],
     )
     last = experiment.history[-1]
     return experiment.finish(
@@ -244,8 +295,8 @@ def run(**keywords):
         last["whole_row_loss"],
         "whole-row loss (training)",
         figures={
-            "rmse": ("held-out RMSE (stars)", last["val_rmse"]),
-            "baseline_rmse": ("baseline RMSE (stars)", data.baseline_rmse),
+            "rmse": ("held-out RMSE", last["val_rmse"]),
+            "baseline_rmse": ("baseline RMSE", data.baseline_rmse),
         },
         curve=run_report.Curve(
             "RMSE (stars)",

@@ -186,5 +186,5 @@ def _not_a_rating(block, index, form, name, line):
 
 
 def _shorten(line):
-    text = line.decode("utf-8", "replace").rstrip("\r\n")
+    text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
     return repr(text if len(text) <= 60 else text[:60] + "…")

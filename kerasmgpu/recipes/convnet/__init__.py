@@ -138,6 +138,11 @@ def run(**keywords):
         keywords["config"] = str(path)
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    from kerasmgpu.recipes.convnet import yaml_config
+
+    if settings.config is not None:
+        # Told before TensorFlow is imported, which takes seconds.
+        yaml_config.load(settings.config)
     from kerasmgpu.recipes.convnet import convnet_config, convnet_data
     from kerasmgpu.recipes.shared import training_run
 
@@ -187,7 +192,11 @@ def train(experiment, model, config, data):
         name for name in config.get("metrics", []) if isinstance(name, str)
     ]
     names += [f"val_{name}" for name in ("loss", *names)]
-    progress = {name: name for name in ("loss", *names, "examples_per_second")}
+    progress = {
+        "loss": "loss (training)",
+        **{name: name for name in names},
+        "examples_per_second": "examples/s",
+    }
     experiment.fit(
         model,
         data.training(experiment.first_step),

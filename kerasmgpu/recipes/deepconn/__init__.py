@@ -21,7 +21,7 @@ import math
 from absl import flags
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
 
 
 def define_flags(flag_values):
@@ -109,16 +109,15 @@ def build_model(settings, data, plan, devices):
 def check(settings):
     """Refuses this recipe's own settings that can't be meant."""
     # A convolution over 3 words and a maximum of 2 of its outputs.
-    for name, minimum in (
-        ("words", 4),
-        ("vocabulary", 1),
-        ("profile_steps", 0),
+    for name, minimum, maximum in (
+        ("words", 4, 100_000),
+        ("vocabulary", 1, 10**8),
+        ("profile_steps", 0, 10**6),
     ):
         value = getattr(settings, name)
-        if value < minimum:
-            raise InputError(
-                f"--{name} must be at least {minimum}. Received: {value}"
-            )
+        if not minimum <= value <= maximum:
+            bound = f"least {minimum}" if value < minimum else f"most {maximum}"
+            raise InputError(f"--{name} must be at {bound}. Received: {value}")
     if settings.placement in ("single", "dual", "exaggerated"):
         if settings.num_replicas not in (None, 1):
             raise InputError(
@@ -144,18 +143,19 @@ class Data:
 
 def load_data(settings):
     """Loads or generates the reviews, splits them by the seed, fits biases."""
-    from kerasmgpu.recipes.deepconn import (
-        generated_reviews,
-        review_baselines,
-        review_texts,
-        review_vocabulary,
-        reviews,
-    )
+    from kerasmgpu.recipes.deepconn import generated_reviews, reviews
 
     if settings.data_path:
         loaded = reviews.load(settings.data_path)
     else:
         loaded = generated_reviews.generate()
+    # TensorFlow comes in here: a file that can't be read was told before.
+    from kerasmgpu.recipes.deepconn import (
+        review_baselines,
+        review_texts,
+        review_vocabulary,
+    )
+
     train, held_out = loaded.split(settings.held_out, settings.seed)
     vocabulary = review_vocabulary.Vocabulary.fit(
         loaded, train, settings.vocabulary
@@ -192,15 +192,17 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    early_checks.require_place(settings)
+    data = load_data(settings)
     from kerasmgpu.recipes.deepconn import deepconn_comparison as comparison
 
     if settings.placement == "all":
-        return run_all(settings)
+        return run_all(settings, data)
     experiment = comparison.start(settings, comparison.choose_devices(settings))
-    return run_one(settings, load_data(settings), experiment)
+    return run_one(settings, data, experiment)
 
 
-def run_all(settings):
+def run_all(settings, data):
     """Trains with one placement after the other, and compares them.
 
     Each has a folder of its own in `--output_dir`; `--resume` goes on with the
@@ -211,7 +213,6 @@ def run_all(settings):
 
     folder = run_folder.RunFolder(settings.output_dir, settings)
     devices = comparison.choose_devices(settings)
-    data = load_data(settings)
     # What is refused is refused before the folder holds a run.
     training_plan.make(settings, len(devices), len(data.train))
     folder.start()

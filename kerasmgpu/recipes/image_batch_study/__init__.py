@@ -129,8 +129,8 @@ def cells(sizes):
             yield size, rule
 
 
-def train(settings, strategy, data, size, smallest, rule, seed):
-    """Trains once.
+def train(settings, strategy, data, size, smallest, rule, seed, left_out):
+    """Trains once, and tells `left_out` of images that can't be decoded.
 
     Returns:
         Dictionary of the record of this run, with `accuracy` on what was held
@@ -154,7 +154,7 @@ def train(settings, strategy, data, size, smallest, rule, seed):
     )
     shape = image_sources.network_shape(settings, data)
     batches = image_batches.ImageBatches(
-        data, shape[0], size, seed, settings.augment
+        data, shape[0], size, seed, settings.augment, left_out.add
     )
     with strategy.scope():
         model = alexnet.build_model(
@@ -169,6 +169,7 @@ def train(settings, strategy, data, size, smallest, rule, seed):
         steps_per_epoch=plan.steps_per_epoch,
         shuffle=False,
         verbose=0,
+        callbacks=[left_out],
     )
     scores = model.evaluate(batches.held_out(), verbose=0, return_dict=True)
     return {
@@ -198,7 +199,7 @@ def run(**keywords):
     import keras
 
     from kerasmgpu.recipes import alexnet
-    from kerasmgpu.recipes.alexnet import image_sources
+    from kerasmgpu.recipes.alexnet import image_sources, left_out_images
     from kerasmgpu.recipes.image_batch_study import image_batch_report
     from kerasmgpu.recipes.shared import run_folder, run_report
 
@@ -207,6 +208,7 @@ def run(**keywords):
     folder = run_folder.RunFolder(settings.output_dir, settings, may_grow=())
     strategy = alexnet.make_strategy(settings)
     records = _finished(folder)
+    left_out = left_out_images.LeftOutImages(folder)
     done = {(r["global_batch_size"], r["rule"], r["seed"]) for r in records}
     for seed in range(settings.num_seeds):
         data = image_sources.load(
@@ -219,7 +221,9 @@ def run(**keywords):
         for size, rule in cells(sizes):
             if (size, rule.label, seed) in done:
                 continue
-            record = train(settings, strategy, data, size, sizes[0], rule, seed)
+            record = train(
+                settings, strategy, data, size, sizes[0], rule, seed, left_out
+            )
             records.append(record)
             run_report.print_line(
                 f"batch {size}, {rule.label}, seed {seed}: learning rate "

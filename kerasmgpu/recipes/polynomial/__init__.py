@@ -16,7 +16,7 @@ import dataclasses
 import math
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
 
 # As published: 100 samples a step on all devices together, 1000 steps.
 _GLOBAL_BATCH_SIZE = 100
@@ -172,6 +172,8 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     fill_in(settings)
+    early_checks.require_place(settings)
+    data = load_data(settings)
     import tensorflow as tf
 
     from kerasmgpu.recipes.shared import (
@@ -192,7 +194,6 @@ def run(**keywords):
         devices=names,
         num_replicas=len(names),
     )
-    data = load_data(settings)
     plan = training_plan.make(settings, len(names), len(data.x))
     experiment.begin(data.description, plan)
     model = experiment.build(build_model, settings, plan, names)

@@ -88,7 +88,7 @@ def progress(epochs, names):
     Args:
         epochs: Epochs in all; about 20 of them are reported.
         names: Dictionary from the name of a figure in the logs to what people
-            read.
+            read; where the final table has it too, under the same name.
 
     Returns:
         Function of the record of an epoch.
@@ -99,13 +99,18 @@ def progress(epochs, names):
         if record["epoch"] % stride and record["epoch"] != epochs:
             return
         figures = [
-            f"{label} {record[name]:.4g}"
+            f"{label} {_short(record[name])}"
             for name, label in names.items()
             if record.get(name) is not None
         ]
         print_line(f"epoch {record['epoch']}/{epochs}: {', '.join(figures)}")
 
     return report
+
+
+def _short(value):
+    """Four digits; of large numbers the whole part."""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def median_of(history, name):
@@ -138,8 +143,8 @@ def print_table(result, loss_label, labels):
             labels[name]: f"{value:.4f}" if isinstance(value, float) else value
             for name, value in result.figures.items()
         },
-        "examples/s": _rate(result.examples_per_second),
-        "examples/s per replica": _rate(result.examples_per_second_per_replica),
+        "examples/s (median epoch)": _rate(result.examples_per_second),
+        "the same per replica": _rate(result.examples_per_second_per_replica),
     }
     table = Table(show_header=False)
     table.add_column(no_wrap=True)

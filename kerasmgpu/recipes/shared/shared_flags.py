@@ -6,8 +6,6 @@ recipe's `run`; a keyword that is left out has the flag's default. TensorFlow
 is not imported here, so that `--help` and a mistyped flag are answered at once.
 """
 
-import math
-import os
 import sys
 import types
 
@@ -15,25 +13,15 @@ from absl import flags
 
 from kerasmgpu.commands import command_line
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import presets
+from kerasmgpu.recipes.shared import presets, setting_checks
 
 _CONTRADICTORY = (
     ("global_batch_size", "batch_size_per_replica"),
     ("steps", "epochs"),
     ("data_path", "dataset"),
+    ("test_path", "held_out"),
 )
 """Flags of which one run takes one."""
-
-_LARGEST = {
-    "seed": 2**32 - 1,  # NumPy's and Keras's seeds have no more bits.
-    "virtual_devices": 256,
-    "num_replicas": 65536,
-    "steps": 10**9,
-    "epochs": 10**9,
-    "batch_size_per_replica": 10**9,
-    "global_batch_size": 10**9,
-}
-"""Numbers above these are slips of the hand."""
 
 
 def define(
@@ -302,7 +290,7 @@ def settings(define_flags, keywords):
                 f"--{other}={keywords[other]}"
             )
     chosen = types.SimpleNamespace(**values)
-    _check(chosen)
+    setting_checks.check(chosen)
     return chosen
 
 
@@ -359,58 +347,3 @@ def _own(define_flags):
     flag_values = flags.FlagValues()
     define_flags(flag_values)
     return {name: flag_values[name] for name in flag_values}
-
-
-def _check(chosen):
-    """Refuses what can't be meant, before a device is touched.
-
-    A recipe need not have all shared flags.
-    """
-    for name in (
-        "num_replicas",
-        "virtual_devices",
-        "num_packs",
-        "batch_size_per_replica",
-        "global_batch_size",
-        "epochs",
-        "steps",
-        "steps_per_epoch",
-    ):
-        value = getattr(chosen, name, None)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} must be at least 1. Received: {value}")
-    for name, largest in _LARGEST.items():
-        value = getattr(chosen, name, None)
-        if value is not None and not value <= largest:
-            raise InputError(
-                f"--{name} must be at most {largest}. Received: {value}"
-            )
-    if not getattr(chosen, "seed", 0) >= 0:
-        raise InputError(f"--seed must be at least 0. Received: {chosen.seed}")
-    for name, value in vars(chosen).items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(
-                f"--{name} must be a finite number. Received: {value}"
-            )
-    learning_rate = getattr(chosen, "learning_rate", 1.0)
-    if not learning_rate > 0:
-        raise InputError(
-            f"--learning_rate must be above 0. Received: {learning_rate}"
-        )
-    warmup_steps = getattr(chosen, "warmup_steps", 0)
-    if warmup_steps < 0:
-        raise InputError(
-            "--warmup_steps must be 0 (no warm-up) or more. Received: "
-            f"{warmup_steps}"
-        )
-    data_path = getattr(chosen, "data_path", None)
-    if data_path is not None and not os.path.exists(data_path):
-        raise InputError(
-            "--data_path must be a file or folder that is there. Received: "
-            f"{data_path}"
-        )
-    if chosen.resume and not chosen.output_dir:
-        raise InputError(
-            "--resume needs the folder of the run to go on with. Received: no "
-            "--output_dir"
-        )

@@ -1,6 +1,7 @@
 """The recipe from its keywords to its result."""
 
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -131,8 +132,14 @@ def test_verdict(real, alone, expected):
 
 def test_images_left_out_are_in_the_table():
     history = [{"accuracy": 0.5, "input_wait_share": None}]
-    figures = image_figures.of(history, {"b.jpg", "a.jpg"})
-    assert figures["left_out"] == ("images left out", "2, such as a.jpg")
+    left_out = types.SimpleNamespace(
+        names={"b.jpg", "a.jpg"}, where_all_are="all are in run/left_out.txt"
+    )
+    figures = image_figures.of(history, left_out)
+    assert figures["left_out"] == (
+        "images left out",
+        "2, such as a.jpg; all are in run/left_out.txt",
+    )
 
 
 def settings(**chosen):

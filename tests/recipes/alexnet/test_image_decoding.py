@@ -1,5 +1,7 @@
 """From bytes to pixels, against pixels worked out by hand."""
 
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,6 +31,23 @@ def test_the_centre_is_cut_out_of_any_format(encoder):
     assert image.dtype == tf.uint8
     # The middle 35 of 120 columns are all of the middle stripe.
     np.testing.assert_allclose(image, np.full((8, 8, 3), 120), atol=2)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_images_in_the_four_colours_of_print_are_read(progressive):
+    # What matplotlib, which draws the tests' plots, writes its images with.
+    pil = pytest.importorskip("PIL.Image")
+    colour = np.full((40, 60, 3), (200, 100, 20), np.uint8)
+    file = io.BytesIO()
+    pil.fromarray(colour).convert("CMYK").save(
+        file, "JPEG", quality=100, progressive=progressive
+    )
+    assert pil.open(file).mode == "CMYK"
+    for image in (
+        image_decoding.central_crop(file.getvalue(), 8),
+        image_decoding.random_crop(file.getvalue(), 8, tf.constant([1, 2])),
+    ):
+        np.testing.assert_allclose(image, colour[:8, :8], atol=3)
 
 
 def test_grey_images_get_three_channels():

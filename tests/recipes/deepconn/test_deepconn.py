@@ -236,7 +236,7 @@ def test_data_without_a_review_name_the_line(tmp_path):
         (dict(words=3), "--words must be at least 4. Received: 3"),
         (dict(vocabulary=0), "--vocabulary .* Received: 0"),
         (dict(profile_steps=-1), "--profile_steps .* Received: -1"),
-        (dict(held_out=1.0), "held_out=1.0"),
+        (dict(held_out=1.0), "--held_out must be a fraction .* 1.0"),
         (dict(placement="dual", num_replicas=2), "--num_replicas=2"),
         (
             dict(num_replicas=9, virtual_devices=8),

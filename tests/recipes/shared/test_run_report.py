@@ -45,6 +45,13 @@ def test_figures_that_are_missing_are_left_out(capsys):
     assert capsys.readouterr().out == "epoch 1/1: loss 0.5\n"
 
 
+def test_large_figures_are_whole_numbers(capsys):
+    report = run_report.progress(1, {"loss": "loss", "speed": "examples/s"})
+    report({"epoch": 1, "loss": 1234.567, "speed": 25612.4})
+    out = capsys.readouterr().out
+    assert out == "epoch 1/1: loss 1235, examples/s 25,612\n"
+
+
 def test_the_table_has_every_figure(capsys):
     run_report.print_table(RESULT, "whole-row loss", LABELS)
     out = capsys.readouterr().out

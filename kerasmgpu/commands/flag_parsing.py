@@ -1,0 +1,72 @@
+"""Flags that can't be parsed, told in one line."""
+
+import contextlib
+import io
+import re
+import sys
+
+from absl import flags
+
+from kerasmgpu.errors import InputError, printable
+
+_ILLEGAL = re.compile(r"flag --([^=\s]+)=(.*?): (.*)", re.DOTALL)
+_KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+}
+_CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
+_LONGEST_VALUE = 80
+
+
+def parse(argv):
+    """Parses the arguments of a command into `flags.FLAGS`.
+
+    Args:
+        argv: List of strings, the command and its arguments.
+
+    Returns:
+        List of strings, the command and what is no flag.
+
+    Raises:
+        InputError: If a flag or a flag file can't be used. abseil by itself
+            shows Python's words for it, and goes on without a flag file that
+            includes itself.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise InputError(_one_line(str(error))) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"--flagfile: a file of flags must be text, one --name=value a "
+            f"line ({error})"
+        ) from error
+    circular = _CIRCULAR.match(said.getvalue())
+    if circular:
+        raise InputError(
+            "--flagfile: a file of flags can't include itself. Received: "
+            f"{circular[1]}"
+        )
+    sys.stderr.write(said.getvalue())
+    return rest
+
+
+def _one_line(message):
+    illegal = _ILLEGAL.fullmatch(message)
+    if illegal is None:
+        message = message.removeprefix("ERROR:: ")
+        return f"{message.strip()}; --help shows the flags"
+    name, value, reason = illegal.groups()
+    kind = None
+    if name in flags.FLAGS:
+        kind = _KINDS.get(flags.FLAGS[name].flag_type())
+    # Bounds are told in abseil's words, which are clear.
+    if kind and not re.match(r"-?\d.* is not ", reason):
+        reason = f"must be {kind}"
+    if len(value) > _LONGEST_VALUE:
+        value = value[:_LONGEST_VALUE] + "…"
+    reason = reason.rstrip(".")
+    return f"--{name}: {reason}. Received: {printable(value) or 'nothing'}"

@@ -1,0 +1,347 @@
+"""Wrong inputs to all commands, and what runs them quickly.
+
+    python -m tests.commands.wrong_inputs            # prints what each says
+
+Each case is run in a fork of this process, which has imported nothing heavy:
+dozens of them take less time than one start of TensorFlow.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from typing import NamedTuple
+
+import kerasmgpu.__main__
+
+_SECONDS = 120
+
+
+class Case(NamedTuple):
+    """A command line, and words of the one line that it must end with.
+
+    Args:
+        arguments: String, what is typed behind `kerasmgpu`.
+        message: String, a part of that line.
+        environ: Dictionary of environment variables. Defaults to none.
+        tensorflow: Boolean, whether only TensorFlow can tell.
+    """
+
+    arguments: str
+    message: str
+    environ: dict = {}
+    tensorflow: bool = False
+
+
+def _cluster(task_type="worker", index=0, worker=("a:1", "b:1")):
+    return json.dumps(
+        {
+            "cluster": {"worker": worker},
+            "task": {"type": task_type, "index": index},
+        }
+    )
+
+
+_SLURM = {
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_JOB_ID": "1",
+    "SLURM_NTASKS": "2",
+    "SLURM_NODEID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
+_LAUNCH = "launch --num_workers=2 --dry_run"
+
+CASES = (
+    # The console command.
+    Case("autoencode", "expected autoencoder"),
+    Case("--frobnicate", "Received: --frobnicate"),
+    Case("ünïcode", "Received: ünïcode"),
+    # Flags of all recipes, told by abseil's parser.
+    Case("autoencoder --epochs=abc", "--epochs: must be an integer. Received"),
+    Case("autoencoder --epochs=1e3", "--epochs: must be an integer. Received"),
+    Case("autoencoder --epochs=", "Received: nothing"),
+    Case("autoencoder --epochs", "Missing value for flag --epochs"),
+    Case("autoencoder --epoch=3", "Did you mean: epochs"),
+    Case("autoencoder --resume=maybe", "--resume: must be true or false."),
+    Case("autoencoder --rows=film", "<user|item>. Received: film"),
+    Case("autoencoder epochs=3", "Received: epochs=3"),
+    Case("autoencoder --learning_rate=\x1b[31mred", r"\x1b[31mred"),
+    Case("autoencoder --flagfile=missing", "No such file or directory"),
+    Case("autoencoder --flagfile=folder", "Is a directory"),
+    Case("autoencoder --flagfile=binary", "a file of flags must be text"),
+    Case("autoencoder --flagfile=itself.flags", "can't include itself"),
+    # Numbers out of range.
+    Case("autoencoder --epochs=0", "--epochs must be at least 1"),
+    Case("autoencoder --epochs=99999999999999999999", "--epochs must be at mo"),
+    Case("autoencoder --num_packs=99999999999", "--num_packs must be at most"),
+    Case("autoencoder --warmup_steps=-1", "--warmup_steps must be 0"),
+    Case("autoencoder --warmup_steps=99999999999", "--warmup_steps must be"),
+    Case("autoencoder --learning_rate=nan", "a finite number. Received: nan"),
+    Case("autoencoder --learning_rate=-inf", "finite number. Received: -inf"),
+    Case("autoencoder --seed=4294967296", "--seed must be at most"),
+    Case("autoencoder --seed=-1", "--seed must be at least 0"),
+    Case("autoencoder --held_out=1", "--held_out must be a fraction"),
+    Case("autoencoder --hidden_units=10,,5", "--hidden_units must be integers"),
+    Case("autoencoder --hidden_units=200000", "integers from 1 to 100000"),
+    Case("autoencoder --virtual_devices=1000000", "must be at most 256"),
+    # Flags that contradict each other, and names that are none.
+    Case("autoencoder --steps=2 --epochs=2", "--steps and --epochs say the"),
+    Case("autoencoder --preset=fast", "--preset must be one of autorec"),
+    Case("autoencoder --resume", "--resume needs the folder"),
+    Case("autoencoder --output_dir=empty", "--output_dir can't be written"),
+    Case("autoencoder --output_dir=full", "--output_dir is not empty"),
+    Case("autoencoder --output_dir=full --resume", "found no run"),
+    Case("autoencoder --dataset=ml-2m", "ml-100k, ml-1m"),
+    Case("autoencoder --test_path=u1.test", "--test_path needs --data_path"),
+    # Ratings.
+    Case("autoencoder --data_path=missing", "--data_path must be a file"),
+    Case("autoencoder --data_path=empty", "empty is empty; expected one"),
+    Case("autoencoder --data_path=folder", "folder has no ratings file"),
+    Case("autoencoder --data_path=binary", "Line 1 of binary is not a rating"),
+    Case("autoencoder --data_path=broken.zip", "not a sound zip file"),
+    Case("autoencoder --data_path=other.zip", "other.zip has no ratings file"),
+    Case("autoencoder --data_path=tabs", r"Received: '2\t1\tx\x1b'; expected"),
+    Case("autoencoder --data_path=large_ids", "ids from 0 to 2147483647"),
+    Case("autoencoder --data_path=twice", "Lines 1 and 3 of twice both rate"),
+    Case(
+        "autoencoder --data_path=u1.test --test_path=u1.test",
+        "What is tested on can't be trained on",
+    ),
+    # The other recipes.
+    Case("polynomial --data_path=words.csv", "line 2: expected two numbers"),
+    Case("polynomial --data_path=binary", "is not a CSV file of numbers"),
+    Case("polynomial --data_path=folder", "folder: Is a directory"),
+    Case("polynomial --steps_per_epoch=0", "--steps_per_epoch must be at"),
+    Case("deepconn --words=0", "--words must be at least 4"),
+    Case("deepconn --words=1000000000000", "--words must be at most"),
+    Case("deepconn --vocabulary=9999999999999", "--vocabulary must be at most"),
+    Case("deepconn --data_path=text", "text, which has no review (line 1"),
+    Case("deepconn --data_path=broken.gz", "The reviews can't be read"),
+    Case("deepconn --placement=dual --num_replicas=2", "trains one replica"),
+    Case("alexnet --image_size=4", "--image_size must be at least 8"),
+    Case("alexnet --num_classes=99999999999", "at most 10000000. Rec"),
+    Case("alexnet --width=inf", "--width must be a finite number"),
+    Case("alexnet --warmup_epochs=2 --warmup_steps=2", "Received: both"),
+    Case("alexnet --data_path=one_class", "two classes at least", {}, True),
+    Case("alexnet --network=lenet", "alexnet|resnet50|wide_resnet28"),
+    Case("image_batch_study --batch_sizes=16,x", "--batch_sizes must be two"),
+    Case("image_batch_study --num_seeds=0", "--num_seeds must be an integer"),
+    Case("convnet --config=missing.yaml", "missing.yaml: No such file or"),
+    Case("convnet --config=list.yaml", "list.yaml must have keys"),
+    Case("convnet --restore=folder", "--restore needs --predictions"),
+    Case("convnet --predictions=p.txt", ".npy"),
+    # The launcher.
+    Case("launch --num_workers=2", "What are the workers to run?"),
+    Case(f"{_LAUNCH} -- no_such_program", "no program 'no_such_program'"),
+    Case(f"{_LAUNCH} -- python missing.py", "There is no file 'missing.py'"),
+    Case("launch --num_workers=0 -- true", "num_workers must be an integer of"),
+    Case("launch --num_workers=99999999 -- true", "at most 4096 workers"),
+    Case("launch --hosts=a:x --rank=0 -- true", "such as a:4,b:4 or"),
+    Case("launch --hosts=a:1,a:1 --rank=0 -- true", "Received twice: a"),
+    Case("launch --hosts=, --rank=0 -- true", "such as a:4,b:4 or"),
+    Case("launch --hosts=a:1,b:1 --rank=2 -- true", "ranks 0 to 1. Received"),
+    Case("launch --hosts=a:1,b:1 -- true", "Which of the machines is this?"),
+    Case(f"{_LAUNCH} --first_worker_port=65535 -- true", "Ports end at 65535"),
+    Case(f"{_LAUNCH} --port=0 -- true", "port must be an integer of at least"),
+    Case(f"{_LAUNCH} --timeout_seconds=nan -- true", "timeout_seconds must be"),
+    Case(f"{_LAUNCH} --min_workers=3 -- true", "more than all workers"),
+    Case(f"{_LAUNCH} --worker_log_dir=empty -- true", "--worker_log_dir=empty"),
+    # Environment variables of a job.
+    Case("polynomial", "TF_CONFIG: expected valid JSON", {"TF_CONFIG": "{"}),
+    Case("polynomial", "a JSON object", {"TF_CONFIG": "[1, 2]"}),
+    Case("polynomial", "index 0 to 1", {"TF_CONFIG": _cluster(index=7)}),
+    Case("polynomial", "type to be one", {"TF_CONFIG": _cluster("ps")}),
+    Case(
+        "polynomial",
+        "Received: 'b'",
+        {"TF_CONFIG": _cluster(worker=("a:1", "b"))},
+    ),
+    Case("polynomial", "Slurm: SLURM_NTASKS", {**_SLURM, "SLURM_NTASKS": "x"}),
+    Case(
+        "polynomial",
+        "Received: 'n[1-'",
+        {**_SLURM, "SLURM_STEP_NODELIST": "n[1-"},
+    ),
+    Case("polynomial", "must agree", {**_SLURM, "SLURM_NTASKS": "3"}),
+    # Verify, plan, benchmark, scaling_report.
+    Case("verify", "give one function"),
+    Case("verify my_module", "such as my_module:build"),
+    Case("verify missing.py:build", "no such file: missing.py"),
+    Case("verify text:build --replica_counts=2,x", "at least 2. Received"),
+    Case("verify --steps=0 a:b", "--steps: 0 is not a positive integer"),
+    Case("verify a:b --output=missing/out.json", "no such folder for --output"),
+    Case("verify a:b --tolerance=nan", "tolerance must be a finite"),
+    Case("verify a:b --timeout_seconds=-1", "timeout_seconds must be"),
+    Case("verify a:b --seed=99999999999", "in the range [0, 4294967295]"),
+    Case("plan", "give the step of one replica in one way"),
+    Case("plan --step_seconds=0.1", "--step_seconds needs --parameters"),
+    Case("plan --from=missing.json", "No such file or directory"),
+    Case("plan --from=empty", "empty is neither a benchmark.json"),
+    Case("plan --from=binary", "--from=binary can't be read"),
+    Case("plan --from=folder", "--from=folder can't be read"),
+    Case(
+        "plan --step_seconds=inf --parameters=1 --global_batch_size=1",
+        "step_seconds must be a finite number",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 --link=usb",
+        "--link must be one of pcie3",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--overlap=nan",
+        "overlap must be a number from 0 to 1",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--replica_counts=1,two",
+        "replica_counts must be an integer of at least 1",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--output_dir=empty",
+        "a folder was expected",
+    ),
+    Case("benchmark --workloads=chess", "must be some of deep_narrow"),
+    Case("benchmark --contenders=horovod", "must be some of one_device"),
+    Case("benchmark --replica_counts=0", "at least 1. Received"),
+    Case("benchmark --rounds=0", "--rounds: 0 is not a positive integer"),
+    Case("benchmark --output_dir=full", "output_dir must be new or"),
+    Case("benchmark --timeout_seconds=nan", "timeout_seconds must be"),
+    Case("scaling_report", "give the name of a recipe first"),
+    Case("scaling_report chess", "unknown recipe 'chess'"),
+    Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
+    Case("scaling_report autoencoder --replica_counts=", "one count at least"),
+    Case("scaling_report autoencoder --output_dir=full", "output_dir must be"),
+    Case("scaling_report autoencoder --output_dir=empty", "output_dir must be"),
+    Case(
+        "scaling_report autoencoder -- --num_replicas=2",
+        "--num_replicas=2 is set by the report itself",
+    ),
+)
+
+
+def _make_files():
+    """The files that cases name, in the current folder."""
+    for name, content in {
+        "empty": b"",
+        "binary": bytes(range(256)) * 4,
+        "text": b"hello\n",
+        "broken.zip": b"PK\x03\x04 no zip",
+        "broken.gz": b"\x1f\x8b no gzip",
+        "tabs": b"1\t1\t5\n2\t1\tx\x1b\n",
+        "large_ids": b"1,1,5\n99999999999,1,5\n",
+        "twice": b"1,1,5\n1,2,5\n1,1,4\n",
+        "u1.test": b"1\t1\t5\t8\n1\t2\t4\t8\n2\t1\t3\t8\n",
+        "words.csv": b"x,y\n1,two\n",
+        "list.yaml": b"- 1\n",
+        "itself.flags": b"--epochs=1\n--flagfile=itself.flags\n",
+    }.items():
+        pathlib.Path(name).write_bytes(content)
+    with zipfile.ZipFile("other.zip", "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    for folder in ("folder", "full", "one_class/a"):
+        pathlib.Path(folder).mkdir(parents=True)
+    for name in ("full/text", "one_class/a/1.png"):
+        pathlib.Path(name).write_text("text")
+
+
+def run(cases):
+    """Runs cases, one after the other.
+
+    Args:
+        cases: Sequence of `Case`.
+
+    Yields:
+        For each, a dictionary of `status`, `stdout`, `stderr`, `seconds` and
+        `tensorflow`, whether it was imported.
+    """
+    folder, owner = tempfile.mkdtemp(), os.getpid()
+    os.chdir(folder)
+    try:
+        _make_files()
+        for number, case in enumerate(cases):
+            began = time.monotonic()
+            child = os.fork()
+            if child == 0:
+                _become(case, number)  # Ends this process.
+            status = _wait(child, began + _SECONDS)
+            yield {
+                "status": status,
+                "stdout": _read(f"{number}.stdout"),
+                "stderr": _read(f"{number}.stderr"),
+                "seconds": time.monotonic() - began,
+                "tensorflow": pathlib.Path(f"{number}.tensorflow").exists(),
+            }
+    finally:
+        if os.getpid() == owner:  # A fork ends on this way, too.
+            shutil.rmtree(folder)
+
+
+def _become(case, number):
+    """Turns a fork into the command of a case."""
+    import atexit
+
+    for target, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(f"{number}.{name}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, target)
+    home = os.getcwd()
+    for variable in ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL"):
+        os.environ.pop(variable, None)
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "KERASMGPU_CACHE": "cache"}
+    os.environ |= case.environ
+
+    @atexit.register
+    def note():
+        if "tensorflow" in sys.modules:
+            pathlib.Path(home, f"{number}.tensorflow").touch()
+
+    sys.argv = ["kerasmgpu", *case.arguments.split(" ")]
+    kerasmgpu.__main__.main()
+    sys.exit(0)
+
+
+def _wait(child, deadline):
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _read(path):
+    return pathlib.Path(path).read_text("utf-8", "backslashreplace")
+
+
+def main():
+    """Prints what each case says; with `--json`, for the test."""
+    wanted = [argument for argument in sys.argv[1:] if argument != "--json"]
+    cases = [c for c in CASES if all(w in c.arguments for w in wanted)]
+    results = []
+    for case, result in zip(cases, run(cases)):
+        results.append(result)
+        if "--json" not in sys.argv:
+            mark = " TF" if result["tensorflow"] else ""
+            print(
+                f"$ {case.arguments!r} {case.environ or ''}\n"
+                f"{result['status']}, {result['seconds']:.1f} s{mark}: "
+                f"{result['stderr'].rstrip()}",
+                flush=True,
+            )
+    if "--json" in sys.argv:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
