@@ -9,6 +9,7 @@ dozens of them take less time than one start of TensorFlow.
 import json
 import os
 import pathlib
+import runpy
 import shutil
 import signal
 import sys
@@ -26,7 +27,8 @@ class Case(NamedTuple):
     """A command line, and words of the one line that it must end with.
 
     Args:
-        arguments: String, what is typed behind `kerasmgpu`.
+        arguments: String, what is typed behind `kerasmgpu`, or behind
+            `python -m` for `benchmarks`.
         message: String, a part of that line.
         environ: Dictionary of environment variables. Defaults to none.
         tensorflow: Boolean, whether only TensorFlow can tell.
@@ -210,12 +212,12 @@ CASES = (
         "--output_dir=empty",
         "a folder was expected",
     ),
-    Case("benchmark --workloads=chess", "must be some of deep_narrow"),
-    Case("benchmark --contenders=horovod", "must be some of one_device"),
-    Case("benchmark --replica_counts=0", "at least 1. Received"),
-    Case("benchmark --rounds=0", "--rounds: 0 is not a positive integer"),
-    Case("benchmark --output_dir=full", "output_dir must be new or"),
-    Case("benchmark --timeout_seconds=nan", "timeout_seconds must be"),
+    Case("benchmarks --workloads=chess", "must be some of deep_narrow"),
+    Case("benchmarks --contenders=horovod", "must be some of one_device"),
+    Case("benchmarks --replica_counts=0", "at least 1. Received"),
+    Case("benchmarks --rounds=0", "--rounds: 0 is not a positive integer"),
+    Case("benchmarks --output_dir=full", "output_dir must be new or"),
+    Case("benchmarks --timeout_seconds=nan", "timeout_seconds must be"),
     Case("scaling_report", "give the name of a recipe first"),
     Case("scaling_report chess", "unknown recipe 'chess'"),
     Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
@@ -305,6 +307,9 @@ def _become(case, number):
             pathlib.Path(home, f"{number}.tensorflow").touch()
 
     sys.argv = ["kerasmgpu", *case.arguments.split(" ")]
+    if sys.argv[1] == "benchmarks":
+        del sys.argv[0]
+        runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
     kerasmgpu.__main__.main()
     sys.exit(0)
 
