@@ -11,6 +11,7 @@ versions of Keras and TensorFlow they are known in.
 
 import kerasmgpu._keras.versions  # noqa: F401  Before all names that may be gone.
 from kerasmgpu._keras import (  # noqa: F401
+    generators,
     iterators,
     loops,
     losses,

@@ -103,17 +103,23 @@ class Inference:
 def _infer_values(node):
     values = table.VALUES[node.type](node)
     if len(node.outputs) == 1:
-        node.outputs[0].value = values
+        _set_value(node.outputs[0], values)
     elif values is not None and node.type in integers.SEVERAL:
         for tensor, value in zip(node.outputs, values):
-            tensor.value = value
+            _set_value(tensor, value)
 
 
 def _infer_gradient_arguments(node):
     values = integers.broadcast_gradient(node)
     if values is not None:
         for tensor, value in zip(node.outputs, values):
-            tensor.value, tensor.shape = value, (len(value),)
+            _set_value(tensor, value)
+
+
+def _set_value(tensor, value):
+    tensor.value = value
+    if isinstance(value, tuple):
+        tensor.shape = (len(value),)
 
 
 def _join_rows(node, joins):

@@ -779,6 +779,19 @@ def unseeded_noise_in_a_layer():
     return fitted(net([NoiseFromTheGlobalSeed()]))
 
 
+@case("randomness")
+def a_generator_of_tensorflow():
+    class Noise(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.generator = tf.random.Generator.from_seed(3)
+
+        def call(self, x):
+            return x + self.generator.normal(tf.shape(x))
+
+    return fitted(net([Noise()]))
+
+
 # Data -----------------------------------------------------------------------
 
 

@@ -1,8 +1,10 @@
 """Rules for matrix products and einsum."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import kerasmgpu
 from tests.partitioner.rules.planned import ROWS, kinds_of
 
 
@@ -54,3 +56,22 @@ def test_einsum_sums_parts_that_are_linear_in_it():
         return tf.einsum("a,ab->b", tf.reduce_sum(x, 0), kernel)
 
     assert kinds_of(product, [ROWS, 4]) == ["partial sum"]
+
+
+def test_a_gradient_of_a_gradient_of_a_product_with_a_batch():
+    """Where rows have more axes, sums over them are found by small integers."""
+
+    def step(rows, weights):
+        with tf.GradientTape() as outer:
+            outer.watch(weights)
+            with tf.GradientTape() as inner:
+                inner.watch(weights)
+                loss = tf.reduce_mean((rows @ weights) ** 2)
+            moved = weights - 0.1 * inner.gradient(loss, weights)
+            loss = tf.reduce_mean((rows @ moved) ** 2)
+        return outer.gradient(loss, weights)
+
+    rows = tf.random.stateless_normal([7, 5, 3], seed=(1, 2))
+    weights = tf.random.stateless_normal([3, 1], seed=(3, 4))
+    found = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])(rows, weights)
+    np.testing.assert_allclose(found, step(rows, weights), rtol=1e-5)
