@@ -25,7 +25,7 @@ class InputError(ValueError):
 
 
 def printable(text: str) -> str:
-    """A text for people, with tabs and control characters escaped.
+    r"""A text for people, with tabs and control characters escaped.
 
     What a file or a name holds may move a terminal's cursor, or be invisible.
 
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
     Example:
 
     >>> print(printable("one\ttwo"))
-    one\\ttwo
+    one\ttwo
     """
     return "".join(
         letter

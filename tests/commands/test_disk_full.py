@@ -1,6 +1,7 @@
 """A disk that fills up: one line, and nothing half-written."""
 
 import errno
+import json
 import os
 import resource
 import subprocess
@@ -98,4 +99,7 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: can't write ") and "File too large" in line
     assert "0x" not in line
-    assert [path.name for path in folder.rglob("*")] == ["flags.txt"]
+    left = {path.name: path for path in folder.rglob("*")}
+    assert set(left) == {"flags.txt", "history.jsonl", "checkpoints"}
+    for line in left["history.jsonl"].read_text().splitlines():
+        json.loads(line)

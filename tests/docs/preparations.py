@@ -35,6 +35,13 @@ model = build_and_compile_model()
 
 BY_PAGE = {
     "README.md": "dataset = dataset.unbatch()",
+    "docs/checkpoints.md": """
+strategy = kerasmgpu.strategy()
+steps_per_epoch = 2
+
+def make_endless_dataset(seed, first_step):
+    return dataset.unbatch().batch(50).repeat().skip(first_step)
+""",
     "docs/input.md": """
 import sys
 sys.argv[1:] = ["kerasmgpu", "shuffled"]
@@ -58,6 +65,7 @@ def polynomial(x):
 }
 
 AFTERWARDS = {
+    "docs/checkpoints.md": "assert first_step == 0",
     "docs/clusters.md": "assert list(pathlib.Path('checkpoints').iterdir())",
     "docs/five_minutes.md": "assert len(loaded.layers) == len(model.layers)",
     "docs/partition.md": """

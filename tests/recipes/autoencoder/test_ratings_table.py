@@ -90,7 +90,7 @@ def test_a_line_that_is_not_a_rating_is_named(wrong, block_bytes):
         parse(text, block_bytes=block_bytes)
     message = str(error.value)
     assert message.startswith("Line 7 of a file is not a rating.")
-    assert repr(wrong.decode("utf-8", "replace")) in message
+    assert repr(wrong.decode("utf-8", "backslashreplace")) in message
     assert "\n" not in message
 
 
