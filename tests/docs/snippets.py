@@ -11,6 +11,9 @@ NOT_RUN = {
     ("docs/clusters.md", "srun --nodes=2 --ntasks-per-node=4 "),
     ("docs/docker.md", "docker build --tag kerasmgpu ."),
     ("docs/docker.md", "docker run --rm --gpus all --volume "),
+    ("docs/trackers.md", "if kerasmgpu.is_first_worker():\n    mlflow."),
+    ("docs/trackers.md", "first = kerasmgpu.is_first_worker()\nwandb."),
+    ("docs/trackers.md", "if kerasmgpu.is_first_worker():\n    comet_ml."),
 }
 """Page, and how the code begins."""
 
