@@ -3,8 +3,10 @@
 import gc
 
 import tensorflow as tf
+from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import func_graph as func_graphs
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
 from kerasmgpu.partitioner.rules.state import UPDATES
@@ -68,6 +70,7 @@ def _func_graph(function, arguments, name):
 
     def note(next_creator, **settings):
         made.append(True)
+        settings["initial_value"] = _lifted(settings["initial_value"])
         return next_creator(**settings)
 
     # A sixth of the time of a trace is Python's search for garbage, of which
@@ -83,3 +86,27 @@ def _func_graph(function, arguments, name):
         if was_enabled:
             gc.enable()
     return func_graph, bool(made)
+
+
+def _lifted(value):
+    """A new variable's value, computed once if the trace describes it only.
+
+    `tf.function` does so, too. Keras's Adafactor in a model that isn't built
+    is an example: it makes variables of constants.
+    """
+    if not tf.is_symbolic_tensor(value):
+        return value
+
+    def compute():
+        graph = tf.compat.v1.get_default_graph()
+        try:
+            return lift_to_graph.lift_to_graph([value], graph)[value]
+        except lift_to_graph.UnliftableError as error:
+            raise InputError(
+                "A variable that a step makes can't have an initial value of "
+                f"the step's data. Received: {value.name!r}, which is computed "
+                "of an argument; make the variable before the step is traced."
+            ) from error
+
+    with tf.init_scope():
+        return tf.compat.v1.wrap_function(compute, [])()

@@ -555,6 +555,13 @@ def weight_decay():
 
 
 @case("optimizers")
+def variables_made_of_constants_in_the_first_step():
+    model = keras.Sequential([layers.Dense(8), layers.Dense(1)])
+    model.compile(keras.optimizers.Adafactor(0.02), "mse")
+    return fitted(model)
+
+
+@case("optimizers")
 def schedule_and_constraint():
     schedule = keras.optimizers.schedules.CosineDecay(0.2, 6)
     model = keras.Sequential(
