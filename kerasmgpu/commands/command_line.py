@@ -3,7 +3,7 @@
 import sys
 import time
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from kerasmgpu.commands import disk_full, flag_parsing, quiet
 from kerasmgpu.errors import InputError, printable
@@ -22,10 +22,11 @@ def start(main):
     began = time.time()
 
     def run(argv):
-        # TensorFlow's chatter would bury our own lines. Whoever wants it gives
-        # --verbosity, or sets the variable.
+        # TensorFlow's chatter, and what our modules log for programs, would bury
+        # our own lines. Whoever wants it gives --verbosity.
         if not flags.FLAGS["verbosity"].present:
             quiet.start_unless_asked()
+            logging.set_verbosity(logging.WARNING)
         try:
             main(argv)
         except KeyboardInterrupt:

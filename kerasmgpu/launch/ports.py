@@ -32,7 +32,9 @@ def free(count, first=None):
         return list(range(first, first + count))
     candidates = range(_LOWEST, max(_lowest_of_kernel(), _LOWEST + 1000))
     ports = []
-    for port in random.sample(candidates, len(candidates)):
+    # Python's own numbers are the same in every notebook that sets a seed.
+    numbers = random.SystemRandom()
+    for port in numbers.sample(candidates, len(candidates)):
         if is_free(port):
             ports.append(port)
             if len(ports) == count:

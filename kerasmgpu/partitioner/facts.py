@@ -118,7 +118,8 @@ def _infer_gradient_arguments(node):
 
 def _set_value(tensor, value):
     tensor.value = value
-    if isinstance(value, tuple):
+    # Where nothing is known of any entry, it need not be a vector.
+    if isinstance(value, tuple) and set(value) - {None}:
         tensor.shape = (len(value),)
 
 

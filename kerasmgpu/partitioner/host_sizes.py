@@ -72,6 +72,8 @@ class HostSizes:
         build, (tensor, axis) = self._build, symbol.source
         if not build.is_written(tensor):
             return self.imported(("symbol", symbol))
+        if symbol.is_entry:
+            return self.entry_of_value(symbol)
         kind = build.natural(tensor)
         if isinstance(kind, Sharded) and kind.axis == axis:
             if symbol.is_rows:
@@ -79,6 +81,13 @@ class HostSizes:
             return self.scalar(kind.size)
         reference = build.given(tensor)[0]
         return self.entry(self.shape(reference, tensor.dtype), axis)
+
+    def entry_of_value(self, symbol):
+        """The number that a symbol stands for which is one of a vector."""
+        tensor, index = symbol.source
+        reference = self._build.given(tensor)[0]
+        entry = self.entry(reference, index, tensor.dtype)
+        return self._build.cast(entry, tensor.dtype, tf.int32, HOST)
 
     def shape(self, reference, dtype):
         """The shape of what a reference is to, as a vector."""

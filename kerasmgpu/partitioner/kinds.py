@@ -14,13 +14,16 @@ class Rows:
     Args:
         size: Number of rows in all, an integer or a `sizes.Size`.
         input: An input of the function whose first axis has these rows.
+        of: For entries of sparse rows, whose indices are `input`: the `Rows`
+            with which they are dealt out, by the numbers of their rows.
     """
 
-    __slots__ = ("size", "input")
+    __slots__ = ("size", "input", "of")
 
-    def __init__(self, size, input=None):
+    def __init__(self, size, input=None, of=None):
         self.size = size
         self.input = input
+        self.of = of
 
     def __eq__(self, other):
         return isinstance(other, Rows) and self.size == other.size

@@ -7,12 +7,13 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner import facts, report, sizes
+from kerasmgpu.partitioner import entries, facts, report, sizes
 from kerasmgpu.partitioner.building import Build
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import Planner
+from kerasmgpu.partitioner.tracing import Sparse
 
 _numbers = itertools.count()
 
@@ -47,16 +48,50 @@ class Program:
         facts.infer(trace.graph, self._joins)
         kinds = [self._kinds[tensor] for tensor in trace.graph.inputs]
         rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
+        rows = [one.of for one in rows if one.of is not None] + rows
         self.plans = Planner(list(dict.fromkeys(rows))).plan(trace.graph, kinds)
 
     def _describe_leaves(self):
-        rows = _rows_of_leaves(self.trace.leaves, self._in_shares)
-        for tensor, size in zip(self.trace.leaves, rows):
-            self._kinds[tensor] = REPLICATED
+        batched = _batched(self.trace)
+        rows = _rows_of_leaves(batched)
+        first = next((size for size in rows if size is not None), None)
+        for leaf, size in zip(batched, rows):
+            if isinstance(leaf, Sparse):
+                self._describe_sparse(leaf, size, first)
+                continue
+            self._kinds[leaf] = REPLICATED
             if size is not None:
-                tensor.shape = (size, *tensor.shape[1:])
-                self._kinds[tensor] = Sharded(0, Rows(size, tensor))
-            facts.complete(tensor)
+                leaf.shape = (size, *leaf.shape[1:])
+                self._kinds[leaf] = Sharded(0, Rows(size, leaf))
+            facts.complete(leaf)
+
+    def _describe_sparse(self, leaf, size, first):
+        """Entries of sparse rows are dealt out by the numbers of their rows.
+
+        Args:
+            leaf: `tracing.Sparse`.
+            size: Number of its rows, or `None`.
+            first: That of the first input that has rows. Those of a target, say,
+                go to the replica that has the prediction with this number.
+        """
+        symbol = sizes.Symbol(f"entries of {leaf.indices}", (leaf.indices, 0))
+        number = sizes.of(symbol)
+        leaf.indices.shape = (number, len(leaf.shape))
+        leaf.values.shape = (number,)
+        kind = REPLICATED
+        if size is not None:
+            kind = Sharded(0, Rows(number, leaf.indices, of=Rows(first)))
+        self._kinds[leaf.indices] = self._kinds[leaf.values] = kind
+        self._kinds[leaf.dense_shape] = REPLICATED
+        leaf.dense_shape.shape = (len(leaf.shape),)
+        leaf.dense_shape.value = tuple(
+            size
+            if axis == 0 and size is not None
+            else _entry(leaf.dense_shape, axis)
+            if known is None
+            else known
+            for axis, known in enumerate(leaf.shape)
+        )
 
     def _describe_captured(self):
         for tensor, outer in self.trace.captured:
@@ -73,11 +108,9 @@ class Program:
     def _require_equal_rows(self, build):
         """Inputs that were put side by side are dealt out alike."""
         for pair in self._joins:
-            tensors = [symbol.source[0] for symbol in pair]
-            counts = [self._counts(build, tensor) for tensor in tensors]
+            counts = [self._counts(build, symbol) for symbol in pair]
             if len(counts[0]) != len(counts[1]):
-                rows = self._kinds[tensors[0]].rows
-                total = build.replicas.total_rows(build, rows)
+                total = build.replicas.total_rows(build, self._shares(pair))
                 counts = [[total] if len(c) > 1 else c for c in counts]
             vectors = [build.sizes.packed(numbers) for numbers in counts]
             attributes = {"T": tf.int32, "incompatible_shape_error": True}
@@ -94,8 +127,11 @@ class Program:
                 "first axis.",
             )
 
-    def _counts(self, build, tensor):
+    def _counts(self, build, symbol):
         """Rows of an input: one number, or one per local replica."""
+        if symbol.is_entry:
+            return [build.sizes.entry_of_value(symbol)]
+        tensor, _ = symbol.source
         references = build.given(tensor)
         if build.natural(tensor) == REPLICATED:
             references = references[:1]
@@ -103,6 +139,16 @@ class Program:
             build.sizes.entry(build.sizes.shape(reference, tensor.dtype), 0)
             for reference in references
         ]
+
+    def _shares(self, pair):
+        """The rows of one of two inputs that is given in shares."""
+        in_shares = dict(zip(self.trace.leaves, self._in_shares))
+        (rows, *_) = [
+            self._kinds[tensor].rows
+            for tensor, _ in (symbol.source for symbol in pair)
+            if in_shares[tensor]
+        ]
+        return rows
 
     def written(self, with_outputs=True):
         """The function for the replicas.
@@ -147,6 +193,10 @@ class Program:
             references = [build.captured(h) for h in self._handles[tensor]]
             build.give(tensor, self._kinds[tensor], references)
         self._require_equal_rows(build)
+        if self.replicas.total > 1:
+            for leaf in self.trace.sparse:
+                if self._kinds[leaf.indices] != REPLICATED:
+                    entries.require_order(build, leaf.indices)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
         build.run()
@@ -254,31 +304,46 @@ def _remove_function(name):
         context.context().remove_function(name)
 
 
-def _rows_of_leaves(leaves, in_shares):
+def _batched(trace):
+    """The leaves of a trace; those of a sparse tensor as one `Sparse`."""
+    first = {one.indices: one for one in trace.sparse}
+    others = {t for one in trace.sparse for t in (one.values, one.dense_shape)}
+    return [
+        first.get(leaf, leaf) for leaf in trace.leaves if leaf not in others
+    ]
+
+
+def _rows_of_leaves(leaves):
     """For each leaf its number of rows, `None` where it has none.
 
     Where the first axis of some leaf has no static size, leaves with a fixed
     one have no rows: a table that comes with each batch, say. Where all are
     fixed, rows are what the first leaf has.
     """
-    first = [tensor.shape[0] for tensor in leaves if tensor.shape]
+    first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:
         return [
-            _rows_symbol(tensor, number)
-            if tensor.shape and tensor.shape[0] is None
+            _rows_symbol(leaf, number)
+            if leaf.shape and leaf.shape[0] is None
             else None
-            for number, tensor in enumerate(leaves)
+            for number, leaf in enumerate(leaves)
         ]
     return [
-        tensor.shape[0]
-        if tensor.shape and tensor.shape[0] == first[0]
-        else None
-        for tensor in leaves
+        leaf.shape[0] if leaf.shape and leaf.shape[0] == first[0] else None
+        for leaf in leaves
     ]
 
 
-def _rows_symbol(tensor, number):
-    symbol = sizes.Symbol(f"rows of input {number}", (tensor, 0), is_rows=True)
+def _rows_symbol(leaf, number):
+    is_sparse = isinstance(leaf, Sparse)
+    source = (leaf.dense_shape if is_sparse else leaf, 0)
+    name = f"rows of input {number}"
+    return sizes.of(sizes.Symbol(name, source, True, is_entry=is_sparse))
+
+
+def _entry(vector, index):
+    """What an input's vector of sizes says of an axis."""
+    symbol = sizes.Symbol(f"{vector}[{index}]", (vector, index), is_entry=True)
     return sizes.of(symbol)
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner import entries, sizes
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 
@@ -55,7 +55,11 @@ class Replicas:
 
     def always_has_rows(self, rows):
         """Whether no share of these rows can be empty."""
-        return isinstance(rows.size, int) and rows.size >= self.total
+        return (
+            isinstance(rows.size, int)
+            and rows.size >= self.total
+            and rows.of is None
+        )
 
     def shares(self, build, rows):
         """Starts and numbers of each local replica's rows, on the host.
@@ -63,6 +67,8 @@ class Replicas:
         Returns:
             List of pairs of references, one per local replica.
         """
+        if rows.of is not None:
+            return entries.shares(build, rows)
         counts = self._given_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, counts)

@@ -20,15 +20,18 @@ class Symbol:
         name: What it is, for people.
         source: The `(tensor, axis)` of a graph whose size it is.
         is_rows: Whether it is the number of rows of an input.
+        is_entry: Whether it is an entry of the source's value, a vector,
+            instead: `(tensor, index)`.
     """
 
-    __slots__ = ("id", "name", "source", "is_rows", "_joined")
+    __slots__ = ("id", "name", "source", "is_rows", "is_entry", "_joined")
 
-    def __init__(self, name, source=None, is_rows=False):
+    def __init__(self, name, source=None, is_rows=False, is_entry=False):
         self.id = next(_ids)
         self.name = name
         self.source = source
         self.is_rows = is_rows
+        self.is_entry = is_entry
         self._joined = None
 
     def __repr__(self):

@@ -1,5 +1,6 @@
 """The one-device step, traced: the definition of what must come out."""
 
+import dataclasses
 import gc
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ class Trace:
         graph: `graph.Graph`.
         leaves: The graph's inputs that the tensors of `arguments` are, in the
             order of `tf.nest.flatten(…, expand_composites=True)`.
+        sparse: List of `Sparse`, for sparse tensors among the arguments.
         captured: Pairs of the other inputs and what they are.
         outputs: What the function returned, with symbolic tensors.
         variables: Trainable variables that it reads.
@@ -49,6 +51,7 @@ class Trace:
             for placeholder, tensor in zip(func_graph.inputs, self.graph.inputs)
         ]
         self.leaves = [tensor for tensor, outer in pairs if outer is None]
+        self.sparse = list(_sparse(arguments, self.leaves))
         self.captured = [pair for pair in pairs if pair[1] is not None]
         # Placeholders, and so the variables' handles, live as long as this.
         self._func_graph = func_graph
@@ -62,6 +65,34 @@ class Trace:
             [None if leaf is None else next(remaining) for leaf in leaves],
             expand_composites=True,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """A sparse tensor among the arguments, by its leaves.
+
+    Attributes:
+        indices: `graph.Tensor` `[entries, rank]`.
+        values: `[entries]`.
+        dense_shape: `[rank]`.
+        shape: What is known of its shape: a tuple of integers and `None`.
+    """
+
+    indices: graphs.Tensor
+    values: graphs.Tensor
+    dense_shape: graphs.Tensor
+    shape: tuple
+
+
+def _sparse(arguments, leaves):
+    remaining = iter(leaves)
+    for argument in arguments:
+        parts = [
+            next(remaining)
+            for _ in tf.nest.flatten(argument, expand_composites=True)
+        ]
+        if isinstance(argument, tf.SparseTensorSpec) and argument.shape.rank:
+            yield Sparse(*parts, tuple(argument.shape))
 
 
 def _func_graph(function, arguments, name):

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu import _keras
+from kerasmgpu.errors import InputError
 from kerasmgpu.job import file_sharding, workers
 from kerasmgpu.partitioner.execution import Execution, is_empty
 from kerasmgpu.partitioner.function import Partitioned, joined
@@ -179,7 +180,9 @@ class ExactSteps(tf.distribute.Strategy):
 
         On GPUs, shares are copied to each replica's device ahead of the step.
         CPU devices share their memory with the data set: batches stay whole
-        and the step cuts them, without a thread per replica that waits.
+        and the step cuts them, without a thread per replica that waits. Batches
+        with sparse or ragged tensors stay whole, too: only the step knows which
+        of their parts belong together.
 
         Workers all read the whole data set and take their rows of each batch,
         unless it reads at least as many files as there are workers: then each
@@ -190,6 +193,8 @@ class ExactSteps(tf.distribute.Strategy):
             in_order: Whether outputs must come in the order of the rows, as
                 those of `predict`: files are not divided then.
         """
+        if _has_composites(dataset):
+            return dataset
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
             distributed = super().experimental_distribute_dataset(dataset)
             # The worker whose files have most rows decides.
@@ -256,6 +261,14 @@ class ExactSteps(tf.distribute.Strategy):
         def leaf(value):
             if not isinstance(value, tf.distribute.DistributedValues):
                 return value
+            first = self.experimental_local_results(value)[0]
+            if self.num_workers > 1 and _is_composite(first):
+                raise InputError(
+                    "Shares of sparse and ragged tensors can't be put together "
+                    "between workers. Received: a batch of a distributed data "
+                    f"set with a {type(first).__name__}; give the step the "
+                    "data set's own batches instead, which it shares out."
+                )
             return joined(self.experimental_local_results(value))
 
         return tf.nest.map_structure(leaf, batch)
@@ -263,6 +276,16 @@ class ExactSteps(tf.distribute.Strategy):
 
 def _trains(function):
     return getattr(function, "__name__", "") == "train_step"
+
+
+def _is_composite(value):
+    """Whether a tensor is made of several, or a `tf.TypeSpec` says so."""
+    sparse = (tf.SparseTensor, tf.SparseTensorSpec)
+    return isinstance(value, (*sparse, tf.RaggedTensor, tf.RaggedTensorSpec))
+
+
+def _has_composites(dataset):
+    return any(map(_is_composite, tf.nest.flatten(dataset.element_spec)))
 
 
 def _tensors_in_shares(specification):

@@ -1,5 +1,6 @@
 """Ports that are free, and stay so."""
 
+import random
 import socket
 
 from kerasmgpu.launch import ports
@@ -23,3 +24,12 @@ def test_port_in_use_is_not_free():
 
 def test_ports_as_told():
     assert ports.free(3, first=40000) == [40000, 40001, 40002]
+
+
+def test_a_program_that_sets_a_seed_does_not_choose_the_ports():
+    """Two notebooks on one machine may both set it, and start workers."""
+    drawn = []
+    for _ in range(2):
+        random.seed(1)
+        drawn.append(ports.free(3))
+    assert drawn[0] != drawn[1]

@@ -11,6 +11,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     random,
     reductions,
     shapes,
+    sparse,
     state,
     windows,
 )

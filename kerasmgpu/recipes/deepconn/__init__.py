@@ -141,15 +141,17 @@ class Data:
     description: str
 
 
-def load_data(settings):
-    """Loads or generates the reviews, splits them by the seed, fits biases."""
+def load(settings):
+    """Loads or generates the reviews, without TensorFlow."""
     from kerasmgpu.recipes.deepconn import generated_reviews, reviews
 
     if settings.data_path:
-        loaded = reviews.load(settings.data_path)
-    else:
-        loaded = generated_reviews.generate()
-    # TensorFlow comes in here: a file that can't be read was told before.
+        return reviews.load(settings.data_path)
+    return generated_reviews.generate()
+
+
+def prepare(settings, loaded):
+    """Splits reviews by the seed, makes texts of them and fits biases."""
     from kerasmgpu.recipes.deepconn import (
         review_baselines,
         review_texts,
@@ -193,16 +195,19 @@ def run(**keywords):
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     early_checks.require_place(settings)
-    data = load_data(settings)
+    loaded = load(settings)
+    # TensorFlow comes in here: a file that can't be read was told before.
     from kerasmgpu.recipes.deepconn import deepconn_comparison as comparison
 
+    # Before anything is computed: logical devices can't be made afterwards.
+    devices = comparison.choose_devices(settings)
+    data = prepare(settings, loaded)
     if settings.placement == "all":
-        return run_all(settings, data)
-    experiment = comparison.start(settings, comparison.choose_devices(settings))
-    return run_one(settings, data, experiment)
+        return run_all(settings, data, devices)
+    return run_one(settings, data, comparison.start(settings, devices))
 
 
-def run_all(settings, data):
+def run_all(settings, data, devices):
     """Trains with one placement after the other, and compares them.
 
     Each has a folder of its own in `--output_dir`; `--resume` goes on with the
@@ -212,7 +217,6 @@ def run_all(settings, data):
     from kerasmgpu.recipes.shared import run_folder, training_plan
 
     folder = run_folder.RunFolder(settings.output_dir, settings)
-    devices = comparison.choose_devices(settings)
     # What is refused is refused before the folder holds a run.
     training_plan.make(settings, len(devices), len(data.train))
     folder.start()

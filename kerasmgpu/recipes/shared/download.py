@@ -112,7 +112,7 @@ def _check_md5(url, md5, md5_url, timeout):
     # `<sum>  <file>` or `MD5 (<file>) = <sum>`, as the tools write it.
     published = re.search(r"\b[0-9a-fA-F]{32}\b", text)
     if published is None:
-        logging.info("No MD5 sum is published at %s: not checked.", md5_url)
+        logging.warning("No MD5 sum is published at %s: not checked.", md5_url)
     elif published[0].lower() != md5:
         raise InputError(
             f"The download of {url} is damaged: its MD5 sum is {md5}, "

@@ -19,7 +19,8 @@ class Planned:
 
     Args:
         function: Function of tensors.
-        *specifications: For each, its shape, or its shape and its type.
+        *specifications: For each, its shape, its shape and its type, or a
+            `tf.TypeSpec`.
 
     Attributes:
         kinds: Text for each output: `"rows on 0"`, `"partial sum"`,
@@ -81,6 +82,8 @@ def replicas(number):
 
 
 def _specification(shape):
+    if isinstance(shape, tf.TypeSpec):
+        return shape
     dtype = "float32"
     if shape and isinstance(shape[-1], str):
         *shape, dtype = shape

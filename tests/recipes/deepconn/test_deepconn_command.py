@@ -36,3 +36,13 @@ def test_help_lists_own_and_shared_flags():
     done = run("--help")
     for name in ("--placement", "--words", "--num_replicas", "]resume"):
         assert name in done.stdout
+
+
+def test_without_a_gpu_two_logical_cpus_stand_in():
+    """They can be made only before anything is computed."""
+    done = run(
+        "--placement=dual", "--epochs=1", "--words=20", "--profile_steps=0"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 logical CPU devices stand in" in done.stdout
+    assert "CPU:0, CPU:1" in done.stdout

@@ -1,0 +1,238 @@
+"""Entries of sparse rows, and the numbers of the rows that they are in.
+
+Each replica has the entries of its own rows. The first column of their indices
+says which: the number of the row in the whole batch. Where rows are looked up,
+added to or made by these numbers, a replica needs its own rows only, counted
+from its first one.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    LocalSizes,
+    Sharded,
+)
+from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules.table import Plan, plan, shape
+
+_SAME = {"Cast", "Identity", "PreventGradient", "StopGradient"}
+
+
+@plan("SparseToDense")
+def to_dense(node, kinds):
+    """`(indices, shape, values, default)`: rows of their own entries."""
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None or _first(node.inputs[1]) != entries.rows.of.size:
+        return None
+    rows = Sharded(0, entries.rows.of)
+    wants = (entries, LocalSizes(rows), entries, REPLICATED)
+    return Plan(wants, (rows,), _from_own_first_row(0))
+
+
+@plan("SparseTensorDenseMatMul")
+def matmul(node, kinds):
+    """`(indices, values, shape, dense)`: a product by rows, or over rows."""
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+        return None
+    rows = Sharded(0, entries.rows.of)
+    dense, gives = REPLICATED, rows
+    if node.attr("adjoint_a"):
+        dense, gives = rows.at(int(node.attr("adjoint_b"))), PARTIAL
+    wants = (entries, entries, LocalSizes(rows), dense)
+    return Plan(wants, (gives,), _from_own_first_row(0))
+
+
+@plan("SparseReorder")
+def reorder(node, kinds):
+    """`(indices, values, shape)`: entries of a row stay in it."""
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None:
+        return None
+    return Plan((entries, entries, REPLICATED), (entries, entries))
+
+
+@plan("GatherNd")
+def gather_nd(node, kinds):
+    """`(params, indices)`: elements of a replica's own rows."""
+    entries = _entries(node.inputs[1], kinds[1])
+    if entries is None or kinds[0] != Sharded(0, entries.rows.of):
+        return None
+    return Plan((kinds[0], entries), (entries,), _from_own_first_row(1))
+
+
+@plan("GatherV2")
+def gather(node, kinds):
+    """`(params, indices, axis)`: a replica's own rows."""
+    entries = _entries(node.inputs[1], kinds[1])
+    if entries is None or kinds[0] != Sharded(0, entries.rows.of):
+        return None
+    if node.inputs[2].value != 0 or node.attr("batch_dims"):
+        return None
+    if len(node.inputs[1].shape) != 1:
+        return None
+    wants = (kinds[0], entries, REPLICATED)
+    return Plan(wants, (entries,), _from_own_first_row(1))
+
+
+@plan("ScatterNd")
+def scatter_nd(node, kinds):
+    """`(indices, updates, shape)`: rows of their own entries."""
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+        return None
+    rows = Sharded(0, entries.rows.of)
+    wants = (entries, entries, LocalSizes(rows))
+    return Plan(wants, (rows,), _from_own_first_row(0))
+
+
+@plan("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum")
+def segments(node, kinds):
+    """`(data, segment_ids, num_segments)`: a row of each row's entries."""
+    entries = _entries(node.inputs[1], kinds[1])
+    if entries is None or node.inputs[2].value != entries.rows.of.size:
+        return None
+    if len(node.inputs[1].shape) != 1:
+        return None
+    rows = Sharded(0, entries.rows.of)
+    return Plan((entries, entries, REPLICATED), (rows,), _segments)
+
+
+@shape("SparseReorder")
+def shapes_in_order(node):
+    """As many entries as before."""
+    return [node.inputs[0].shape, node.inputs[1].shape]
+
+
+@shape("SparseToDense")
+def shape_of_dense(node):
+    """What the second input says."""
+    given = node.inputs[1].value
+    return [given] if isinstance(given, tuple) else None
+
+
+@shape("SparseTensorDenseMatMul")
+def shape_of_product(node):
+    """The axes of both that are not summed over."""
+    sparse, dense = node.inputs[2].value, node.inputs[3].shape
+    if not isinstance(sparse, tuple) or dense is None:
+        return None
+    rows = sparse[1] if node.attr("adjoint_a") else sparse[0]
+    columns = dense[0] if node.attr("adjoint_b") else dense[1]
+    return [(rows, columns)]
+
+
+def _entries(numbers, kind):
+    """The kind of a tensor of row numbers, or of indices that begin with them.
+
+    Returns:
+        `Sharded`, or `None` if it is something else.
+    """
+    if not isinstance(kind, Sharded) or kind.rows.of is None:
+        return None
+    if kind != Sharded(0, kind.rows):
+        return None
+    rank = len(numbers.shape or ())
+    while numbers is not kind.rows.input:
+        node = numbers.node
+        if node.type in _SAME or (
+            node.type == "SparseReorder" and numbers.index == 0
+        ):
+            numbers = node.inputs[0]
+        elif node.type == "Maximum" and _is_zero(node.inputs[1]):
+            numbers = node.inputs[0]
+        elif node.type == "StridedSlice" and _is_first_column(node):
+            numbers = node.inputs[0]
+        else:
+            return None
+    return kind if rank else None
+
+
+def _is_zero(tensor):
+    """Whether all elements are known to be 0."""
+    node = tensor.node
+    if node.type == "Fill":
+        tensor = node.inputs[1]
+    return node.type == "ZerosLike" or tensor.value == 0
+
+
+def _is_first_column(node):
+    """Whether a slice is `[:, 0]`."""
+    given, *bounds = node.inputs
+    begin, end, strides = (tensor.value for tensor in bounds)
+    if None in (begin, end, strides) or len(given.shape or ()) != 2:
+        return False
+    if node.attr("ellipsis_mask") or node.attr("new_axis_mask"):
+        return False
+    is_all_rows = node.attr("begin_mask") & node.attr("end_mask") & 1
+    return bool(
+        len(begin) == 2
+        and is_all_rows
+        and node.attr("shrink_axis_mask") == 2
+        and (begin[1] == 0 or node.attr("begin_mask") & 2)
+        and strides == (1, 1)
+    )
+
+
+def _first(shape):
+    """The first size that a vector of sizes says, or `None`."""
+    return shape.value[0] if isinstance(shape.value, tuple) else None
+
+
+def _from_own_first_row(position):
+    """Writes an operation with row numbers that begin with a replica's own.
+
+    Args:
+        position: Which of the inputs holds the numbers.
+    """
+
+    def emit(build, node, plan, place, inputs):
+        inputs = list(inputs)
+        inputs[position] = _own_numbers(
+            build,
+            node.inputs[position],
+            plan.wants[position],
+            place,
+            inputs[position],
+        )
+        return build.copy(node, inputs, place)
+
+    return emit
+
+
+def _own_numbers(build, tensor, entries, place, reference):
+    """Numbers of rows in a replica's share, of those in the whole batch.
+
+    Args:
+        build: The `building.Build`.
+        tensor: Row numbers, or indices whose first column they are.
+        entries: Its kind.
+        place: The replica's place.
+        reference: What it is there.
+    """
+
+    def write():
+        start = build.sizes.start(entries.rows.of, place)
+        start = build.cast(start, tf.int32, tensor.dtype, HOST)
+        if len(tensor.shape) > 1:
+            zero = build.constant(0, tensor.dtype, HOST)
+            others = [zero] * (tensor.shape[1] - 1)
+            start = build.sizes.packed([start, *others], tensor.dtype)
+        where = build.place_of(reference)
+        operands = [reference, start]
+        return build.op("Sub", operands, {"T": tensor.dtype}, where)[0]
+
+    return build.keep(("own numbers", reference), write)
+
+
+def _segments(build, node, plan, place, inputs):
+    data, ids, _ = inputs
+    entries = plan.wants[1]
+    count = build.sizes.count(entries.rows.of, place)
+    dtype = node.inputs[2].dtype
+    if dtype != tf.int32:
+        count = build.cast(count, tf.int32, dtype, HOST)
+    ids = _own_numbers(build, node.inputs[1], entries, place, ids)
+    return build.copy(node, [data, ids, count], place)
