@@ -55,6 +55,8 @@ def shares(build, rows):
         List of pairs of references, one per local replica.
     """
     replicas, sizes = build.replicas, build.sizes
+    if replicas.total == 1:
+        return [(sizes.scalar(0), sizes.scalar(rows.size))]
     bounds = [sizes.start(rows.of, place) for place in range(replicas.num)]
     if replicas.first + replicas.num < replicas.total:
         count = sizes.count(rows.of, replicas.num - 1)

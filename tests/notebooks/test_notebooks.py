@@ -31,7 +31,7 @@ def test_training_shows_its_progress_bar_and_nothing_else(executed):
     (bars,) = [text for text in executed if "Epoch 10/10" in text]
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in bars.splitlines()]
     assert lines[::2] == [f"Epoch {epoch}/10" for epoch in range(1, 11)]
-    for line in lines[1::2]:
+    for line in map(str.rstrip, lines[1::2]):
         assert re.match(
             r"20/20 ━{20} .* - accuracy: \d\.\d+ - loss: 0\.\d+$", line
         )

@@ -10,6 +10,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import _keras
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
+from kerasmgpu.partitioner.kinds import is_local
 from kerasmgpu.strategies.input_speed import InputSpeed, compare_input
 
 ROWS, COLUMNS, BATCH = 48, 6, 8
@@ -206,6 +207,14 @@ def test_sparse_rows_reach_the_step_sparse(sparse, replicas):
         1,
         1,
     ]
+    products = {
+        node: plan
+        for node, plan in program.plans.nodes.items()
+        if "MatMul" in node.type
+    }
+    assert products
+    for node, plan in products.items():
+        assert any(map(is_local, plan.gives)), node
 
 
 def test_compare_input_tells_what_is_slow_and_leaves_the_model(replicas):

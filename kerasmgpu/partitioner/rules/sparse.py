@@ -212,6 +212,8 @@ def _own_numbers(build, tensor, entries, place, reference):
         place: The replica's place.
         reference: What it is there.
     """
+    if build.replicas.total == 1:
+        return reference
 
     def write():
         start = build.sizes.start(entries.rows.of, place)

@@ -72,7 +72,7 @@ NETS = (dense_net, sparse_net, observed, gathered_rows, of_entries_alone)
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("num_replicas", [2, 3, 8])
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 8])
 def test_replicas_do_what_one_device_does(net, num_replicas):
     partitioned = Partitioned(net, replicas(num_replicas))
     w = weights(6, 3)
