@@ -84,9 +84,16 @@ class Planner:
             plan = self._plan(node, given, plans)
             self._note_sums(node, given, plan)
             plans.nodes[node] = plan
-            for tensor, kind in zip(node.outputs, plan.gives):
+            for number, (tensor, kind) in enumerate(
+                zip(node.outputs, plan.gives)
+            ):
                 if isinstance(kind, Partial) and tensor in self._summed:
                     kind = REPLICATED
+                if number in plan.dealt:
+                    plans.kinds[tensor] = self._dealt(
+                        tensor, plan.dealt[number], plans
+                    )
+                    continue
                 plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
             self._note_free(node, given, plan, plans)
         return plans
@@ -145,6 +152,13 @@ class Planner:
                 if inner is not None and inner != 0:
                     return Sharded(axis, rows, 1, inner)
         return None
+
+    def _dealt(self, tensor, kind, plans):
+        """Whole values that can be taken in parts, which others then follow."""
+        plans.free.add(tensor)
+        if kind.rows not in self._rows:
+            self._rows.append(kind.rows)
+        return kind
 
     def _resharded(self, tensor, kind, plan, plans):
         """Rows that an operation without a rule made are dealt out again."""

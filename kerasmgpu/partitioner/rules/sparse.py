@@ -8,10 +8,12 @@ from its first one.
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
     LocalSizes,
+    Rows,
     Sharded,
 )
 from kerasmgpu.partitioner.places import HOST
@@ -52,6 +54,30 @@ def reorder(node, kinds):
     if entries is None:
         return None
     return Plan((entries, entries, REPLICATED), (entries, entries))
+
+
+@plan("SparseFillEmptyRows")
+def fill_empty_rows(node, kinds):
+    """`(indices, values, shape, default)`: what is filled in goes with its row."""
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+        return None
+    indices = node.outputs[0]
+    filled = Sharded(0, Rows(indices.shape[0], indices, of=entries.rows.of))
+    whole = (REPLICATED,) * 4
+    return Plan(whole, whole, dealt={0: filled, 1: filled})
+
+
+@plan("SegmentSum")
+def sorted_segments(node, kinds):
+    """`(data, segment_ids)`: a row of each row's entries, where all have some."""
+    entries = _entries(node.inputs[1], kinds[1])
+    if entries is None or len(node.inputs[1].shape) != 1:
+        return None
+    if entries.rows.input.node.type != "SparseFillEmptyRows":
+        return None
+    rows = Sharded(0, entries.rows.of)
+    return Plan((entries, entries), (rows,), _from_own_first_row(1))
 
 
 @plan("GatherNd")
@@ -100,6 +126,35 @@ def segments(node, kinds):
     return Plan((entries, entries, REPLICATED), (rows,), _segments)
 
 
+@shape("SparseFillEmptyRows")
+def shapes_filled(node):
+    """As many entries as are there then; which rows were empty, and places."""
+    indices = node.inputs[0].shape
+    rows = _first(node.inputs[2])
+    number = sizes.of(node.outputs[0].symbol(0))
+    if indices is None:
+        return None
+    return [(number, indices[1]), (number,), (rows,), (indices[0],)]
+
+
+@shape("SegmentSum")
+def shape_of_sums(node):
+    """A row for each number up to the last one: for all, where none is empty."""
+    data, ids = node.inputs
+    filled = _source(ids)
+    if data.shape is None or filled.node.type != "SparseFillEmptyRows":
+        return None
+    if len(ids.shape or ()) != 1:
+        return None
+    return [(_first(filled.node.inputs[2]), *data.shape[1:])]
+
+
+@shape("Unique")
+def shapes_of_unique(node):
+    """What is there, and for each element where it is."""
+    return [(None,), node.inputs[0].shape]
+
+
 @shape("SparseReorder")
 def shapes_in_order(node):
     """As many entries as before."""
@@ -134,20 +189,22 @@ def _entries(numbers, kind):
         return None
     if kind != Sharded(0, kind.rows):
         return None
-    rank = len(numbers.shape or ())
-    while numbers is not kind.rows.input:
+    return kind if _source(numbers) is kind.rows.input else None
+
+
+def _source(numbers):
+    """The indices whose first column a tensor has, or begins with."""
+    while True:
         node = numbers.node
-        if node.type in _SAME or (
-            node.type == "SparseReorder" and numbers.index == 0
-        ):
-            numbers = node.inputs[0]
-        elif node.type == "Maximum" and _is_zero(node.inputs[1]):
-            numbers = node.inputs[0]
-        elif node.type == "StridedSlice" and _is_first_column(node):
-            numbers = node.inputs[0]
-        else:
-            return None
-    return kind if rank else None
+        is_same = (
+            node.type in _SAME
+            or (node.type == "SparseReorder" and numbers.index == 0)
+            or (node.type == "Maximum" and _is_zero(node.inputs[1]))
+            or (node.type == "StridedSlice" and _is_first_column(node))
+        )
+        if not is_same:
+            return numbers
+        numbers = node.inputs[0]
 
 
 def _is_zero(tensor):

@@ -84,6 +84,8 @@ class Plan:
             the same operation on other inputs.
         rule: Whether a rule applied; else the inputs are whole.
         details: What a rule keeps for building.
+        dealt: `{output: kind}`: outputs that every replica has whole, and of
+            which it may as well take its own part.
     """
 
     wants: tuple
@@ -91,6 +93,7 @@ class Plan:
     emit: Callable | None = None
     rule: bool = True
     details: Any = None
+    dealt: dict = dataclasses.field(default_factory=dict)
 
 
 def axes(*types):

@@ -68,7 +68,26 @@ def of_entries_alone(x, w):
     return x.values * noise, tf.reduce_sum(x.values), tf.sparse.reduce_sum(x, 1)
 
 
-NETS = (dense_net, sparse_net, observed, gathered_rows, of_entries_alone)
+def keras_dense(x, w):
+    """What a dense layer of Keras does with sparse rows."""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        given, _ = tf.sparse.fill_empty_rows(x, 0.0)
+        columns = given.with_values(given.indices[:, 1])
+        out = tf.nn.embedding_lookup_sparse(w, columns, given, combiner="sum")
+        loss = tf.reduce_mean(tf.sin(out))
+    gradient = tf.convert_to_tensor(tape.gradient(loss, w))
+    return loss, out, gradient
+
+
+NETS = (
+    dense_net,
+    sparse_net,
+    observed,
+    gathered_rows,
+    of_entries_alone,
+    keras_dense,
+)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -89,6 +108,12 @@ def test_rows_stay_apart(net):
     assert planned.kinds[0] == "partial sum"
     assert planned.kinds[1] == "rows on 0"
     assert planned.kinds[2] == "partial sum"
+
+
+def test_rows_that_are_filled_stay_apart():
+    planned = Planned(keras_dense, SPARSE, [6, 3])
+    assert set(planned.gathered) == {"Unique"}
+    assert planned.kinds[:2] == ["partial sum", "rows on 0"]
 
 
 def test_an_input_with_other_rows_is_not_mixed_up():
