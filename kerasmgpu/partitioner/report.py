@@ -7,6 +7,21 @@ from absl import logging
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import is_local
 
+_PRODUCTS = {
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Conv2D",
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    "Einsum",
+    "MatMul",
+    "SparseTensorDenseMatMul",
+}
+"""Where a step's time goes."""
+
 _logged = set()
 
 
@@ -102,11 +117,54 @@ def by_layer(program, rows):
     return list(parts.values())
 
 
+def whole_products(program):
+    """Products and convolutions that are not shared between the replicas.
+
+    Args:
+        program: `program.Program`.
+
+    Returns:
+        List of the nodes whose inputs are whole although their size depends on
+        the batch.
+    """
+    return [
+        node
+        for node, plan in _planned(program.trace.graph, program.plans)
+        if node.type in _PRODUCTS
+        and not any(map(is_local, (*plan.wants, *plan.gives)))
+        and any(_depends_on_batch(tensor) for tensor in node.inputs)
+    ]
+
+
+def _depends_on_batch(tensor):
+    if tensor.shape is None:
+        return True
+    return not all(isinstance(size, int) for size in tensor.shape)
+
+
 def log(program, written):
-    """One line for a function of which rows have to be gathered."""
+    """A line for a function of which rows have to be gathered, or all are run."""
+    if program.replicas.total == 1:
+        return
+    _log_gathered(program, written)
+    products = whole_products(program)
+    key = (program.trace.name, len(products))
+    if products and key not in _logged:
+        _logged.add(key)
+        logging.info(
+            "kerasmgpu: %s has %d products of whole batches, which no replicas "
+            "share: %s. Their inputs don't come by rows; the results are those "
+            "of one device.",
+            program.trace.name,
+            len(products),
+            ", ".join(dict.fromkeys(_part(node.name) for node in products)),
+        )
+
+
+def _log_gathered(program, written):
     *_, types = counts(program)
     key = (program.trace.name, *types)
-    if program.replicas.total == 1 or not types or key in _logged:
+    if not types or key in _logged:
         return
     _logged.add(key)
     per_row = sum(
