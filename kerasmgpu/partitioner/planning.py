@@ -16,8 +16,12 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.rules import control_flow, lists, own, state, table
+from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _MOST_PASSES = 50
+
+_LEAST_SHARED = 1 << 12
+"""Elements of one factor from which on a product is worth cutting."""
 
 
 class Plans:
@@ -51,6 +55,7 @@ class Planner:
         self._rows = rows
         self._summed = set()
         self._changed = False
+        self._outer = set()
 
     def plan(self, graph, kinds):
         """Plans a function's graph.
@@ -62,6 +67,7 @@ class Planner:
         Returns:
             `Plans`.
         """
+        self._outer = set(graph.nodes)
         for _ in range(_MOST_PASSES):
             self._changed = False
             before = [made.kind for made in self.lists.values()]
@@ -117,7 +123,11 @@ class Planner:
             if plan is not None:
                 return plan
         if all(kind == REPLICATED for kind in kinds):
-            return self._generated(node) or table.replicated(node)
+            return (
+                self._generated(node)
+                or self._shared(node)
+                or table.replicated(node)
+            )
         if node.type in table.AXES:
             axes = table.AXES[node.type](node)
             if axes is not None:
@@ -141,6 +151,32 @@ class Planner:
         return table.by_label(
             node, axes, axes.outputs[0][sharded.axis], sharded
         )
+
+    def _shared(self, node):
+        """A product of whole values, shared by an axis that data decide on.
+
+        What a mask picks, say: nobody knows whose rows these are, but the
+        product takes longer than cutting them.
+        """
+        if node.type not in PRODUCTS or node not in self._outer:
+            return None
+        axes = table.AXES[node.type](node) if node.type in table.AXES else None
+        if (
+            axes is None
+            or max(map(table.rough_size, node.inputs)) < _LEAST_SHARED
+        ):
+            return None
+        for labels, tensor in zip(axes.inputs, node.inputs):
+            for label, size in zip(labels or (), tensor.shape or ()):
+                if isinstance(size, int) or label is None:
+                    continue
+                if label not in axes.outputs[0]:
+                    continue
+                rows = Rows(size)
+                if rows not in self._rows:
+                    self._rows.append(rows)
+                return table.by_label(node, axes, label, Sharded(0, rows))
+        return None
 
     def _rows_of(self, tensor):
         """How a whole tensor could be sharded, if it has an axis of rows."""

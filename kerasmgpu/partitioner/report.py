@@ -6,21 +6,7 @@ from absl import logging
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import is_local
-
-_PRODUCTS = {
-    "BatchMatMul",
-    "BatchMatMulV2",
-    "BatchMatMulV3",
-    "Conv2D",
-    "Conv2DBackpropFilter",
-    "Conv2DBackpropInput",
-    "Conv3D",
-    "DepthwiseConv2dNative",
-    "Einsum",
-    "MatMul",
-    "SparseTensorDenseMatMul",
-}
-"""Where a step's time goes."""
+from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _logged = set()
 
@@ -130,7 +116,7 @@ def whole_products(program):
     return [
         node
         for node, plan in _planned(program.trace.graph, program.plans)
-        if node.type in _PRODUCTS
+        if node.type in PRODUCTS
         and not any(map(is_local, (*plan.wants, *plan.gives)))
         and any(_depends_on_batch(tensor) for tensor in node.inputs)
     ]

@@ -3,6 +3,21 @@
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import Axes, axes
 
+PRODUCTS = {
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Conv2D",
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    "Einsum",
+    "MatMul",
+    "SparseTensorDenseMatMul",
+}
+"""Where most of a step's time goes."""
+
 
 @axes("MatMul")
 def matmul(node):

@@ -164,7 +164,7 @@ def by_axes(node, axes, kinds, free=frozenset()):
             continue
         wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
         cost = sum(
-            _size(tensor)
+            rough_size(tensor)
             for tensor, want, given in zip(node.inputs, wants, kinds)
             if isinstance(given, Sharded)
             and want != given
@@ -286,7 +286,7 @@ def _elements(tensor):
     return None if tensor.shape is None else sizes.product(tensor.shape)
 
 
-def _size(tensor):
+def rough_size(tensor):
     """Elements of a tensor, roughly, for comparing costs."""
     result = 1
     for size in tensor.shape or (1,):

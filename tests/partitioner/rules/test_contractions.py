@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from tests.partitioner.rules.planned import ROWS, kinds_of
+from kerasmgpu.partitioner import report
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, replicas
 
 
 def test_rows_times_a_kernel_are_rows():
@@ -75,3 +77,31 @@ def test_a_gradient_of_a_gradient_of_a_product_with_a_batch():
     weights = tf.random.stateless_normal([3, 1], seed=(3, 4))
     found = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])(rows, weights)
     np.testing.assert_allclose(found, step(rows, weights), rtol=1e-5)
+
+
+def picked_net(rows, first, second):
+    """Products of what a mask picks, which nobody knows the rows of."""
+    with tf.GradientTape() as tape:
+        tape.watch([first, second])
+        picked = tf.boolean_mask(rows, rows[:, 0] > 0)
+        out = tf.nn.relu(picked @ first) @ second
+        loss = tf.reduce_sum(out**2)
+    return loss, out, *tape.gradient(loss, [first, second])
+
+
+@pytest.mark.parametrize("num_replicas", [2, 3, 8])
+def test_a_large_product_of_picked_rows_is_shared(num_replicas):
+    first = tf.random.stateless_normal([64, 80], seed=(1, 2)) / 64
+    second = tf.random.stateless_normal([80, 64], seed=(3, 4)) / 80
+    partitioned = Partitioned(picked_net, replicas(num_replicas))
+    for size in (9, 1, 2, 0, 40):
+        rows = tf.random.stateless_normal([size, 64], seed=(size, 5))
+        one = picked_net(rows, first, second)
+        for value, found in zip(one, partitioned(rows, first, second)):
+            np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-6)
+    assert not any(map(report.whole_products, partitioned.programs))
+
+
+def test_a_small_product_of_picked_rows_is_not():
+    planned = Planned(picked_net, [ROWS, 4], [4, 5], [5, 3])
+    assert planned.kinds[:2] == ["replicated"] * 2
