@@ -1,6 +1,5 @@
 """Gathers, scatters and segment sums."""
 
-from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
 
@@ -160,6 +159,3 @@ def unsorted_segment_shape(node):
         return None
     number = count.value if not isinstance(count.value, tuple) else None
     return [(number, *data.shape[len(ids.shape) :])]
-
-
-__all__ = ["sizes"]

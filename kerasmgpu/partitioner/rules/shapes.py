@@ -55,7 +55,10 @@ def reshape(node, kinds):
         return Plan((PARTIAL, REPLICATED), (PARTIAL,))
     if not isinstance(kind, Sharded):
         return None
-    return _reshaped(node, kind, (REPLICATED,))
+    moved = moved_axis(node, kind)
+    if moved is None:
+        return None
+    return Plan((kind, LocalSizes(moved, may_infer=True)), (moved,))
 
 
 @shape("Reshape")
@@ -96,14 +99,6 @@ def expand_or_squeeze(node, kinds):
             return None
         axis = kind.axis + (where % (len(source) + 1) <= kind.axis)
     return Plan((kind, *[REPLICATED] * (len(kinds) - 1)), (kind.at(axis),))
-
-
-def _reshaped(node, kind, rest):
-    """The plan of a reshape that leaves rows apart, or `None`."""
-    moved = moved_axis(node, kind)
-    if moved is None:
-        return None
-    return Plan((kind, LocalSizes(moved, may_infer=True)), (moved,))
 
 
 def moved_axis(node, kind):
