@@ -197,6 +197,12 @@ def _local_sizes(build, tensor, kind):
     if kind.may_infer and _may_infer(value, axis):
         others = (*value[:axis], -1, *value[axis + 1 :])
         return build.same(build.constant(others, dtype, HOST))
+    if kind.shape is not None and isinstance(value, tuple):
+        # Of no rows nothing can be inferred.
+        value = tuple(
+            whole if entry == -1 else entry
+            for entry, whole in zip(value, kind.shape)
+        )
     result = []
     for place in range(build.replicas.num):
         own = build.sizes.local(kind.sharded, place)

@@ -102,11 +102,13 @@ class LocalSizes:
 
     What an operation wants that is told the shape of what it makes, so that
     each replica makes its own part. `may_infer` says that it can find out one
-    size, given as -1, by itself.
+    size, given as -1, by itself, if it has rows; `shape` is the whole's shape,
+    where it is known.
     """
 
     sharded: Sharded
     may_infer: bool = False
+    shape: tuple | None = None
 
 
 REPLICATED = Replicated()

@@ -58,7 +58,8 @@ def reshape(node, kinds):
     moved = moved_axis(node, kind)
     if moved is None:
         return None
-    return Plan((kind, LocalSizes(moved, may_infer=True)), (moved,))
+    wanted = LocalSizes(moved, may_infer=True, shape=node.outputs[0].shape)
+    return Plan((kind, wanted), (moved,))
 
 
 @shape("Reshape")

@@ -109,3 +109,12 @@ def test_one_row_is_no_axis_to_drop():
     for static in (False, True):
         same(lambda x: (tf.squeeze(x, 0) * 2,), [1, 2], static=static)
         same(lambda x: (x[None] * 2,), [1, 2], static=static)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_size_behind_the_rows_is_not_inferred_of_no_rows(static):
+    def flattened(x):
+        rows = tf.shape(x)[0] * 3
+        return (tf.transpose(tf.reshape(x, [rows, -1])),)
+
+    same(flattened, [3, 3, 4], num_replicas=5, static=static)
