@@ -1,47 +1,77 @@
 """Where the entries of each replica's sparse rows are, on the host."""
 
+import itertools
+
 import tensorflow as tf
 
+from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.writing import Writer, function_attribute
+
+_numbers = itertools.count()
 
 _LAST = tf.int32.max
 """No row has a higher number."""
 
 
-def require_order(build, indices):
-    """Lets nothing happen unless entries come in the order of their rows.
+def put_in_order(build, leaf):
+    """Lets the entries of an input come in the order of their rows.
+
+    They mostly do, and then stay as they are. Otherwise they are put in
+    TensorFlow's order, by row and column.
 
     Args:
-        build: The `building.Build`, in which nothing was written yet that has
-            an effect.
-        indices: `graph.Tensor` `[entries, rank]`, an input.
+        build: The `building.Build`.
+        leaf: `tracing.Sparse`.
     """
-    numbers = _row_numbers(build, indices)
+    given = [
+        build.given(tensor)[0]
+        for tensor in (leaf.indices, leaf.values, leaf.dense_shape)
+    ]
+    types = [tf.int64, leaf.values.dtype, tf.int64]
+    numbers = _row_numbers(build, leaf.indices)
     zero, one, last = (build.constant([n], tf.int32, HOST) for n in (0, 1, -1))
     behind = build.strided_slice(
         numbers, one, zero, one, tf.int64, HOST, end_mask=1
     )
     before = build.strided_slice(numbers, zero, last, one, tf.int64, HOST)
-    attributes = {"T": tf.int64}
-    rises = build.op("LessEqual", [before, behind], attributes, HOST)[0]
+    rises = build.op("LessEqual", [before, behind], {"T": tf.int64}, HOST)[0]
     attributes = {"Tidx": tf.int32, "keep_dims": False}
     rises = build.op("All", [rises, zero], attributes, HOST)[0]
-    build.require(
-        rises,
-        "The entries of a sparse input are not in the order of their rows. Call "
-        "tf.sparse.reorder(...) on it where the batch is made.",
-    )
-    # Where entries are looked for, they are in order.
-    attributes = {"T": tf.int64}
-    checked = build.op(
-        "Identity",
-        [numbers],
-        attributes,
-        HOST,
-        "checked",
-        controls=[build.writer.last],
-    )
-    build.keep(("row numbers", indices), lambda: checked[0])
+    attributes = {
+        "Tcond": tf.bool,
+        "Tin": types,
+        "Tout": types[:2],
+        "then_branch": _branch(build, types, _as_they_are),
+        "else_branch": _branch(build, types, _reordered),
+        "_lower_using_switch_merge": True,
+    }
+    ordered = build.op("StatelessIf", [rises, *given], attributes, HOST)
+    for tensor, reference in zip((leaf.indices, leaf.values), ordered):
+        build.give(tensor, REPLICATED, build.same(reference))
+
+
+def _branch(build, types, body):
+    """A function of the parts of a sparse tensor, as an attribute."""
+    writer = Writer()
+    inputs = [writer.add_input("given", dtype) for dtype in types]
+    outputs = list(zip(body(writer, inputs, types[1]), types))
+    name = f"kerasmgpu_entries_{next(_numbers)}"
+    build.library.append(writer.function(name, outputs, []))
+    return function_attribute(name)
+
+
+def _as_they_are(writer, inputs, dtype):
+    return [
+        writer.op("Identity", [reference], {"T": type_}, "")[0]
+        for reference, type_ in zip(inputs, (tf.int64, dtype))
+    ]
+
+
+def _reordered(writer, inputs, dtype):
+    indices, values, shape = inputs
+    attributes = {"T": dtype}
+    return writer.op("SparseReorder", [indices, values, shape], attributes, "")
 
 
 def shares(build, rows):
@@ -64,9 +94,7 @@ def shares(build, rows):
     else:
         bounds.append(sizes.scalar(_LAST))
     bounds = build.cast(sizes.packed(bounds), tf.int32, tf.int64, HOST)
-    numbers = build.keep(
-        ("row numbers", rows.input), lambda: _row_numbers(build, rows.input)
-    )
+    numbers = _row_numbers(build, rows.input)
     one_row = build.constant([1, -1], tf.int32, HOST)
     found = build.op(
         "LowerBound",

@@ -196,7 +196,7 @@ class Program:
         if self.replicas.total > 1:
             for leaf in self.trace.sparse:
                 if self._kinds[leaf.indices] != REPLICATED:
-                    entries.require_order(build, leaf.indices)
+                    entries.put_in_order(build, leaf)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
         build.run()

@@ -64,6 +64,8 @@ CAUSES = {
     **{
         ("trainers.trainer_test", f"TestTrainer::{test}"): STEP_WITHOUT_DATA
         for test in (
+            "test_fit_sparse_scipy_graph",
+            "test_fit_sparse_tf_graph",
             "test_steps_per_execution_steps_count_unknown_dataset_size_"
             "101_non_jit",
             "test_steps_per_execution_steps_count_unknown_dataset_size_"
