@@ -229,8 +229,14 @@ def _shapes_by_axes(node, axes):
                     known[label] = None  # Either may be 1.
                 elif _has_rows(size):
                     known[label] = size
+    # Where no input has a label, all have the size 1 there, or no such axis.
+    missing = 1 if axes.stretches else None
     return [
-        tuple(known.get(label) for label in labels) for labels in axes.outputs
+        tuple(
+            None if label is None else known.get(label, missing)
+            for label in labels
+        )
+        for labels in axes.outputs
     ]
 
 
