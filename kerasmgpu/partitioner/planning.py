@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _MOST_PASSES = 50
 
-_LEAST_SHARED = 1 << 12
+LEAST_SHARED = 1 << 12
 """Elements of one factor from which on a product is worth cutting."""
 
 
@@ -163,7 +163,7 @@ class Planner:
         axes = table.AXES[node.type](node) if node.type in table.AXES else None
         if (
             axes is None
-            or max(map(table.rough_size, node.inputs)) < _LEAST_SHARED
+            or max(map(table.rough_size, node.inputs)) < LEAST_SHARED
         ):
             return None
         for labels, tensor in zip(axes.inputs, node.inputs):
