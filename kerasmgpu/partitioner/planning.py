@@ -5,6 +5,8 @@ is needed whole by anyone, all get the whole: it is summed once. Lists and loops
 are looked at again until nothing changes.
 """
 
+import dataclasses
+
 from kerasmgpu.partitioner import agreement, sizes
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.kinds import (
@@ -172,10 +174,8 @@ class Planner:
                     continue
                 if label not in axes.outputs[0]:
                     continue
-                rows = Rows(size)
-                if rows not in self._rows:
-                    self._rows.append(rows)
-                return table.by_label(node, axes, label, Sharded(0, rows))
+                kind = Sharded(0, self._known(Rows(size)))
+                return table.by_label(node, axes, label, kind)
         return None
 
     def _rows_of(self, tensor):
@@ -192,9 +192,15 @@ class Planner:
     def _dealt(self, tensor, kind, plans):
         """Whole values that can be taken in parts, which others then follow."""
         plans.free.add(tensor)
-        if kind.rows not in self._rows:
-            self._rows.append(kind.rows)
-        return kind
+        return dataclasses.replace(kind, rows=self._known(kind.rows))
+
+    def _known(self, rows):
+        """The rows of this size: all that have it are dealt out alike."""
+        for known in self._rows:
+            if known == rows:
+                return known
+        self._rows.append(rows)
+        return rows
 
     def _resharded(self, tensor, kind, plan, plans):
         """Rows that an operation without a rule made are dealt out again."""
