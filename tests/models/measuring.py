@@ -20,6 +20,7 @@ class Figures:
         data_changed: Whether `fit` changed the user's arrays.
         operations, with_rule, gathered, types: See `report.counts`; of all
             training steps that were traced.
+        whole: Names of products of whole batches, which no replicas share.
     """
 
     distances: dict
@@ -29,6 +30,7 @@ class Figures:
     with_rule: int
     gathered: int
     types: dict
+    whole: list
 
     @property
     def worst(self):
@@ -74,12 +76,14 @@ def measure(model, strategy, one=None):
     distances["each weight"] = distance_of_each_weight(one, many)
     operations, with_rule, gathered = 0, 0, 0
     types = collections.Counter()
+    whole = []
     for program in trained.train_function.programs:
         numbers = report.counts(program)
         operations += numbers[0]
         with_rule += numbers[1]
         gathered += numbers[2]
         types += numbers[3]
+        whole += [node.name for node in report.whole_products(program)]
     return Figures(
         distances,
         different_copies(strategy),
@@ -88,6 +92,7 @@ def measure(model, strategy, one=None):
         with_rule,
         gathered,
         dict(types),
+        whole,
     )
 
 

@@ -36,6 +36,7 @@ def test_replicas_follow_one_device(model, num_replicas, replicas):
     assert not figures.copies, "the replicas' copies differ"
     assert not figures.data_changed, "fit changed the user's arrays"
     assert figures.with_rule > 0, "no operation ran on a replica's own rows"
+    assert not figures.whole, "products that no replicas share"
 
 
 def test_another_model_is_told_apart(replicas, monkeypatch):
