@@ -364,16 +364,13 @@ def sliced_axes(node, shape):
         shape: Shape of the value that is sliced.
 
     Returns:
-        List of `(axis, what)` in the order of the result's axes: `axis` of the
-        value or `None` for a new one, and `what` of `"whole"`, `"part"`,
-        `"one"` (the axis goes) and `"new"`. `None` where that isn't known.
+        List of `(axis, what, size)` in the order of the result's axes: `axis`
+        of the value or `None` for a new one, `what` of `"whole"`, `"part"`,
+        `"one"` (the axis goes) and `"new"`, and the size of what is taken,
+        `None` where that isn't known. `None` where nothing is known.
     """
     begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
-    if node.type == "StridedSlice":
-        first = node.inputs[1].shape
-    else:
-        begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
-        first = node.inputs[1].shape
+    first = node.inputs[1].shape
     if shape is None or first is None or not isinstance(first[0], int):
         return None
     count = first[0]
@@ -391,23 +388,42 @@ def sliced_axes(node, shape):
     for n in range(count):
         if masks["ellipsis"] >> n & 1:
             for _ in range(rest + 1):
-                result.append((axis, "whole"))
+                result.append((axis, "whole", shape[axis]))
                 axis += 1
             rest = 0
         elif masks["new_axis"] >> n & 1:
-            result.append((None, "new"))
+            result.append((None, "new", 1))
         elif masks["shrink_axis"] >> n & 1:
-            result.append((axis, "one"))
+            result.append((axis, "one", 1))
             axis += 1
         else:
             step = _entry(strides, n)
             starts = masks["begin"] >> n & 1 or _entry(begin, n) == 0
             ends = masks["end"] >> n & 1 or _entry(end, n) == shape[axis]
-            is_whole = starts and ends and step == 1
-            result.append((axis, "whole" if is_whole else "part"))
+            if starts and ends and step == 1:
+                result.append((axis, "whole", shape[axis]))
+            else:
+                size = _size_of_part(
+                    shape[axis],
+                    None if masks["begin"] >> n & 1 else (_entry(begin, n),),
+                    None if masks["end"] >> n & 1 else (_entry(end, n),),
+                    step,
+                )
+                result.append((axis, "part", size))
             axis += 1
-    result += [(n, "whole") for n in range(axis, len(shape))]
+    result += [(n, "whole", shape[n]) for n in range(axis, len(shape))]
     return result
+
+
+def _size_of_part(size, begin, end, step):
+    """Elements of an axis between bounds, a tuple each; `None`: its own."""
+    numbers = (size, step, *(begin or ()), *(end or ()))
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    first, last = (
+        None if bound is None else bound[0] for bound in (begin, end)
+    )
+    return len(range(size)[first:last:step])
 
 
 def _entry(value, index):
@@ -422,7 +438,7 @@ def strided_slice(node):
         return None
     labels = [None] * len(node.inputs[0].shape)
     out = []
-    for axis, what in taken:
+    for axis, what, _ in taken:
         if what == "whole":
             labels[axis] = axis
         if what != "one":
@@ -436,21 +452,11 @@ def strided_slice(node):
 
 @shape("StridedSlice")
 def strided_slice_shape(node):
-    """Of axes that are taken wholly, and new ones; parts aren't known."""
-    shape = node.inputs[0].shape
-    taken = sliced_axes(node, shape)
+    """The sizes of what is taken of each axis, and of new ones."""
+    taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
-    begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
-    result = []
-    for axis, what in taken:
-        if what == "one":
-            continue
-        result.append(
-            1 if what == "new" else shape[axis] if what == "whole" else None
-        )
-    del begin, end, strides
-    return [tuple(result)]
+    return [tuple(size for _, what, size in taken if what != "one")]
 
 
 @axes("StridedSliceGrad")
@@ -464,7 +470,7 @@ def strided_slice_grad(node):
         return None
     out = [None] * len(shape)
     labels = []
-    for axis, what in taken:
+    for axis, what, _ in taken:
         if what == "whole":
             out[axis] = axis
         if what != "one":

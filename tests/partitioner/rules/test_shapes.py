@@ -3,7 +3,14 @@
 import pytest
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import (
+    ROWS,
+    Planned,
+    kinds_of,
+    replicas,
+    same,
+)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
@@ -118,3 +125,26 @@ def test_a_size_behind_the_rows_is_not_inferred_of_no_rows(static):
         return (tf.transpose(tf.reshape(x, [rows, -1])),)
 
     same(flattened, [3, 3, 4], num_replicas=5, static=static)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x[:, 1:3],
+        lambda x: x[:, :-1],
+        lambda x: x[:, -2:],
+        lambda x: x[:, ::2],
+        lambda x: x[:, ::-1],
+        lambda x: x[:, 3:1],
+        lambda x: x[:, 1:9],
+        lambda x: x[..., tf.newaxis, 4:1:-1],
+    ],
+)
+def test_sizes_of_parts_are_known(part):
+    """TensorFlow doesn't know them where it doesn't know the whole's."""
+    partitioned = Partitioned(
+        lambda x: part(tf.reshape(x, [tf.shape(x)[0], -1])), replicas(2)
+    )
+    program = partitioned.program((tf.TensorSpec([ROWS, 5]),))
+    (out,) = program.trace.graph.outputs
+    assert out.shape[1:] == part(tf.zeros([7, 5])).shape[1:]
