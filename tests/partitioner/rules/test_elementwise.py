@@ -2,7 +2,14 @@
 
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import (
+    ROWS,
+    Planned,
+    kinds_of,
+    replicas,
+    same,
+)
 
 
 def test_rows_meet_what_is_stretched_to_them():
@@ -60,3 +67,13 @@ def test_a_bias_gradient_is_a_sum_over_replicas():
 def test_one_row_is_stretched_to_all_rows():
     for rows in (1, 5):
         same(lambda x: (x + x[:1],), [rows, 3], num_replicas=3)
+
+
+def test_what_is_stretched_of_sizes_1_only_has_size_1():
+    """TensorFlow doesn't know that the first axis has one element."""
+    partitioned = Partitioned(
+        lambda x: tf.reshape(x, [-1, tf.shape(x)[0]]) * 2.0, replicas(2)
+    )
+    program = partitioned.program((tf.TensorSpec([ROWS]),))
+    (out,) = program.trace.graph.outputs
+    assert out.shape[0] == 1
