@@ -40,8 +40,12 @@ class Execution:
         if last is not iterator:
             concrete = self._function.get_concrete_function(iterator)
             self._trace = (iterator, concrete)
-        with _without_optimizer():
-            outputs = concrete(iterator)
+        try:
+            with _without_optimizer():
+                outputs = concrete(iterator)
+        except tf.errors.OutOfRangeError:
+            self._end()
+            raise
         if self._steps > 1:
             done, outputs = outputs
             if not done:
@@ -49,6 +53,17 @@ class Execution:
         if not self._written.has_outputs:
             return None
         return self._program.trace.packed(outputs)
+
+    def _end(self):
+        """Does what a step does before it finds out that the data have ended.
+
+        On one device TensorFlow does that in a single step only: where several
+        steps are one call, the loop asks for the data first.
+        """
+        if self._steps == 1:
+            rest = self._program.without_arguments
+            if rest is not None:
+                rest([])
 
     def _one(self, iterator):
         return self._written(self._leaves(iterator.get_next()))

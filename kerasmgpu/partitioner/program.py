@@ -1,5 +1,6 @@
 """A trace as a function that the replicas run together."""
 
+import functools
 import itertools
 import weakref
 
@@ -166,6 +167,20 @@ class Program:
         if with_outputs not in self._written:
             self._written[with_outputs] = self._write(with_outputs)
         return self._written[with_outputs]
+
+    @functools.cached_property
+    def without_arguments(self):
+        """The function of what happens where the arguments never come.
+
+        A `Written` without outputs, or `None` where nothing happens. XLA runs
+        all or nothing.
+        """
+        if self._jit_compile:
+            return None
+        trace = self.trace.without_arguments()
+        if trace is None:
+            return None
+        return Program(trace, self.replicas).written(with_outputs=False)
 
     def _write(self, with_outputs):
         library, graph = [], self.trace.graph

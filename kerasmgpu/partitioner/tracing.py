@@ -1,5 +1,6 @@
 """The one-device step, traced: the definition of what must come out."""
 
+import copy
 import dataclasses
 import gc
 
@@ -10,7 +11,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
-from kerasmgpu.partitioner.rules.state import UPDATES
+from kerasmgpu.partitioner.rules.state import ONLY_LOOK, UPDATES
 
 
 class Trace:
@@ -37,24 +38,61 @@ class Trace:
         if makes_variables:
             # What code does when it makes variables, it does once.
             func_graph, _ = _func_graph(function, arguments, name)
-        graph = updates.forwarded(graphs.read(func_graph))
-        graph = updates.stacked(graphs.without_unneeded(graph))
-        self.graph = graphs.without_unneeded(graph)
+        # Placeholders, and so the variables' handles, live as long as this.
+        self._func_graph = func_graph
+        graph, self.leaves, self.captured = self._read()
+        graph = graphs.without_unneeded(updates.forwarded(graph))
+        self.graph = graphs.without_unneeded(updates.stacked(graph))
         # Sums that are needed for updates only can then be made together.
         self.graph.nodes.sort(key=lambda node: node.type in UPDATES)
         self.graph.nodes = graphs.ordered(self.graph)
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
-        captured = {id(inner): outer for outer, inner in func_graph.captures}
+        self.sparse = list(_sparse(arguments, self.leaves))
+
+    def _read(self):
+        """The graph as it was traced, its leaves, and what it captured."""
+        source = self._func_graph
+        graph = graphs.read(source)
+        captured = {id(inner): outer for outer, inner in source.captures}
         pairs = [
             (tensor, captured.get(id(placeholder)))
-            for placeholder, tensor in zip(func_graph.inputs, self.graph.inputs)
+            for placeholder, tensor in zip(source.inputs, graph.inputs)
         ]
-        self.leaves = [tensor for tensor, outer in pairs if outer is None]
-        self.sparse = list(_sparse(arguments, self.leaves))
-        self.captured = [pair for pair in pairs if pair[1] is not None]
-        # Placeholders, and so the variables' handles, live as long as this.
-        self._func_graph = func_graph
+        leaves = [tensor for tensor, outer in pairs if outer is None]
+        return graph, leaves, [pair for pair in pairs if pair[1] is not None]
+
+    def without_arguments(self):
+        """What happens in the function where its arguments never come.
+
+        TensorFlow runs an operation as soon as it has what it needs. At the end
+        of the data it so draws random numbers, counts and decays, before it
+        knows that there is no batch.
+
+        Returns:
+            A `Trace` of the effects that need no argument, or `None`. A loop or
+            a branch waits for all that it needs.
+        """
+        graph, leaves, captured = self._read()
+        waiting = {tensor.node for tensor in leaves}
+        for node in graph.nodes:
+            needs = {*(tensor.node for tensor in node.inputs), *node.controls}
+            if needs & waiting:
+                waiting.add(node)
+        graph.outputs, graph.effects = [], []
+        for node in graph.nodes:
+            if node in waiting or node.type in ONLY_LOOK:
+                continue
+            if node.is_stateful:
+                graph.effects.append(node)
+        if not graph.effects:
+            return None
+        rest = copy.copy(self)
+        rest.graph = graphs.without_unneeded(graph)
+        rest.graph.inputs = [tensor for tensor, _ in captured]
+        rest.leaves, rest.sparse, rest.captured = [], [], captured
+        rest.name, rest.outputs = f"{self.name}_without_arguments", None
+        return rest
 
     def packed(self, flat):
         """Tensors in the structure of what the function returned."""

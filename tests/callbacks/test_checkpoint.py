@@ -43,11 +43,19 @@ def test_finds_its_place_in_the_data(tmp_path, make_data, break_at):
     runs.require_same(model, history, whole, expected)
 
 
-def test_a_data_set_that_ends_where_the_run_was_broken_off(tmp_path):
-    whole = runs.build_eager()
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_data_set_that_ends_where_the_run_was_broken_off(
+    tmp_path, replicas, compiled
+):
+    def build():
+        if not compiled:
+            return runs.build_eager()
+        return runs.build(replicas(2), jit_compile=False)
+
+    whole = build()
     expected = runs.train(whole, runs.unknown_length(), epochs=1)
     runs.train(
-        runs.build_eager(),
+        build(),
         runs.unknown_length(),
         tmp_path,
         break_at=(0, 6),
@@ -55,7 +63,7 @@ def test_a_data_set_that_ends_where_the_run_was_broken_off(tmp_path):
         every_steps=6,
     )
     assert names(tmp_path) == ["checkpoint-000000-000000006.npz"]
-    model = runs.build_eager()
+    model = build()
     history = runs.train(model, runs.unknown_length(), tmp_path, epochs=1)
     runs.require_same(model, history, whole, expected)
 

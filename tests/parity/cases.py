@@ -816,6 +816,49 @@ def a_python_generator():
     )
 
 
+def of_unknown_length():
+    """Batches of 24, 24 and 10 rows, whose number Keras finds out."""
+    dataset = tf.data.Dataset.from_tensor_slices(rows())
+    return dataset.filter(lambda x, y: True).batch(24)
+
+
+def dropout_net(optimizer, **compile_args):
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, activation="tanh"),
+            layers.Dropout(0.5, seed=3),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer, "mse", **compile_args)
+    return model
+
+
+@case("data")
+def data_of_unknown_length():
+    """At its end TensorFlow draws, counts and decays once more: so must we."""
+    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1, epsilon=0.1)
+    dataset = of_unknown_length()
+    fit = dict(x=dataset, epochs=3, validation_data=dataset)
+    return Program(dropout_net(optimizer), fit, rows()[0], dict(x=dataset))
+
+
+@case("data", replica_counts=(2,))
+def data_of_unknown_length_and_xla():
+    """XLA runs a step as a whole, or not at all."""
+    optimizer = keras.optimizers.Adam(0.01, epsilon=0.1)
+    model = dropout_net(optimizer, jit_compile=True)
+    return Program(model, dict(x=of_unknown_length(), epochs=3), rows()[0])
+
+
+@case("data", replica_counts=(2,))
+def data_of_unknown_length_several_steps_a_call():
+    optimizer = keras.optimizers.Adam(0.01, epsilon=0.1)
+    model = dropout_net(optimizer, steps_per_execution=2)
+    return Program(model, dict(x=of_unknown_length(), epochs=3), rows()[0])
+
+
 @case("data")
 def a_shuffled_tf_data_set():
     x, y = rows()

@@ -1,10 +1,13 @@
-"""The trace of a step that makes variables on its way."""
+"""The trace of a step: variables made on its way, what needs no argument."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.partitioner.program import Program
+from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.tracing import Trace
 
 
 def momentum_step(first_value):
@@ -20,6 +23,7 @@ def momentum_step(first_value):
     return step
 
 
+REPLICAS = Replicas(["/device:CPU:0", "/device:CPU:1"], "/device:CPU:0")
 ROWS = tf.random.stateless_normal([7, 3], seed=(1, 2))
 
 
@@ -38,3 +42,27 @@ def test_a_new_variables_value_of_the_steps_data_is_refused():
     # AutoGraph makes errors of code that it converted its own.
     with pytest.raises(Exception, match="initial value of the step's data"):
         partitioned(ROWS)
+
+
+def test_what_happens_where_the_arguments_never_come():
+    count, decayed, seen = (tf.Variable(value) for value in (0.0, 8.0, 0.0))
+
+    def step(rows):
+        decayed.assign(decayed * 0.5)
+        seen.assign_add(tf.reduce_sum(rows))
+        decayed.assign_sub(seen)
+        return count.assign_add(1.0) * tf.reduce_sum(rows)
+
+    trace = Trace(step, (tf.TensorSpec([None, 3]),), "step")
+    Program(trace, REPLICAS).without_arguments([])
+    assert [count.numpy(), decayed.numpy(), seen.numpy()] == [1.0, 4.0, 0.0]
+
+
+def test_nothing_happens_where_all_needs_the_arguments():
+    total = tf.Variable(0.0)
+
+    def step(rows):
+        total.assign_add(tf.reduce_sum(rows))
+
+    trace = Trace(step, (tf.TensorSpec([None, 3]),), "step")
+    assert Program(trace, REPLICAS).without_arguments is None

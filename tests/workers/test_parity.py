@@ -32,6 +32,7 @@ JOBS = {
         "batch renormalisation",
         "unseeded noise in a layer",
         "a python generator",
+        "data of unknown length",
         "shuffled arrays",
         "strings",
         "sparse tensors",
