@@ -5,9 +5,11 @@ Whole rows from shares and sums from parts need communication; the rest does not
 
 import tensorflow as tf
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
+    Kept,
     ListOf,
     LocalSizes,
     Own,
@@ -49,6 +51,12 @@ def _whole(build, tensor):
     kind = build.natural(tensor)
     if isinstance(kind, ListOf):
         return build.given(tensor)
+    if isinstance(kind, Kept):
+        raise InputError(
+            f"{tensor} is what cuDNN keeps for a gradient on each GPU, and "
+            "can't be put together. Received: a step that reads it; give its "
+            "layer use_cudnn=False."
+        )
     if isinstance(kind, (Own, Partial)):
         return build.sums.whole(tensor)
     if tensor in build.plans.free:

@@ -1,16 +1,18 @@
 """Kernels that must not see a share without rows.
 
 TensorFlow's convolutions and pools on CPUs end the process, or return wrong
-shapes, for no rows. Where a share may be empty they run in a branch; the other
-branch runs them on one row of zeros and drops it.
+shapes, for no rows; cuDNN's recurrent layers refuse them. Where a share may be
+empty they run in a branch; the other branch runs them on one row of zeros, which
+for integers, lengths of sequences, is one of ones, and drops it.
 """
 
 import itertools
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.kinds import LocalSizes, Sharded
+from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
 from kerasmgpu.partitioner.rules.windows import FRAGILE
 from kerasmgpu.partitioner.writing import Writer, function_attribute
 
@@ -19,7 +21,8 @@ _numbers = itertools.count()
 
 def is_fragile(build, node, plan):
     """Whether a node needs care on the replicas of a build."""
-    if node.type not in FRAGILE or not build.replicas.has_cpus:
+    on_cpus = node.type in FRAGILE and build.replicas.has_cpus
+    if not on_cpus and node.type not in NEEDS_ROWS:
         return False
     if build.compiles(node):  # XLA's kernels take no rows as they come.
         return False
@@ -32,7 +35,7 @@ def is_fragile(build, node, plan):
 
 def write(build, node, plan, place, inputs):
     """Writes a node for one replica, so that it never sees an empty share."""
-    (sharded, *_) = [k for k in plan.wants if isinstance(k, Sharded)]
+    sharded = next(k for k in plan.wants if isinstance(k, Sharded))
     branches = build.keep(
         ("branches", node), lambda: _branches(build, node, plan)
     )
@@ -77,7 +80,7 @@ def _with_rows(writer, node, plan, inputs):
 
 
 def _without_rows(writer, node, plan, inputs):
-    (rank, *_) = [len(tensor.shape) for tensor in node.outputs]
+    rank = len(node.outputs[0].shape)
     given = [
         _with_one_row(writer, tensor, kind, reference, rank)
         for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
@@ -85,19 +88,23 @@ def _without_rows(writer, node, plan, inputs):
     outputs = writer.copy(node, given, "", "")
     return [
         _first_rows(writer, tensor, kind.axis, reference)
-        if isinstance(kind, Sharded)
+        if isinstance(kind, Sharded) and not isinstance(kind, Kept)
         else reference
         for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
     ]
 
 
 def _with_one_row(writer, tensor, kind, reference, rank):
-    """An input without rows, with one of zeros; or sizes of `rank` axes."""
+    """An input without rows, with one; or sizes of `rank` axes."""
+    if isinstance(kind, Kept):
+        return reference
     if isinstance(kind, Sharded):
         paddings = [[0, int(n == kind.axis)] for n in range(len(tensor.shape))]
         paddings = writer.constant(paddings, tf.int32, "")
+        row = writer.constant(int(tensor.dtype.is_integer), tensor.dtype, "")
         attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
-        return writer.op("Pad", [reference, paddings], attributes, "")[0]
+        given = [reference, paddings, row]
+        return writer.op("PadV2", given, attributes, "")[0]
     if isinstance(kind, LocalSizes):
         one = [int(axis == kind.sharded.axis) for axis in range(rank)]
         one = writer.constant(one, tensor.dtype, "")

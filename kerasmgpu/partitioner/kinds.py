@@ -72,6 +72,17 @@ class Sharded:
 
 
 @dataclasses.dataclass(frozen=True)
+class Kept(Sharded):
+    """What an operation keeps for its gradient, of a replica's own rows.
+
+    Only that gradient can read it: parts of replicas can't be put together.
+    """
+
+    def __str__(self):
+        return "kept for the gradient"
+
+
+@dataclasses.dataclass(frozen=True)
 class Partial:
     """The value is the sum (or the maximum, or the minimum) over replicas."""
 

@@ -116,7 +116,7 @@ def whole_products(program):
     return [
         node
         for node, plan in _planned(program.trace.graph, program.plans)
-        if node.type in PRODUCTS
+        if node.type in (*PRODUCTS, "CudnnRNNV3")
         and not any(map(is_local, (*plan.wants, *plan.gives)))
         and any(_depends_on_batch(tensor) for tensor in node.inputs)
     ]

@@ -9,6 +9,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     lists,
     own,
     random,
+    recurrent,
     reductions,
     shapes,
     sparse,

@@ -1,0 +1,102 @@
+"""cuDNN's recurrent layers: rows know nothing of each other.
+
+LSTMs and GRUs on GPUs are one operation each way. What the forward one keeps
+for its gradient only that gradient can read, on the device where it was made: it
+runs as the forward one ran.
+"""
+
+import dataclasses
+
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kept, Sharded
+from kerasmgpu.partitioner.rules.table import (
+    Axes,
+    Plan,
+    axes,
+    by_axes,
+    plan,
+    shape,
+)
+
+NEEDS_ROWS = {"CudnnRNNV3", "CudnnRNNBackpropV3"}
+"""cuDNN refuses a batch of no rows."""
+
+
+@axes("CudnnRNNV3")
+def forward_axes(node):
+    """`(input, h, c, parameters, lengths)` to `(output, h, c, kept, kept)`.
+
+    `input` is `[time, rows, features]`, states are `[layers, rows, units]`; where
+    the operation isn't time-major, rows come first. A GRU has no `c`.
+    """
+    if node.attr("dropout"):
+        return None  # Which numbers a row's are drawn is cuDNN's secret.
+    rows = _rows(node)
+    c = rows if node.attr("rnn_mode") == "lstm" else None
+    kept = ("rows",)
+    return Axes(
+        (rows, rows, c, None, ("rows",)), (rows, rows, rows, kept, kept)
+    )
+
+
+@plan("CudnnRNNV3")
+def forward(node, kinds):
+    """Each replica runs its own rows, and keeps what their gradient needs."""
+    axes = forward_axes(node)
+    plan = None if axes is None else by_axes(node, axes, kinds)
+    if plan is None or not isinstance(plan.gives[0], Sharded):
+        return None
+    own = plan.gives[0]
+    kept = Kept(0, own.rows, own.outer, own.inner)
+    gives = [*plan.gives[:3], kept, kept]
+    if node.attr("rnn_mode") != "lstm":
+        gives[2] = kept
+    return dataclasses.replace(plan, gives=tuple(gives))
+
+
+@plan("CudnnRNNBackpropV3")
+def backward(node, kinds):
+    """As the forward operation ran; parameters get a partial gradient."""
+    kept = kinds[11]
+    if not isinstance(kept, Kept):
+        return None
+    lengths = Sharded(0, kept.rows, kept.outer, kept.inner)
+    rows = lengths.at(_rows(node).index("rows"))
+    wants = [rows, rows, rows, REPLICATED, lengths, *[rows] * 6, kept, kept]
+    gives = [rows, rows, rows, PARTIAL]
+    if node.attr("rnn_mode") != "lstm":  # `c` is a scalar that nobody reads.
+        for number in (2, 7, 10):
+            wants[number] = kinds[number]
+        gives[2] = kept
+    return Plan(tuple(wants), tuple(gives))
+
+
+@shape("CudnnRNNV3")
+def forward_shapes(node):
+    """Rows and time of the input, states as they came in."""
+    given, h, c, *_ = (tensor.shape for tensor in node.inputs)
+    output = None if given is None else (*given[:2], None)
+    return [output, h, c, None, None]
+
+
+@shape("CudnnRNNBackpropV3")
+def backward_shapes(node):
+    """Gradients have the shapes of what they are for."""
+    return [tensor.shape for tensor in node.inputs[:4]]
+
+
+@axes("ReverseSequence")
+def reverse_sequence(node):
+    """`(values, lengths)`: the axis that is reversed must be whole."""
+    if node.inputs[0].shape is None:
+        return None
+    labels = list(range(len(node.inputs[0].shape)))
+    batch = labels[node.attr("batch_dim")]
+    labels[node.attr("seq_dim")] = None
+    return Axes((tuple(labels), (batch,)), (tuple(labels),), linear=(0,))
+
+
+def _rows(node):
+    """Labels of an operation's tensors of three axes."""
+    if node.attr("time_major"):
+        return (None, "rows", None)
+    return ("rows", None, None)
