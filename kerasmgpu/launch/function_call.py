@@ -82,7 +82,7 @@ def run(folder):
     result = function(*args)
     try:
         data = cloudpickle.dumps(result)
-    except Exception as error:
+    except Exception as error:  # Whatever the objects' own code raises.
         raise InputError(
             f"What the function returned ({type(result).__name__}) can't be "
             f"sent back: {_one_line(error)}. Return arrays, numbers or names."

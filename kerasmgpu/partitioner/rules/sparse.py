@@ -25,10 +25,9 @@ _SAME = {"Cast", "Identity", "PreventGradient", "StopGradient"}
 @plan("SparseToDense")
 def to_dense(node, kinds):
     """`(indices, shape, values, default)`: rows of their own entries."""
-    entries = _entries(node.inputs[0], kinds[0])
-    if entries is None or _first(node.inputs[1]) != entries.rows.of.size:
+    entries, rows = _entries_and_rows(node, kinds, shape=1)
+    if entries is None:
         return None
-    rows = Sharded(0, entries.rows.of)
     wants = (entries, LocalSizes(rows), entries, REPLICATED)
     return Plan(wants, (rows,), _from_own_first_row(0))
 
@@ -36,10 +35,9 @@ def to_dense(node, kinds):
 @plan("SparseTensorDenseMatMul")
 def matmul(node, kinds):
     """`(indices, values, shape, dense)`: a product by rows, or over rows."""
-    entries = _entries(node.inputs[0], kinds[0])
-    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+    entries, rows = _entries_and_rows(node, kinds, shape=2)
+    if entries is None:
         return None
-    rows = Sharded(0, entries.rows.of)
     dense, gives = REPLICATED, rows
     if node.attr("adjoint_a"):
         dense, gives = rows.at(int(node.attr("adjoint_b"))), PARTIAL
@@ -59,11 +57,11 @@ def reorder(node, kinds):
 @plan("SparseFillEmptyRows")
 def fill_empty_rows(node, kinds):
     """`(indices, values, shape, default)`: what is filled in goes with its row."""
-    entries = _entries(node.inputs[0], kinds[0])
-    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+    entries, rows = _entries_and_rows(node, kinds, shape=2)
+    if entries is None:
         return None
     indices = node.outputs[0]
-    filled = Sharded(0, Rows(indices.shape[0], indices, of=entries.rows.of))
+    filled = Sharded(0, Rows(indices.shape[0], indices, of=rows.rows))
     whole = (REPLICATED,) * 4
     return Plan(whole, whole, dealt={0: filled, 1: filled})
 
@@ -106,10 +104,9 @@ def gather(node, kinds):
 @plan("ScatterNd")
 def scatter_nd(node, kinds):
     """`(indices, updates, shape)`: rows of their own entries."""
-    entries = _entries(node.inputs[0], kinds[0])
-    if entries is None or _first(node.inputs[2]) != entries.rows.of.size:
+    entries, rows = _entries_and_rows(node, kinds, shape=2)
+    if entries is None:
         return None
-    rows = Sharded(0, entries.rows.of)
     wants = (entries, entries, LocalSizes(rows))
     return Plan(wants, (rows,), _from_own_first_row(0))
 
@@ -190,6 +187,23 @@ def _entries(numbers, kind):
     if kind != Sharded(0, kind.rows):
         return None
     return kind if _source(numbers) is kind.rows.input else None
+
+
+def _entries_and_rows(node, kinds, shape):
+    """Kinds of the entries that a node begins with, and of their rows.
+
+    Args:
+        node: The node.
+        kinds: Kinds of its inputs.
+        shape: Which input must be the shape of these rows.
+
+    Returns:
+        Two `Sharded`s, or twice `None`.
+    """
+    entries = _entries(node.inputs[0], kinds[0])
+    if entries is None or _first(node.inputs[shape]) != entries.rows.of.size:
+        return None, None
+    return entries, Sharded(0, entries.rows.of)
 
 
 def _source(numbers):
