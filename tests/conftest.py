@@ -67,3 +67,20 @@ def replicas():
         return kerasmgpu.strategy(num_replicas)
 
     return strategy
+
+
+@pytest.fixture
+def like_gpus(monkeypatch):
+    """The same, whose devices share no memory: they are fed as GPUs are."""
+    import kerasmgpu
+    from kerasmgpu import _keras
+
+    original = _keras.LocalExtended.replicas
+
+    def replicas(self, *arguments):
+        made = original(self, *arguments)
+        made.shares_memory = False
+        return made
+
+    monkeypatch.setattr(_keras.LocalExtended, "replicas", replicas)
+    return kerasmgpu.strategy

@@ -108,7 +108,7 @@ class _Feeder:
         distributed = steps._distributed_dataset
         if isinstance(self._dataset, tf.data.Dataset) and (
             distributed is self._dataset
-            or hasattr(distributed, "is_made_for_steps")
+            or hasattr(distributed, "batch_specification")
         ):
             return _Source(steps, self._dataset)
         return None
@@ -145,7 +145,10 @@ class _Source:
 
     def iterator_to_read(self):
         """A new iterator, which nobody has to wait for in the end."""
-        iterator = iter(self._steps()._distributed_dataset)
+        dataset = self._steps()._distributed_dataset
+        iterator = iter(dataset)
+        if hasattr(dataset, "batch_specification"):
+            iterator.batch_specification = dataset.batch_specification
         if not self._runs_python:
             background.free(iterator)
         return iterator

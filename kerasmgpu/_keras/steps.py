@@ -153,8 +153,6 @@ class Steps:
             self._strategy.batch_specification(iterator)
         )
         in_shares = self._strategy.in_shares(iterator)
-        if in_shares:
-            specification = tf.nest.map_structure(_of_any_rows, specification)
         build.build(self._model, specification, self._trains)
         scope.check(self._model)
         program = self._partitioned.program((specification,), in_shares)
@@ -230,13 +228,6 @@ def _holds_no_data(leaf):
     if isinstance(leaf, tf.TypeSpec):
         return is_empty(leaf)
     return isinstance(leaf, tf.experimental.Optional)
-
-
-def _of_any_rows(leaf):
-    """A specification without the number of rows."""
-    if isinstance(leaf, tf.TensorSpec) and leaf.shape.rank:
-        return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
-    return leaf
 
 
 def _say_that_xla_is_off(model):

@@ -39,6 +39,8 @@ class Build:
         last_collective: For each place the name of the last collective.
         sent: List of `(tensor, what)` for each value that had to be `"summed"`
             or `"gathered"`, also those of loops and branches.
+        twins: `{name: names}` of what every replica does with its own copies of
+            the same values.
         captures: `{id: (tensor, reference)}` of tensors that the function gets
             besides those of the graph.
     """
@@ -67,6 +69,7 @@ class Build:
         self._done = {}
         self.clock = None
         self.last_collective = {}
+        self.twins = {}
         self.captures = {}
         self._kept = {}
         self._batch = None
@@ -317,6 +320,8 @@ class Build:
             and node.type in elementwise.ELEMENTWISE
         ):
             outputs = self.run_on_each(node, table.replicated(node), inputs)
+            names = self._done[node][-self.replicas.num :]
+            self.twins.update(dict.fromkeys(names, names))
         else:
             place = _home(node)
             made = self.copy(node, [refs[place] for refs in inputs], place)

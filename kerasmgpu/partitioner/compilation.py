@@ -211,7 +211,7 @@ def _stretches(build, nodes, edges, only_marked):
         if reference[0] != "^" and build.writer.dtype(reference) == tf.variant
     ]
     while True:
-        stretch_of = _levelled(nodes, compilable)
+        stretch_of = _levelled(nodes, compilable, build.twins)
         get = stretch_of.get
         passing = {
             stretch
@@ -230,39 +230,52 @@ def _stretches(build, nodes, edges, only_marked):
         compilable -= apart
 
 
-def _levelled(nodes, compilable):
+def _levelled(nodes, compilable, twins):
     """For each node that can be compiled, its stretch.
 
-    A stretch is `(device, level, number of the device)`. The level is how many
-    stretches a node comes after. Between nodes of one device and level there is
-    no path that leaves the device, so they can be one function.
+    A stretch is `(device, level, name)`. The level is how many stretches a node
+    comes after. Between nodes of one device and level there is no path that
+    leaves the device, so they can be one function.
+
+    Twins have stretches of their own, which are alike on all devices: XLA rounds
+    in other ways where it compiles other operations with them, and copies of
+    variables would drift apart.
     """
     devices, levels, early = {}, {}, set()
     stretch_of = {}
-    for name, node in nodes.items():
-        before = [
+
+    def before(name):
+        return [
             other
-            for other in map(node_name, node.input)
+            for other in map(node_name, nodes[name].input)
             if other in nodes and nodes[other].op != "Const"
         ]
-        if name not in compilable and early.issuperset(before):
+
+    def is_cut(one, other):
+        return (
+            not compilable.issuperset((one, other))
+            or nodes[one].device != nodes[other].device
+            or (one in twins) != (other in twins)
+        )
+
+    for name, node in nodes.items():
+        if name not in compilable and early.issuperset(before(name)):
             # Reads of variables, sizes: there before anything is computed.
             early.add(name)
         levels[name] = max(
             (
-                levels[other]
-                + (
-                    not compilable.issuperset((name, other))
-                    or nodes[other].device != node.device
-                )
-                for other in before
+                levels[other] + is_cut(twin, other)
+                for twin in twins.get(name, [name])
+                if twin in nodes
+                for other in before(twin)
                 if other not in early
             ),
             default=0,
         )
         if name in compilable and node.op != "Const":
-            device = devices.setdefault(node.device, len(devices))
-            stretch_of[name] = (node.device, levels[name], device)
+            device = str(devices.setdefault(node.device, len(devices)))
+            label = f"{device}_twins" if name in twins else device
+            stretch_of[name] = (node.device, levels[name], label)
     return stretch_of
 
 

@@ -90,6 +90,8 @@ class Partitioned:
         Returns:
             A `Program`.
         """
+        if in_shares is not None and not any(in_shares):
+            in_shares = None  # However the arguments were given.
         flat = tf.nest.flatten(specification)
         structure = tf.nest.map_structure(lambda leaf: 0, specification)
         # As for `tf.function`: in another graph, what the function closes over
@@ -148,17 +150,21 @@ class Shares:
 
     Args:
         values: List with one tensor per replica, in their order.
+        rows: Number of rows of the replicas of all processes, where it is
+            known.
     """
 
-    def __init__(self, values):
+    def __init__(self, values, rows=None):
         self.values = list(values)
+        self.rows = rows
 
 
-def joined(shares):
+def joined(shares, are_all=False):
     """Shares of a leaf of a batch, as a program takes them.
 
     Args:
         shares: List with one value per replica.
+        are_all: Whether there are no replicas in other processes.
 
     Returns:
         `Shares` of tensors; sparse and ragged ones are put together. What
@@ -170,7 +176,11 @@ def joined(shares):
         return tf.sparse.concat(0, list(shares))
     if isinstance(shares[0], tf.RaggedTensor):
         return tf.concat(list(shares), 0)
-    return Shares(shares)
+    rows = None
+    if are_all and shares[0].shape.rank:
+        sizes = [share.shape[0] for share in shares]
+        rows = None if None in sizes else sum(sizes)
+    return Shares(shares, rows)
 
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
@@ -207,7 +217,7 @@ def _specification(leaf):
     """The `tf.TypeSpec` of a tensor; other leaves as they are."""
     if isinstance(leaf, Shares):
         first = leaf.values[0]
-        rows = [None] if first.shape.rank else []
+        rows = [leaf.rows] if first.shape.rank else []
         return tf.TensorSpec([*rows, *first.shape[1:]], first.dtype)
     if isinstance(leaf, _TENSORS):
         return tf.type_spec_from_value(leaf)

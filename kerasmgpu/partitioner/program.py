@@ -54,7 +54,7 @@ class Program:
 
     def _describe_leaves(self):
         batched = _batched(self.trace)
-        rows = _rows_of_leaves(batched)
+        rows = _rows_of_leaves(batched, any(self._in_shares))
         first = next((size for size in rows if size is not None), None)
         for leaf, size in zip(batched, rows):
             if isinstance(leaf, Sparse):
@@ -162,6 +162,8 @@ class Program:
             A `Written`. The same one for the same arguments; one that returns
             more than it must where there is one, for writing takes time.
         """
+        # Two functions would each count for themselves what was drawn.
+        with_outputs = with_outputs or _counts(self.trace.graph)
         if True in self._written:
             return self._written[True]
         if with_outputs not in self._written:
@@ -234,6 +236,22 @@ class Program:
         written.sent = build.sent
         report.log(self, written)
         return written
+
+
+def _counts(graph):
+    """Whether operations keep a state of their own, as `tf.random.normal`."""
+    return any(
+        any(map(_counts, node.bodies))
+        or node.is_stateful
+        and not node.bodies
+        and node.type not in _STATELESS
+        and not any(tensor.dtype == tf.resource for tensor in node.inputs)
+        for node in graph.nodes
+    )
+
+
+_STATELESS = {"Assert", "EagerPyFunc", "PrintV2", "PyFunc"}
+"""Operations that are stateful for other reasons."""
 
 
 class Written:
@@ -328,12 +346,12 @@ def _batched(trace):
     ]
 
 
-def _rows_of_leaves(leaves):
+def _rows_of_leaves(leaves, in_shares):
     """For each leaf its number of rows, `None` where it has none.
 
     Where the first axis of some leaf has no static size, leaves with a fixed
     one have no rows: a table that comes with each batch, say. Where all are
-    fixed, rows are what the first leaf has.
+    fixed, rows are what the first leaf has. In shares all were cut by rows.
     """
     first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:
@@ -344,7 +362,9 @@ def _rows_of_leaves(leaves):
             for number, leaf in enumerate(leaves)
         ]
     return [
-        leaf.shape[0] if leaf.shape and leaf.shape[0] == first[0] else None
+        leaf.shape[0]
+        if leaf.shape and (in_shares or leaf.shape[0] == first[0])
+        else None
         for leaf in leaves
     ]
 

@@ -4,9 +4,18 @@ When the first of several sums is needed, all that can be made by then and are
 needed before the next one can be made go with it. At the end of a backward pass
 these are all gradients, in the order in which it makes them; the sums of a
 batch normalisation go by themselves, for layers wait for them.
+
+Numbers of 16 bits are summed in 32, and the sum is rounded: as on one device,
+whose kernels do so, what is too large for float16 as a whole becomes infinite.
 """
 
-from kerasmgpu.partitioner.kinds import REPLICATED, Own, Partial
+import tensorflow as tf
+
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Own, Partial
+
+ROUNDED = (tf.float16, tf.bfloat16)
+"""Types of 16 bits."""
 
 
 class Sums:
@@ -31,11 +40,37 @@ class Sums:
         group = self._group(tensor)
         for by in dict.fromkeys(build.natural(other).by for other in group):
             alike = [t for t in group if build.natural(t).by == by]
-            totals = build.replicas.reduce(build, alike, by)
-            build.sent += [(one, "summed") for one in alike]
-            for one, references in zip(alike, totals):
+            wide = [self._widened(one) if by == "sum" else one for one in alike]
+            totals = build.replicas.reduce(build, wide, by)
+            build.sent += [(one, "summed") for one in wide]
+            for one, total, references in zip(alike, wide, totals):
+                references = self._cast(references, total.dtype, one.dtype)
                 build.give(one, REPLICATED, references)
         return build.want(tensor, REPLICATED)
+
+    def _widened(self, tensor):
+        """A partial tensor with the same parts, in 32 bits at least."""
+        build = self._build
+        if tensor.dtype not in ROUNDED or build.replicas.total == 1:
+            return tensor
+        wide = Tensor(tensor.node, tensor.index, tf.float32, tensor.static)
+        wide.shape = tensor.shape
+        parts = self._cast(build.parts(tensor), tensor.dtype, wide.dtype)
+        build.give(wide, PARTIAL, parts)
+        return wide
+
+    def _cast(self, references, source, target):
+        """References by replica to values that are cast where they are."""
+        build = self._build
+        if source == target:
+            return references
+        if len(set(references)) == 1:
+            place = build.place_of(references[0])
+            return build.same(build.cast(references[0], source, target, place))
+        return [
+            build.cast(reference, source, target, place)
+            for place, reference in enumerate(references)
+        ]
 
     def _needs(self):
         """Position of the first node that needs a partial tensor whole."""

@@ -70,26 +70,15 @@ class Trace:
         knows that there is no batch.
 
         Returns:
-            A `Trace` of the effects that need no argument, or `None`. A loop or
-            a branch waits for all that it needs.
+            A `Trace` of the effects that need no argument, or `None`. A loop
+            waits for all that it needs.
         """
         graph, leaves, captured = self._read()
-        waiting = {tensor.node for tensor in leaves}
-        for node in graph.nodes:
-            needs = {*(tensor.node for tensor in node.inputs), *node.controls}
-            if needs & waiting:
-                waiting.add(node)
-        graph.outputs, graph.effects = [], []
-        for node in graph.nodes:
-            if node in waiting or node.type in ONLY_LOOK:
-                continue
-            if node.is_stateful:
-                graph.effects.append(node)
+        graph = _without(graph, leaves)
         if not graph.effects:
             return None
         rest = copy.copy(self)
-        rest.graph = graphs.without_unneeded(graph)
-        rest.graph.inputs = [tensor for tensor, _ in captured]
+        rest.graph = graph
         rest.leaves, rest.sparse, rest.captured = [], [], captured
         rest.name, rest.outputs = f"{self.name}_without_arguments", None
         return rest
@@ -103,6 +92,62 @@ class Trace:
             [None if leaf is None else next(remaining) for leaf in leaves],
             expand_composites=True,
         )
+
+
+def _without(graph, missing):
+    """The effects of a graph that happen where some of its inputs never come.
+
+    Args:
+        graph: `graph.Graph`, which is used up.
+        missing: These inputs.
+
+    Returns:
+        A `Graph` without them, and without outputs.
+    """
+    inputs = [tensor for tensor in graph.inputs if tensor not in missing]
+    missing, waiting, nodes, effects = set(missing), set(), [], []
+    for node in graph.nodes:
+        is_late = not waiting.isdisjoint(node.controls)
+        if is_late or not missing.isdisjoint(node.inputs):
+            waiting.add(node)
+            missing.update(node.outputs)
+            if not is_late and node.type in _BRANCHES:
+                node = _branch_without(node, missing)
+                is_late = node is None
+            else:
+                is_late = True
+        if is_late:
+            continue
+        nodes.append(node)
+        if node.is_stateful and node.type not in ONLY_LOOK:
+            effects.append(node)
+    return graphs.without_unneeded(graphs.Graph(nodes, inputs, [], effects))
+
+
+_BRANCHES = {"Case", "If"}
+
+
+def _branch_without(node, missing):
+    """A branch with the effects that need nothing of what is missing, or `None`.
+
+    Gradients are accumulated so: what is put back to zero needs no gradient.
+    """
+    condition, *carried = node.inputs
+    if condition in missing:
+        return None
+    late = [n for n, tensor in enumerate(carried) if tensor in missing]
+    bodies = [
+        _without(body, [body.inputs[n] for n in late]) for body in node.bodies
+    ]
+    if not any(body.effects for body in bodies):
+        return None
+    branch = graphs.new_node(node.type, node.name, node.definition)
+    branch.inputs = [
+        condition,
+        *(tensor for tensor in carried if tensor not in missing),
+    ]
+    branch.controls, branch.bodies = node.controls, bodies
+    return branch
 
 
 @dataclasses.dataclass(frozen=True)

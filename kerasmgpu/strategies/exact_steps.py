@@ -203,7 +203,7 @@ class ExactSteps(tf.distribute.Strategy):
         if self.replicas.shares_memory:
             return dataset
         distributed = self._distribute_shares(dataset, None)
-        distributed.is_made_for_steps = True
+        distributed.batch_specification = dataset.element_spec
         return distributed
 
     def _distribute_shares(
@@ -226,14 +226,16 @@ class ExactSteps(tf.distribute.Strategy):
             )
 
     def batch_specification(self, iterator: Any) -> Any:
-        """The `element_spec` of the batches of a data set or its iterator.
+        """The `element_spec` of the global batches of a data set or iterator.
 
-        For one that gives shares, that of a share.
+        Of one that gives shares the number of rows is known where every leaf
+        of its batches says it.
         """
-        return tf.nest.map_structure(
-            lambda leaf: getattr(leaf, "_value_specs", (leaf,))[0],
-            iterator.element_spec,
-        )
+        source = getattr(iterator, "iterator", iterator)
+        whole = getattr(source, "batch_specification", None)
+        if whole is not None and _has_fixed_rows(whole):
+            return whole
+        return tf.nest.map_structure(_of_any_rows, iterator.element_spec)
 
     def in_shares(self, iterator: Any) -> tuple[bool, ...] | None:
         """For each leaf whether it is given in shares; `None` for whole ones.
@@ -269,7 +271,8 @@ class ExactSteps(tf.distribute.Strategy):
                     f"set with a {type(first).__name__}; give the step the "
                     "data set's own batches instead, which it shares out."
                 )
-            return joined(self.experimental_local_results(value))
+            local = self.experimental_local_results(value)
+            return joined(local, are_all=self.num_workers == 1)
 
         return tf.nest.map_structure(leaf, batch)
 
@@ -286,6 +289,24 @@ def _is_composite(value):
 
 def _has_composites(dataset):
     return any(map(_is_composite, tf.nest.flatten(dataset.element_spec)))
+
+
+def _has_fixed_rows(specification):
+    return all(
+        isinstance(leaf, tf.TensorSpec)
+        and (leaf.shape.rank == 0 or leaf.shape[:1].is_fully_defined())
+        for leaf in tf.nest.flatten(specification)
+    )
+
+
+def _of_any_rows(specification):
+    """The specification of a leaf; of one in shares without their rows."""
+    if not hasattr(specification, "_value_specs"):
+        return specification
+    share = specification._value_specs[0]
+    if isinstance(share, tf.TensorSpec) and share.shape.rank:
+        return tf.TensorSpec([None, *share.shape[1:]], share.dtype)
+    return share
 
 
 def _tensors_in_shares(specification):

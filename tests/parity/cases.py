@@ -204,6 +204,28 @@ def static_batch_size():
     return Program(model, dict(x=batches, epochs=2), batches)
 
 
+class OfAFixedBatch(keras.Model):
+    """A model whose Python code asks how many rows a batch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = layers.Dense(6), layers.Dense(1)
+
+    def call(self, inputs):
+        ones = np.ones([inputs.shape[0], 1], "float32")
+        return self.out(self.hidden(inputs) + ones)
+
+
+@case("batches")
+def static_batch_size_in_python():
+    dataset = tf.data.Dataset.from_tensor_slices(rows(48)).repeat(2)
+    model = OfAFixedBatch()
+    model.compile("sgd", "mse")
+    # How many batches there are, Keras finds out.
+    batches = dataset.filter(lambda x, y: True).batch(24, drop_remainder=True)
+    return Program(model, dict(x=batches, epochs=2), batches)
+
+
 @case("batches")
 def jit_compile():
     return fitted(dense_net(jit_compile=True))

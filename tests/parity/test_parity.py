@@ -43,6 +43,23 @@ DOUBLE_PRECISION = [
 ]
 
 
+LIKE_GPUS = [
+    "uneven last batch",
+    "static batch size",
+    "static batch size in python",
+    "steps per execution",
+    "jit compile of convolutions",
+    "masked loss with weights per token",
+    "loss scale with overflow on one replica",
+    "batch normalisation with empty replicas",
+    "dropout",
+    "data of unknown length",
+    "data of unknown length and xla",
+    "strings",
+    "sparse tensors",
+]
+
+
 @functools.lru_cache(maxsize=1)
 def on_one_device(case):
     return harness.run(case, predicts=is_predicted(case))
@@ -54,14 +71,21 @@ def is_predicted(case):
 
 @pytest.mark.parametrize("case, num_replicas", RUNS)
 def test_replicas_follow_one_device(case, num_replicas, replicas):
+    require_the_same(case, replicas(num_replicas))
+
+
+def require_the_same(case, strategy):
     one = on_one_device(case)
-    many = harness.run(
-        case, replicas(num_replicas), predicts=is_predicted(case)
-    )
+    many = harness.run(case, strategy, predicts=is_predicted(case))
     for what, distance in harness.distances(one, many).items():
         assert distance <= case.tolerance, f"{what}: {distance:.1e}"
     assert many.spread == 0.0, "the replicas' copies differ"
     assert not many.data_changed, "fit changed the user's arrays"
+
+
+@pytest.mark.parametrize("name", LIKE_GPUS)
+def test_devices_with_memory_of_their_own_follow_one(name, like_gpus):
+    require_the_same(CASES[name], like_gpus(3))
 
 
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)

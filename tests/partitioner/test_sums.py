@@ -1,5 +1,6 @@
 """Partial values that are summed together."""
 
+import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.function import Partitioned
@@ -66,3 +67,16 @@ def test_small_ones_of_a_shape_are_summed_as_one():
 
     given = [Tensor((4,)), Tensor((100, 100)), Tensor((4,)), Tensor((2,))]
     assert packs(given, 1000) == [[0, 2], [1], [3]]
+
+
+def test_numbers_of_16_bits_are_rounded_as_a_whole():
+    """Parts that a type can hold must not hide that it can't hold their sum."""
+
+    def product(x, w):
+        return tf.cast(tf.matmul(x, w, transpose_a=True), tf.float32) / 2
+
+    partitioned = Partitioned(product, planned.replicas(2))
+    ones = tf.ones([4, 1], tf.float16)
+    for large, expected in ((2e4, np.inf), (1e4, 2e4)):
+        (result,) = tf.nest.flatten(partitioned(large * ones, ones))
+        assert result.numpy() == expected == product(large * ones, ones).numpy()

@@ -58,6 +58,28 @@ def test_what_happens_where_the_arguments_never_come():
     assert [count.numpy(), decayed.numpy(), seen.numpy()] == [1.0, 4.0, 0.0]
 
 
+def test_a_branch_does_without_arguments_what_needs_none():
+    """As an optimizer that accumulates gradients does."""
+    count, total = tf.Variable(1), tf.Variable(5.0)
+
+    def step(rows):
+        gradient = tf.reduce_sum(rows)
+
+        def update():
+            total.assign_add(gradient)
+            total.assign(0.0)
+            count.assign(0)
+
+        def accumulate():
+            total.assign_add(gradient)
+
+        tf.cond(count % 2 == 1, update, accumulate)
+
+    trace = Trace(step, (tf.TensorSpec([None, 3]),), "step")
+    Program(trace, REPLICAS).without_arguments([])
+    assert (count.numpy(), total.numpy()) == (0, 5.0)
+
+
 def test_nothing_happens_where_all_needs_the_arguments():
     total = tf.Variable(0.0)
 

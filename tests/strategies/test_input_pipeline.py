@@ -8,26 +8,11 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu import _keras
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
 from kerasmgpu.partitioner.kinds import is_local
 from kerasmgpu.strategies.input_speed import InputSpeed, compare_input
 
 ROWS, COLUMNS, BATCH = 48, 6, 8
-
-
-@pytest.fixture
-def like_gpus(monkeypatch):
-    """Strategies that fetch to their devices, as those of GPUs do."""
-    original = _keras.LocalExtended.replicas
-
-    def replicas(self, *arguments):
-        made = original(self, *arguments)
-        made.shares_memory = False
-        return made
-
-    monkeypatch.setattr(_keras.LocalExtended, "replicas", replicas)
-    return kerasmgpu.strategy(2)
 
 
 @pytest.fixture
@@ -118,7 +103,7 @@ def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
     fit, like_gpus, made
 ):
     wanted = rows_of_one_device(fit, epochs=3)
-    with like_gpus.scope():
+    with like_gpus(2).scope():
         model, rows = model_of_rows()
     fit(model, 3)
     assert len(made) == 3
@@ -128,7 +113,7 @@ def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
 @pytest.mark.parametrize("fit", [fit_arrays, fit_shuffled, fit_seeded_map])
 def test_so_it_does_with_one_replica_on_a_gpu(fit, like_gpus, made):
     wanted = rows_of_one_device(fit, epochs=3)
-    with kerasmgpu.strategy(1).scope():
+    with like_gpus(1).scope():
         model, rows = model_of_rows()
     fit(model, 3)
     assert len(made) == 3
@@ -136,14 +121,14 @@ def test_so_it_does_with_one_replica_on_a_gpu(fit, like_gpus, made):
 
 
 def test_evaluating_makes_one_iterator(like_gpus, made):
-    with like_gpus.scope():
+    with like_gpus(2).scope():
         model, _ = model_of_rows()
     model.evaluate(shuffled(), verbose=0)
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("where", ["cpu", "like_gpus"])
-def test_input_works_while_the_step_does(where, request, replicas):
+@pytest.mark.parametrize("where", ["replicas", "like_gpus"])
+def test_input_works_while_the_step_does(where, request):
     pause = 0.03
 
     def slowly(x):
@@ -166,9 +151,8 @@ def test_input_works_while_the_step_does(where, request, replicas):
         slow = tf.numpy_function(slowly, [x], tf.float32)
         return tf.ensure_shape(slow, (None, COLUMNS)), y
 
-    on_gpus = where == "like_gpus"
-    strategy = request.getfixturevalue(where) if on_gpus else replicas(2)
-    with strategy.scope():
+    make = request.getfixturevalue(where)
+    with make(2).scope():
         model = keras.Sequential(
             [keras.Input((COLUMNS,)), Slow(), keras.layers.Dense(1)]
         )

@@ -82,7 +82,7 @@ def elementwise(node):
         tuple(broadcast_labels(tensor.shape, out) for tensor in node.inputs),
         (tuple(range(-len(out), 0)),),
         linear=_linear(node),
-        additive=node.type in _ADDITIVE,
+        additive=node.type in _ADDITIVE and not _rounds(node),
         stretches=len(node.inputs) > 1 and not _of_one_shape(node.type),
     )
 
@@ -114,11 +114,21 @@ def _of_one_shape(type):
 
 def _linear(node):
     """Numbers of the inputs in which an operation is linear."""
+    if _rounds(node):
+        return ()
     if node.type == "Cast":
         source, result = node.inputs[0].dtype, node.outputs[0].dtype
         widens = source.is_floating and result.is_floating
         return (0,) if widens and result.size >= source.size else ()
     return _LINEAR.get(node.type, ())
+
+
+def _rounds(node):
+    """Whether parts of a sum may be small enough for a type, and it not.
+
+    What is summed before it is rounded is rounded, or infinite, as on one device.
+    """
+    return any(t.dtype.is_floating and t.dtype.size < 4 for t in node.inputs)
 
 
 @axes("BiasAdd")

@@ -1,0 +1,55 @@
+"""Calls that share a trace, and what it keeps, on one device share it here."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+random = np.random.default_rng(6)
+X = random.normal(size=(23, 4)).astype("float32")
+Y = X.sum(1, keepdims=True)
+WEIGHTS = np.ones(23, "float32")
+
+
+class Noise(keras.layers.Layer):
+    """TensorFlow's random operations count what they drew, each for itself."""
+
+    def call(self, x):
+        return x * (1 + 0.3 * tf.random.normal((1, 4)))
+
+
+def compiled(*layers):
+    model = keras.Sequential([*layers, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def logs_shown_later(scope):
+    with scope:
+        model = compiled(Noise())
+    losses = [
+        model.fit(X, Y, batch_size=5, verbose=verbose).history["loss"]
+        for verbose in (2, 1)
+    ]
+    return losses, [model.evaluate(X, Y, verbose=v) for v in (0, 2)]
+
+
+def frozen_between_calls(scope):
+    with scope:
+        model = compiled(keras.layers.Dense(3))
+    model.fit(X, Y, sample_weight=WEIGHTS, batch_size=5, verbose=0)
+    model.layers[0].trainable = False  # What Keras finds out in a new trace.
+    model.train_on_batch(X, Y, WEIGHTS)
+    return model.get_weights()
+
+
+@pytest.mark.parametrize("program", [logs_shown_later, frozen_between_calls])
+def test_as_on_one_device(program, replicas):
+    results = []
+    for scope in (contextlib.nullcontext(), replicas(3).scope()):
+        keras.utils.set_random_seed(5)
+        results.append(tf.nest.flatten(program(scope)))
+    for ours, expected in zip(*reversed(results), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
