@@ -212,8 +212,8 @@ class OfAFixedBatch(keras.Model):
         self.hidden, self.out = layers.Dense(6), layers.Dense(1)
 
     def call(self, inputs):
-        ones = np.ones([inputs.shape[0], 1], "float32")
-        return self.out(self.hidden(inputs) + ones)
+        rows = ops.split(self.hidden(inputs), inputs.shape[0])
+        return self.out(ops.concatenate(rows[::-1])[::-1])
 
 
 @case("batches")
