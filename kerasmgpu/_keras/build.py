@@ -5,10 +5,14 @@ other things the first time. What Keras makes for a model whose layers are built
 already (the optimizer's variables and the metrics') needs no trace.
 """
 
+import contextlib
+
 import keras
 import tensorflow as tf
 from keras.src.backend import compute_output_spec
 from keras.src.models.functional import Functional, unpack_singleton
+
+from kerasmgpu._keras.scope import is_ours
 
 
 def build(model, specification, trains=True):
@@ -26,7 +30,13 @@ def build(model, specification, trains=True):
     if trains and optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     if _is_functional(model) and not _has_metrics(model):
-        _build_metrics(model, specification)
+        # They may do what can be done in a step only.
+        strategy = model.distribute_strategy
+        as_in_a_step = contextlib.nullcontext
+        if is_ours(strategy):
+            as_in_a_step = strategy.extended.one_device
+        with as_in_a_step():
+            _build_metrics(model, specification)
 
 
 def _is_functional(model):

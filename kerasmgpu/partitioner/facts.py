@@ -117,6 +117,13 @@ def _infer_gradient_arguments(node):
 
 
 def _set_value(tensor, value):
+    if isinstance(value, tuple):
+        value = tuple(
+            entry if sizes.fits(entry, tensor.dtype) else None
+            for entry in value
+        )
+    elif not sizes.fits(value, tensor.dtype):
+        value = None
     tensor.value = value
     # Where nothing is known of any entry, it need not be a vector.
     if isinstance(value, tuple) and set(value) - {None}:

@@ -225,3 +225,20 @@ def _divide_terms(terms, divisor):
             return None
         quotient[tuple(rest)] = value // coefficient
     return _normal(quotient)
+
+
+def fits(value, dtype):
+    """Whether a type holds a size; one that it doesn't hold wraps around.
+
+    Args:
+        value: Integer, `Size` or `None`.
+        dtype: `tf.DType`.
+    """
+    if value is None or not dtype.is_integer:
+        return True
+    if isinstance(value, int):
+        return dtype.min <= value <= dtype.max
+    # How many rows there are is anyone's guess, but for 32 bits.
+    return dtype.size >= 4 and all(
+        abs(number) <= dtype.max for number in value.terms.values()
+    )

@@ -68,8 +68,9 @@ def einsum(node):
     result = []
     for letter in out.replace("...", "."):
         result += range(stretched, -1, -1) if letter == "." else [letter]
-    if any(labels.count(label) > 1 for labels in given for label in labels):
-        return None  # A diagonal.
+    for labels in (*given, result):
+        if len(set(labels)) < len(labels):
+            return None  # A diagonal.
     inputs = tuple(
         tuple(
             None if isinstance(label, int) and size == 1 else label

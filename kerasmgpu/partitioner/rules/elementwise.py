@@ -120,6 +120,8 @@ def _linear(node):
         source, result = node.inputs[0].dtype, node.outputs[0].dtype
         widens = source.is_floating and result.is_floating
         return (0,) if widens and result.size >= source.size else ()
+    if node.type == "Div" and node.inputs[0].dtype.is_integer:
+        return ()
     return _LINEAR.get(node.type, ())
 
 

@@ -1,5 +1,7 @@
 """Gathers, scatters and segment sums."""
 
+import tensorflow as tf
+
 from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
 
@@ -55,6 +57,8 @@ def scatter_nd(node):
     """
     indices, updates, _ = node.inputs
     if indices.shape is None or updates.shape is None:
+        return None
+    if updates.dtype == tf.string:
         return None
     out = node.outputs[0].shape
     if out is None:

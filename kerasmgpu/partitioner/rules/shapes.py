@@ -7,6 +7,7 @@ from kerasmgpu.partitioner.kinds import (
     LocalSizes,
     Sharded,
 )
+from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import (
     CHEAP,
     GENERATORS,
@@ -626,7 +627,6 @@ def one_hot(node):
     "MatrixSetDiagV2",
     "MatrixSetDiagV3",
     "MatrixSolve",
-    "MatrixTriangularSolve",
     "Qr",
     "SelfAdjointEigV2",
     "Svd",
@@ -649,9 +649,9 @@ def batch_of_matrices(node):
     ]
     if None in ranks:
         return None
-    inner = (
-        1 if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3") else 2
-    )
+    inner = 2
+    if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3"):
+        inner = 1 + (ranks[-1] == ranks[0])  # Of a band there are several.
     if node.type in ("FFT", "IFFT", "RFFT", "IRFFT"):
         inner = 1
     if node.type.endswith("FT3D"):
@@ -674,6 +674,24 @@ def batch_of_matrices(node):
             for rank, tensor in zip(ranks, node.inputs)
         ),
         tuple(labels(rank) for rank in ranks[len(node.inputs) :]),
+    )
+
+
+@axes("MatrixTriangularSolve")
+def triangular_solve(node):
+    """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes stretched."""
+    left, right = (tensor.shape for tensor in node.inputs)
+    out = node.outputs[0].shape
+    if left is None or right is None or out is None:
+        return None
+    matrix = (None, None)
+    return Axes(
+        (
+            broadcast_labels(left[:-2], out[:-2]) + matrix,
+            broadcast_labels(right[:-2], out[:-2]) + matrix,
+        ),
+        ((*range(2 - len(out), 0), *matrix),),
+        stretches=True,
     )
 
 

@@ -8,7 +8,7 @@ from kerasmgpu.partitioner.rules.table import Axes, Plan, axes, plan, shape
 
 ROWS = """
 AdjustContrastv2 AdjustHue AdjustSaturation AvgPool AvgPool3D
-Conv2D Conv3D CropAndResizeGradImage DepthToSpace DepthwiseConv2dNative
+Conv2D Conv3D DepthToSpace DepthwiseConv2dNative
 Dilation2D ExtractImagePatches ExtractVolumePatches HSVToRGB
 LRN MaxPool MaxPool3D
 RGBToHSV ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor
@@ -50,6 +50,8 @@ def rows_of_images(node):
     rank = _rank(node.outputs[0])
     if rank is None or _rank(node.inputs[0]) is None:
         return None
+    if node.type == "AdjustContrastv2" and rank < 4:
+        return None  # The first axis is one of those with a common mean.
     rest = (None,) * (len(node.inputs) - 1)
     linear = (0, 1) if "Conv" in node.type else ()
     return Axes(
@@ -81,6 +83,30 @@ def crop_and_resize(node):
     boxes = ("b",)
     return Axes(
         (None, ("b", None), boxes, None), (("b", *(None,) * (out - 1)),)
+    )
+
+
+@axes("CropAndResizeGradBoxes")
+def boxes_gradient(node):
+    """`(gradient, images, boxes, indices)`: boxes choose among all images."""
+    if _rank(node.inputs[0]) is None:
+        return None
+    crops = ("b", *(None,) * (_rank(node.inputs[0]) - 1))
+    return Axes((crops, None, ("b", None), ("b",)), (("b", None),))
+
+
+@axes("CropAndResizeGradImage")
+def cropped_gradient(node):
+    """`(gradient, boxes, indices, size)`: boxes are added to their images."""
+    if None in (_rank(node.inputs[0]), _rank(node.outputs[0])):
+        return None
+    crops = ("b", *(None,) * (_rank(node.inputs[0]) - 1))
+    images = (None,) * _rank(node.outputs[0])
+    return Axes(
+        (crops, ("b", None), ("b",), None),
+        (images,),
+        sums=("b",),
+        linear=(0,),
     )
 
 
