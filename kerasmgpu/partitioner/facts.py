@@ -39,6 +39,7 @@ class Inference:
 
     def __init__(self, graph, joins):
         self._joins = joins
+        self._in_branch = 0
         self._elements = {}
         self._outer = {tensor.node for tensor in graph.inputs}
         self._outer.update(graph.nodes)
@@ -56,9 +57,17 @@ class Inference:
             if node.type in control_flow.FACTS:
                 control_flow.FACTS[node.type](node, self)
             if node.type in table.AXES:
-                axes_of[node] = _join_rows(node, self._joins)
+                axes_of[node] = _join_rows(
+                    node, None if self._in_branch else self._joins
+                )
             if not all(_is_known(tensor) for tensor in node.outputs):
                 _infer_shapes(node, axes_of.get(node))
+
+    def infer_branch(self, graph):
+        """Does so for what may not be run: it tells nothing of its inputs."""
+        self._in_branch += 1
+        self.infer(graph)
+        self._in_branch -= 1
 
     def complete(self, tensor):
         """Gives each axis of unknown size a symbol of its own."""
@@ -131,7 +140,10 @@ def _set_value(tensor, value):
 
 
 def _join_rows(node, joins):
-    """Axes that have one label have one size; rows of inputs become equal."""
+    """Axes that have one label have one size; rows of inputs become equal.
+
+    Unless `joins` is `None`.
+    """
     axes = table.AXES[node.type](node)
     if axes is None:
         return None
@@ -141,6 +153,8 @@ def _join_rows(node, joins):
             if label is None or not isinstance(size, sizes.Size):
                 continue
             other = found.setdefault(label, size)
+            if joins is None:
+                continue
             if other != size and _join(other, size, joins):
                 joined = True
     if not axes.stretches:

@@ -142,10 +142,17 @@ class Meeting:
         """Notes a side that needs the value whole."""
         self.kind, self._must_be_whole = REPLICATED, True
 
-    def add(self, kind):
-        """Notes one more side; returns whether that changed the kind."""
+    def add(self, kind, shape=None):
+        """Notes one more side; returns whether that changed the kind.
+
+        Args:
+            kind: Its kind.
+            shape: The sizes that are known to be those of all sides.
+        """
         before = self.kind
-        if self.kind is None or self.kind == kind:
+        if not is_of_rows(kind, shape) or not is_of_rows(self.kind, shape):
+            self.must_be_whole()
+        elif self.kind is None or self.kind == kind:
             self.kind = kind
         elif self._must_be_whole or kind == REPLICATED:
             pass
@@ -181,9 +188,9 @@ class ListOf:
         """Kind of the elements, or `None` while nothing was put in."""
         return self._cell()._meeting.kind
 
-    def put(self, kind):
+    def put(self, kind, shape=None):
         """Notes an element; returns whether that changed what the list is."""
-        return self._cell()._meeting.add(kind)
+        return self._cell()._meeting.add(kind, shape)
 
     def must_be_whole(self):
         """Notes that somebody needs elements whole."""
@@ -201,6 +208,15 @@ class ListOf:
 
     def _cell(self):
         return self if self._joined is None else self._joined._cell()
+
+
+def is_of_rows(kind, shape):
+    """Whether a tensor of a shape may be of a kind: it has all of its rows."""
+    if not isinstance(kind, Sharded) or isinstance(kind, Kept):
+        return True
+    return shape is None or (
+        kind.axis < len(shape) and shape[kind.axis] == kind.size
+    )
 
 
 def is_local(kind):

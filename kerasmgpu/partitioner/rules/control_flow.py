@@ -78,25 +78,27 @@ def _give(inference, graph, shapes, elements, values):
 def while_plan(node, kinds, plan):
     """Kinds of loop variables are those that hold for every pass."""
     condition, body = node.bodies
-    meetings = [Meeting(kind) for kind in kinds]
+    meetings = [Meeting() for _ in kinds]
+    for meeting, kind, tensor in zip(meetings, kinds, node.outputs):
+        meeting.add(kind, tensor.shape)
     plans = None
     for _ in range(_MOST_PASSES):
         given = [meeting.kind for meeting in meetings]
         plans = plan(body, given)
         changed = False
-        for meeting, tensor in zip(meetings, body.outputs):
-            changed |= _meet(meeting, plans.kinds[tensor])
+        for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
+            changed |= _meet(meeting, plans.kinds[tensor], made.shape)
         if not changed:
             break
     given = tuple(meeting.kind for meeting in meetings)
     return Plan(given, given, details=(plan(condition, given), plans))
 
 
-def _meet(meeting, kind):
+def _meet(meeting, kind, shape):
     """Adds a side to what a value is; returns whether that changed it."""
     if isinstance(kind, ListOf) and isinstance(meeting.kind, ListOf):
         return meeting.kind.join(kind)
-    return meeting.add(kind)
+    return meeting.add(kind, shape)
 
 
 # Branches --------------------------------------------------------------------
@@ -110,7 +112,7 @@ def branch_facts(node, inference):
             inner.shape, inner.value = outer.shape, outer.value
             inner.element = outer.element
             inference.complete(inner)
-        inference.infer(body)
+        inference.infer_branch(body)
     for n, tensor in enumerate(node.outputs):
         given = [body.outputs[n] for body in node.bodies]
         shape, element, value = given[0].shape, given[0].element, given[0].value
@@ -129,8 +131,8 @@ def branch_plan(node, kinds, plan):
     plans = [plan(body, given) for body in node.bodies]
     meetings = [Meeting() for _ in node.outputs]
     for body, planned in zip(node.bodies, plans):
-        for meeting, tensor in zip(meetings, body.outputs):
-            _meet(meeting, planned.kinds[tensor])
+        for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
+            _meet(meeting, planned.kinds[tensor], made.shape)
     return Plan(
         (REPLICATED, *given),
         tuple(meeting.kind for meeting in meetings),

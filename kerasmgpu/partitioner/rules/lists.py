@@ -144,7 +144,8 @@ def from_tensor(node, kinds, plan):
     kind = kinds[0]
     made = plan.lists.setdefault(node, ListOf())
     has_rows = isinstance(kind, Sharded) and kind.axis > 0
-    made.put(kind.at(kind.axis - 1) if has_rows else REPLICATED)
+    shape = node.inputs[0].shape and node.inputs[0].shape[1:]
+    made.put(kind.at(kind.axis - 1) if has_rows else REPLICATED, shape)
     item = made.kind
     if not isinstance(item, Sharded):
         return Plan((REPLICATED, REPLICATED), (made,))
@@ -157,7 +158,7 @@ def put_item(node, kinds, plan):
     made, kind = kinds[0], kinds[-1]
     if isinstance(kind, Partial):
         kind = REPLICATED
-    made.put(kind)
+    made.put(kind, node.inputs[-1].shape)
     wanted = made.kind
     rest = (REPLICATED,) * (len(kinds) - 2)
     return Plan((made, *rest, wanted), (made,))

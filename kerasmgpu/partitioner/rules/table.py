@@ -216,13 +216,14 @@ def _may_shard(axes, label):
 
 
 def _may_be_stretched(node, axes, label, kind):
-    """Whether rows meet an axis of a fixed size: a batch of one row may."""
+    """Whether rows meet an axis of another size: a batch of one row may."""
     if isinstance(kind.size, int):
         return False
+    sides = zip((*axes.inputs, *axes.outputs), (*node.inputs, *node.outputs))
     return any(
-        label in labels and isinstance(tensor.shape[labels.index(label)], int)
-        for labels, tensor in zip(axes.outputs, node.outputs)
-        if tensor.shape is not None
+        tensor.shape[labels.index(label)] not in (1, kind.size)
+        for labels, tensor in sides
+        if labels is not None and label in labels and tensor.shape is not None
     )
 
 
