@@ -79,6 +79,10 @@ class OneDevice:
         variable = super()._create_variable(next_creator, **kwargs)
         if hasattr(variable, "values"):
             self._created.append(weakref.ref(variable))
+            if not is_sum(variable):
+                for name in _OF_ONE_COPY:
+                    method = _Method(self, variable, name)
+                    setattr(variable, name, method)
             for copy in variable.values:
                 # TensorFlow does this for most variables, but not for those
                 # that are made while a `tf.function` is first traced.
@@ -130,6 +134,43 @@ class OneDevice:
         return super()._gather_to_implementation(
             value, destinations, axis, options
         )
+
+
+_OF_ONE_COPY = (
+    "batch_scatter_update",
+    "gather_nd",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "sparse_read",
+)
+"""Methods of a `tf.Variable` that one with several copies lacks."""
+
+
+class _Method:
+    """A method of a variable with several copies, in a step: of the first one.
+
+    Args:
+        extended: The `OneDevice` of its strategy.
+        variable: The variable.
+        name: Name of the method.
+    """
+
+    def __init__(self, extended, variable, name):
+        # Weak, for the variable holds this.
+        self._extended = weakref.ref(extended)
+        self._variable = weakref.ref(variable)
+        self._name = name
+
+    def __call__(self, *args, **kwargs):
+        variable = self._variable()
+        if not self._extended().is_one_device:
+            # `tf.gather` asks for an `AttributeError` where there is none.
+            method = getattr(type(variable), self._name)
+            return method(variable, *args, **kwargs)
+        return getattr(variable.values[0], self._name)(*args, **kwargs)
 
 
 def container(handle):
