@@ -30,6 +30,8 @@ BODIES = {
 }
 """Operations that hold functions, and the attributes that name them."""
 
+_BRANCHES = {"Case", "If", "StatelessCase", "StatelessIf"}
+
 LISTS = {"EmptyTensorList", "TensorListReserve"}
 """Operations that make lists for others to put something in."""
 
@@ -210,6 +212,38 @@ class _Input:
 _INPUT = _Input()
 
 
+def _says_too_much(node):
+    """Whether a branch has sizes that not all of its bodies have.
+
+    TensorFlow's gradient of a branch gives it the shapes of its first body
+    (2.18 to 2.21), and what is computed of it has shapes to match.
+    """
+    return node.type in _BRANCHES and any(
+        not _has_sizes(body.outputs[number].static, tensor.static)
+        for number, tensor in enumerate(node.outputs)
+        for body in node.bodies
+    )
+
+
+def _has_sizes(shape, wanted):
+    """Whether a static shape has all sizes that another one has."""
+    if wanted is None:
+        return True
+    return (shape is not None and len(shape) == len(wanted)) and all(
+        size is None or size == own for own, size in zip(shape, wanted)
+    )
+
+
+def _forget_sizes(nodes):
+    """Leaves it to the rules what sizes nodes' outputs have."""
+    for node in nodes:
+        for tensor in node.outputs:
+            if tensor.static is not None:
+                tensor.static = tensor.shape = (None,) * len(tensor.static)
+        for body in node.bodies:
+            _forget_sizes([*(t.node for t in body.inputs), *body.nodes])
+
+
 def _output_names(node):
     names = []
     for arg in op_definition(node.type).output_arg:
@@ -234,7 +268,7 @@ class _Reader:
 
     def read(self):
         source = self._source
-        tensors, made = {}, {}
+        tensors, made, doubted = {}, {}, set()
         inputs = []
         for tensor in source.inputs:
             node = Node(tensor.op.name, "Input")
@@ -259,11 +293,19 @@ class _Reader:
             # An operation that TensorFlow doesn't know is a function's name.
             if op.type in CALLS or op_definition(op.type) is None:
                 results, inner, last = self._inline(op, arguments, controls)
+                if not doubted.isdisjoint(t.node for t in arguments):
+                    _forget_sizes(inner)
+                    doubted.update(inner)
                 nodes += inner
                 tensors[op.name], made[op.name] = results, [last]
                 continue
             node = self._node(op)
             node.inputs, node.controls = arguments, _unique(controls)
+            if not doubted.isdisjoint(t.node for t in arguments):
+                _forget_sizes([node])
+                doubted.add(node)
+            elif _says_too_much(node):
+                doubted.add(node)
             nodes.append(node)
             tensors[op.name], made[op.name] = node.outputs, [node]
         outputs = [tensors[t.op.name][t.value_index] for t in source.outputs]

@@ -132,3 +132,62 @@ def test_evaluating_makes_no_variables_of_the_optimizer(replicas):
     assert not model.optimizer.built
     model.fit(X, Y, verbose=0)
     assert model.optimizer.built
+
+
+class Bank(keras.Model):
+    """Keeps the last rows that it saw in a variable."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+        self.rows = tf.Variable(tf.ones([10, 3]), trainable=False)
+        self.next = tf.Variable(0, trainable=False)
+
+    def call(self, x):
+        near = self.rows.sparse_read(tf.range(3)) + self.rows.gather_nd([[4]])
+        return self.dense(x) + tf.reduce_mean(near, 0)
+
+    def train_step(self, data):
+        x, _ = data
+        places = (self.next + tf.range(tf.shape(x)[0])) % 10
+        self.rows.scatter_nd_update(places[:, None], self(x))
+        self.next.assign((self.next + tf.shape(x)[0]) % 10)
+        return {"loss": tf.reduce_sum(tf.gather(self.rows, [0, 9]))}
+
+
+class Changed(keras.metrics.Metric):
+    """Changes TensorFlow's variable itself, which a step only can do."""
+
+    def __init__(self):
+        super().__init__(name="changed")
+        self.total = self.add_weight(shape=(4,), initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.value.assign_add(tf.fill([4], tf.reduce_sum(y_pred)))
+
+    def result(self):
+        return keras.ops.sum(self.total)
+
+
+def test_variables_have_all_their_methods_in_a_step(replicas):
+    results = []
+    for strategy in (tf.distribute.get_strategy(), replicas(2)):
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = Bank()
+            model.compile()
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False)
+        results.append(model.rows.numpy())
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_a_metric_is_built_as_in_a_step(replicas):
+    results = []
+    for strategy in (tf.distribute.get_strategy(), replicas(2)):
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = list_of_one()
+            model.compile("sgd", "mse", metrics=[Changed()])
+        history = model.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        results.append(history.history["changed"])
+    np.testing.assert_allclose(*results, rtol=1e-5)

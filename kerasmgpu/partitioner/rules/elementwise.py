@@ -1,5 +1,8 @@
 """Operations that work on each element by itself, with broadcasting."""
 
+import math
+
+from kerasmgpu.partitioner.graph import constant_array
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
 from kerasmgpu.partitioner.rules.table import CHEAP, Axes, Plan, axes, plan
 
@@ -63,6 +66,7 @@ _LINEAR = {
     "StopGradient": (0,),
     "TanhGrad": (1,),
 }
+_SCALES = {"Mul", "RealDiv"}
 _ADDITIVE = {"AccumulateNV2", "Add", "AddN", "AddV2", "Sub"}
 
 CHEAP.update(ELEMENTWISE, ["BiasAdd", "EnsureShape", "Select"])
@@ -122,7 +126,18 @@ def _linear(node):
         return (0,) if widens and result.size >= source.size else ()
     if node.type == "Div" and node.inputs[0].dtype.is_integer:
         return ()
+    if node.type in _SCALES and any(map(_is_wild, node.inputs)):
+        return ()
     return _LINEAR.get(node.type, ())
+
+
+def _is_wild(tensor):
+    """Whether a constant makes no number of a part that is 0: infinity, say."""
+    if tensor.node.type != "Const" or tensor.static != ():
+        return False
+    if not tensor.dtype.is_floating:
+        return False
+    return not math.isfinite(constant_array(tensor.node))
 
 
 def _rounds(node):

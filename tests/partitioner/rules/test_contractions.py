@@ -7,7 +7,13 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.partitioner import report
 from kerasmgpu.partitioner.function import Partitioned
-from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, replicas
+from tests.partitioner.rules.planned import (
+    ROWS,
+    Planned,
+    kinds_of,
+    replicas,
+    same,
+)
 
 
 def test_rows_times_a_kernel_are_rows():
@@ -105,3 +111,13 @@ def test_a_large_product_of_picked_rows_is_shared(num_replicas):
 def test_a_small_product_of_picked_rows_is_not():
     planned = Planned(picked_net, [ROWS, 4], [4, 5], [5, 3])
     assert planned.kinds[:2] == ["replicated"] * 2
+
+
+def test_diagonals_that_are_written_are_whole():
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.einsum("bii->b", x) ** 2)
+        return (tape.gradient(loss, x),)
+
+    same(step, [2, 4, 4], num_replicas=3, static=True)

@@ -77,3 +77,20 @@ def test_what_is_stretched_of_sizes_1_only_has_size_1():
     program = partitioned.program((tf.TensorSpec([ROWS]),))
     (out,) = program.trace.graph.outputs
     assert out.shape[0] == 1
+
+
+def test_a_sum_is_whole_before_it_is_divided_as_an_integer():
+    def step(x):
+        return (tf.raw_ops.Div(x=tf.reduce_sum(x, 0), y=7),)
+
+    same(step, [7, 4, "int32"], num_replicas=3)
+
+
+def test_a_sum_is_whole_before_it_is_multiplied_by_infinity():
+    """A part of it may be 0, and 0 times infinity is no number."""
+
+    def step(x):
+        total = tf.reduce_sum(tf.nn.relu(x[:, 0] - x[:1, 0])) + x[-1, 0] ** 2
+        return (tf.clip_by_value(total * float("inf"), 0.0, 1.0),)
+
+    same(step, [5, 2], num_replicas=3)

@@ -53,3 +53,12 @@ def test_counts_of_rows():
         return (tf.math.bincount(numbers, minlength=4, maxlength=4),)
 
     same(count, [7, "int32"], num_replicas=3)
+
+
+def test_words_are_put_into_places_on_whole_values():
+    def place(words):
+        rows = tf.range(tf.shape(words)[0])[:, None]
+        return tf.scatter_nd(rows, words, [5])
+
+    plan = Planned(place, [ROWS, "string"])
+    assert (plan.kinds, plan.gathered) == (["replicated"], ["ScatterNd"])

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.partitioner.function import Partitioned
-from tests.partitioner.rules.planned import ROWS, replicas
+from tests.partitioner.rules.planned import ROWS, replicas, same
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,16 @@ def test_values(function, value):
     program = Partitioned(function, replicas(2)).program(specification)
     (tensor,) = program.trace.graph.outputs
     assert str(tensor.value) == value
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda rows: tf.constant(1103515245) * tf.constant(12345) % 7,
+        lambda rows: tf.constant(200, tf.uint8) + tf.constant(100, tf.uint8),
+        lambda rows: rows * 1103515245 * 7 + 12345,
+        lambda rows: tf.cast(rows + 255, tf.uint8),
+    ],
+)
+def test_integers_that_are_too_large_wrap_around(number):
+    same(lambda x: (x + tf.cast(number(tf.shape(x)[0]), tf.float32),), [7, 2])

@@ -148,3 +148,17 @@ def test_sizes_of_parts_are_known(part):
     program = partitioned.program((tf.TensorSpec([ROWS, 5]),))
     (out,) = program.trace.graph.outputs
     assert out.shape[1:] == part(tf.zeros([7, 5])).shape[1:]
+
+
+def test_a_band_of_diagonals_is_one_matrix():
+    same(lambda x: (tf.linalg.diag(x, k=(-1, 1)),), [4, 3, 4], num_replicas=3)
+
+
+@pytest.mark.parametrize("of_all", [lambda e: e[:, :3], lambda e: e[None]])
+def test_triangular_systems_with_a_right_side_for_all(of_all):
+    def step(x):
+        matrices = x + 4 * tf.eye(4)
+        return (tf.linalg.triangular_solve(matrices, of_all(tf.eye(4))),)
+
+    for rows in (4, 1):
+        same(step, [rows, 4, 4], num_replicas=3)

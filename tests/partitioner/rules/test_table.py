@@ -46,3 +46,13 @@ def test_one_row_is_stretched_to_a_fixed_size():
     """Which of three rows, or one, it is, is known when the step runs."""
     for rows in (1, 3):
         same(lambda x: (x * tf.ones([3, 2]),), [rows, 2])
+
+
+def test_a_batch_of_one_row_is_stretched_by_what_data_decide_on():
+    table = tf.reshape(tf.range(20.0), [10, 2])
+
+    def step(x):
+        return (x + tf.boolean_mask(table, tf.range(10) < 5),)
+
+    for rows in (5, 1):
+        same(step, [rows, 2], num_replicas=3)

@@ -82,3 +82,36 @@ def of_unknown_rank(x):
 )
 def test_gradients_of_unknown_rank(operation):
     same(operation, [5, 4, 4, 2], num_replicas=3, static=False)
+
+
+def test_gradients_of_boxes_of_all_images():
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            rows = tf.shape(x)[0]
+            scale = tf.sigmoid(x[:, 0, 0, :1])
+            boxes = tf.tile([[0.1, 0.1, 0.8, 0.9]], [rows, 1]) * scale
+            crops = tf.image.crop_and_resize(
+                x, boxes, tf.range(rows)[::-1], [3, 3]
+            )
+            loss = tf.reduce_sum(crops * crops)
+        return crops, tape.gradient(loss, x)
+
+    for rows in (5, 2):
+        same(step, [rows, 4, 4, 2], num_replicas=3)
+
+
+def test_the_contrast_of_one_image_is_of_all_its_rows():
+    same(lambda x: (tf.image.adjust_contrast(x, 2.0),), [5, 4, 2])
+
+
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+def test_mirrored_borders_of_empty_shares(mode):
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], mode)
+            loss = tf.reduce_sum(padded * padded)
+        return padded, tape.gradient(loss, x)
+
+    same(step, [2, 4, 4, 2], num_replicas=3)
