@@ -260,15 +260,17 @@ def _output_names(node):
 class _Reader:
     """Turns one `FuncGraph` into nodes; see `read`."""
 
-    def __init__(self, func_graph):
+    def __init__(self, func_graph, doubted=None):
         self._source = func_graph
+        # Nodes, of functions that are called too, whose sizes may be wrong.
+        self._doubted = set() if doubted is None else doubted
         self._definitions = {
             node.name: node for node in func_graph.as_graph_def().node
         }
 
     def read(self):
         source = self._source
-        tensors, made, doubted = {}, {}, set()
+        tensors, made, doubted = {}, {}, self._doubted
         inputs = []
         for tensor in source.inputs:
             node = Node(tensor.op.name, "Input")
@@ -336,7 +338,7 @@ class _Reader:
             func_graph = functions.function_def_to_graph(
                 definition, input_shapes=shapes, include_library_functions=True
             )
-        return _Reader(func_graph).read()
+        return _Reader(func_graph, self._doubted).read()
 
     def _inline(self, op, arguments, controls):
         """The nodes of a called function in place of the call.
