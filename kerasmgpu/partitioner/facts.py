@@ -135,7 +135,7 @@ def _set_value(tensor, value):
         value = None
     tensor.value = value
     # Where nothing is known of any entry, it need not be a vector.
-    if isinstance(value, tuple) and set(value) - {None}:
+    if isinstance(value, tuple) and set(value) != {None}:
         tensor.shape = (len(value),)
 
 

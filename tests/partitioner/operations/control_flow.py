@@ -56,6 +56,37 @@ def while_loop(scope):
     )
 
 
+@operation(4)
+def other_sizes(scope):
+    """Branches and loops that give another number of rows than they get."""
+    x = scope.value("number", least=1, where=lambda v: v.shape[0] > 0)
+    number = f"tf.shape({x})[0] // {scope.integer(1, 3)}"
+    changes = [
+        "x[:1]",
+        "x[1:]",
+        "tf.concat([x, x[:1]], 0)",
+        "x[: (tf.shape(x)[0] + 1) // 2]",
+        "tf.boolean_mask(x, tf.range(tf.shape(x)[0]) % 2 == 0)",
+    ]
+    if x.rank == 1:
+        changes.append("tf.sort(x)[:2]")
+    if scope.flag():
+        one, two = scope.choice(["x * 1", *changes]), scope.choice(changes)
+        scope.let(
+            f"tf.cond({number} % 2 == 0, lambda x={x}: {one}, "
+            f"lambda x={x}: {two})",
+            x,
+        )
+        return
+    rows = f"tf.TensorShape({[None] * x.rank})"
+    scope.let(
+        f"tf.while_loop(lambda i, _: i < {scope.integer(0, 3)}, "
+        f"lambda i, x: (i + 1, {scope.choice(changes)}), "
+        f"[tf.constant(0), {x}], [tf.TensorShape([]), {rows}])[1]",
+        x,
+    )
+
+
 @operation(2)
 def over_time(scope):
     """A loop over one axis that writes what it makes into a list."""

@@ -55,6 +55,24 @@ def binary(scope):
     scope.let(f"{x} {operator} {y}", x, y)
 
 
+@operation(3)
+def beside_some(scope):
+    """Beside values of which the data decide how many there are."""
+    x = scope.value("number", least=1)
+    y = scope.value(
+        "number",
+        least=1,
+        where=lambda v: (
+            (v.dtype, v.rank) == (x.dtype, x.rank) and v.shape[0] > 0
+        ),
+    )
+    count = x.shape[0] if x.shape[0] > 1 else scope.integer(1, 3)
+    if scope.chance(3):
+        count = 1
+    some = f"tf.boolean_mask({y}, tf.range(tf.shape({y})[0]) < {count})"
+    scope.let(f"{x} {scope.choice('+-*')} {some}", x, y)
+
+
 @operation(2)
 def binary_inexact(scope):
     """Functions of two values that don't keep numbers whole."""

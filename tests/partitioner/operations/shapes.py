@@ -199,7 +199,7 @@ def broadcast(scope):
         scope.let(f"tf.broadcast_to({x}, [{scope.integer(1, 3)}, {sizes}])", x)
 
 
-@operation(2)
+@operation(3)
 def made_of_sizes(scope):
     """What is made from nothing but sizes."""
     x = scope.value(least=1)
@@ -212,6 +212,8 @@ def made_of_sizes(scope):
             f"tf.ones([{size}])",
             f"tf.eye({size})",
             f"tf.cast({size}, tf.float32)",
+            f"tf.cast({size} * 100 + 200, tf.uint8)",
+            f"{size} * 1103515245 + 12345",
             f"tf.size({x})",
             f"tf.linspace(0.0, 1.0, {size} + 1)",
             f"tf.sequence_mask([1, 2], {size})",
@@ -221,11 +223,13 @@ def made_of_sizes(scope):
     made.exact = made.exact or "linspace" not in text
 
 
-@operation()
+@operation(2)
 def matrices(scope):
     """Diagonals and triangles of the last two axes."""
     x = scope.value("number", least=1)
     texts = [f"tf.linalg.diag({x})"]
+    if x.rank > 1 and x.shape[-2] == 3:
+        texts += [f"tf.linalg.diag({x}, k=(-1, 1))"]
     if x.rank > 1:
         texts += [f"tf.linalg.band_part({x}, {scope.integer(-1, 1)}, 0)"]
         texts += [f"tf.linalg.diag_part({x})"]
@@ -234,7 +238,7 @@ def matrices(scope):
     scope.let(scope.choice(texts), x)
 
 
-@operation()
+@operation(2)
 def solve(scope):
     """Inverses and factors of well-conditioned matrices."""
     x = scope.value("wide", least=2, where=lambda v: 0 not in v.shape)
@@ -242,7 +246,12 @@ def solve(scope):
         f"tf.matmul(tf.tanh({x}), tf.tanh({x}), transpose_b=True) + "
         f"4 * tf.eye(tf.shape({x})[-2], dtype={x.type})"
     )
-    name = scope.choice(["inv", "cholesky", "det", "logdet"])
+    name = scope.choice(["inv", "cholesky", "det", "logdet", "solve"])
+    if name == "solve":
+        side = f"tf.eye(tf.shape({x})[-2], dtype={x.type})"
+        side += scope.choice(["", "[None]", "[:, :1]"])
+        scope.let(f"tf.linalg.triangular_solve({square}, {side})")
+        return
     scope.let(f"tf.linalg.{name}({square})")
 
 

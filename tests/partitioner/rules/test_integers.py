@@ -43,3 +43,21 @@ def test_values(function, value):
 )
 def test_integers_that_are_too_large_wrap_around(number):
     same(lambda x: (x + tf.cast(number(tf.shape(x)[0]), tf.float32),), [7, 2])
+
+
+def test_an_empty_vector_of_sizes_is_a_vector():
+    """Which axes a product with a constant stretches: none."""
+
+    def step(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                weights = tf.ones([1, 3])
+                made = tf.linalg.cross(tf.sin(x @ weights), x @ weights)
+                loss = tf.reduce_mean(made**2)
+            gradient = inner.gradient(loss, x)
+            total = tf.reduce_mean(gradient**2) + loss
+        return (outer.gradient(total, x),)
+
+    same(step, [6, 2, 1])
