@@ -42,18 +42,11 @@ def iterators_freed_in_the_background():
             known.add(iterator)
             free(iterator)
 
-    untuned = tf.data.Options()
-    untuned.autotune.enabled = False
-
     def iterate_and_free(dataset):
-        if tf.inside_function():
-            return iterate(dataset)
-        if pipelines.runs_python(dataset):
-            # Python code of a test's data must not run once the test is over:
-            # no thread that tunes, none to wait for.
-            return iterate(dataset.with_options(untuned))
         iterator = iterate(dataset)
-        free_once(iterator)
+        # Python code of a test's data must not run once the test is over.
+        if not tf.inside_function() and not pipelines.runs_python(dataset):
+            free_once(iterator)
         return iterator
 
     with pytest.MonkeyPatch.context() as patch:
