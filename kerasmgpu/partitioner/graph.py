@@ -87,6 +87,15 @@ class Tensor:
     def __repr__(self):
         return f"{self.node.name}:{self.index}"
 
+    @property
+    def is_narrow(self):
+        """Whether it holds floats of fewer than 32 bits.
+
+        Parts of a sum may be small enough for such a type, and the sum not: it
+        is made whole in 32 bits and then rounded, or infinite, as on one device.
+        """
+        return self.dtype.is_floating and self.dtype.size < 4
+
     def symbol(self, axis):
         """The symbol for the size of an axis of which nothing is known."""
         if self._symbols is None:

@@ -250,7 +250,15 @@ def _counts(graph):
     )
 
 
-_STATELESS = {"Assert", "EagerPyFunc", "PrintV2", "PyFunc"}
+_STATELESS = {
+    "Assert",
+    "CheckNumericsV2",
+    "CudnnRNNBackpropV3",
+    "CudnnRNNV3",
+    "EagerPyFunc",
+    "PrintV2",
+    "PyFunc",
+}
 """Operations that are stateful for other reasons."""
 
 

@@ -4,18 +4,12 @@ When the first of several sums is needed, all that can be made by then and are
 needed before the next one can be made go with it. At the end of a backward pass
 these are all gradients, in the order in which it makes them; the sums of a
 batch normalisation go by themselves, for layers wait for them.
-
-Numbers of 16 bits are summed in 32, and the sum is rounded: as on one device,
-whose kernels do so, what is too large for float16 as a whole becomes infinite.
 """
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Own, Partial
-
-ROUNDED = (tf.float16, tf.bfloat16)
-"""Types of 16 bits."""
 
 
 class Sums:
@@ -49,9 +43,12 @@ class Sums:
         return build.want(tensor, REPLICATED)
 
     def _widened(self, tensor):
-        """A partial tensor with the same parts, in 32 bits at least."""
+        """A partial tensor with the same parts, in 32 bits at least.
+
+        See `graph.Tensor.is_narrow`.
+        """
         build = self._build
-        if tensor.dtype not in ROUNDED or build.replicas.total == 1:
+        if not tensor.is_narrow or build.replicas.total == 1:
             return tensor
         wide = Tensor(tensor.node, tensor.index, tf.float32, tensor.static)
         wide.shape = tensor.shape

@@ -44,7 +44,7 @@ class Trace:
         graph = graphs.without_unneeded(updates.forwarded(graph))
         self.graph = graphs.without_unneeded(updates.stacked(graph))
         # Sums that are needed for updates only can then be made together.
-        self.graph.nodes.sort(key=lambda node: node.type in UPDATES)
+        self.graph.nodes.sort(key=_is_late)
         self.graph.nodes = graphs.ordered(self.graph)
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
@@ -92,6 +92,16 @@ class Trace:
             [None if leaf is None else next(remaining) for leaf in leaves],
             expand_composites=True,
         )
+
+
+def _is_late(node):
+    """Whether a node waits for others: an update, or the cast in front of one.
+
+    In mixed precision a gradient is summed before it is cast.
+    """
+    return node.type in UPDATES or (
+        node.type == "Cast" and node.inputs[0].is_narrow
+    )
 
 
 def _without(graph, missing):

@@ -80,3 +80,23 @@ def test_numbers_of_16_bits_are_rounded_as_a_whole():
     for large, expected in ((2e4, np.inf), (1e4, 2e4)):
         (result,) = tf.nest.flatten(partitioned(large * ones, ones))
         assert result.numpy() == expected == product(large * ones, ones).numpy()
+
+
+def test_gradients_in_16_bits_are_summed_together_as_well():
+    """Each is cast in the backward pass, which must not ask for its sum there."""
+    first, second = tf.Variable(tf.ones([4, 3])), tf.Variable(tf.ones([3, 2]))
+
+    def step(x):
+        half = tf.float16
+        with tf.GradientTape() as tape:
+            hidden = tf.tanh(tf.cast(x, half) @ tf.cast(first, half))
+            made = tf.tanh(hidden @ tf.cast(second, half))
+            loss = tf.reduce_sum(tf.cast(made, tf.float32))
+        for gradient, variable in zip(
+            tape.gradient(loss, [first, second]), [first, second]
+        ):
+            variable.assign_sub(tf.sign(gradient))
+
+    ((by, shapes),) = groups(step, [None, 4])
+    assert by == "sum"
+    assert sorted(shapes) == [(3, 2), (4, 3)]

@@ -170,24 +170,32 @@ class Changed(keras.metrics.Metric):
 
 
 def test_variables_have_all_their_methods_in_a_step(replicas):
-    results = []
-    for strategy in (tf.distribute.get_strategy(), replicas(2)):
-        keras.utils.set_random_seed(3)
-        with strategy.scope():
-            model = Bank()
-            model.compile()
+    def rows():
+        model = Bank()
+        model.compile()
         model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False)
-        results.append(model.rows.numpy())
-    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+        return model.rows.numpy()
+
+    expected, actual = on_both(replicas, rows)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_metric_is_built_as_in_a_step(replicas):
-    results = []
+    def results():
+        model = list_of_one()
+        model.compile("sgd", "mse", metrics=[Changed()])
+        history = model.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
+        return history.history["changed"]
+
+    expected, actual = on_both(replicas, results)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def on_both(replicas, run):
+    """What `run()` gives in the scopes of one device and of two replicas."""
+    given = []
     for strategy in (tf.distribute.get_strategy(), replicas(2)):
         keras.utils.set_random_seed(3)
         with strategy.scope():
-            model = list_of_one()
-            model.compile("sgd", "mse", metrics=[Changed()])
-        history = model.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
-        results.append(history.history["changed"])
-    np.testing.assert_allclose(*results, rtol=1e-5)
+            given.append(run())
+    return given

@@ -86,7 +86,7 @@ def elementwise(node):
         tuple(broadcast_labels(tensor.shape, out) for tensor in node.inputs),
         (tuple(range(-len(out), 0)),),
         linear=_linear(node),
-        additive=node.type in _ADDITIVE and not _rounds(node),
+        additive=node.type in _ADDITIVE and not node.inputs[0].is_narrow,
         stretches=len(node.inputs) > 1 and not _of_one_shape(node.type),
     )
 
@@ -118,7 +118,7 @@ def _of_one_shape(type):
 
 def _linear(node):
     """Numbers of the inputs in which an operation is linear."""
-    if _rounds(node):
+    if any(tensor.is_narrow for tensor in node.inputs):
         return ()
     if node.type == "Cast":
         source, result = node.inputs[0].dtype, node.outputs[0].dtype
@@ -138,14 +138,6 @@ def _is_wild(tensor):
     if not tensor.dtype.is_floating:
         return False
     return not math.isfinite(constant_array(tensor.node))
-
-
-def _rounds(node):
-    """Whether parts of a sum may be small enough for a type, and it not.
-
-    What is summed before it is rounded is rounded, or infinite, as on one device.
-    """
-    return any(t.dtype.is_floating and t.dtype.size < 4 for t in node.inputs)
 
 
 @axes("BiasAdd")

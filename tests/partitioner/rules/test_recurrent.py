@@ -16,21 +16,26 @@ from tests.partitioner.rules.planned import ROWS, Planned, same
 STATES = {"lstm": [ROWS, 1, 4], "gru": []}
 
 
+def cudnn_rnn(x, h, c, parameters, lengths, **attributes):
+    return tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=h,
+        input_c=c,
+        params=parameters,
+        sequence_lengths=lengths,
+        time_major=False,
+        **attributes,
+    )
+
+
 def recurrent(mode="lstm", **attributes):
     """A function of an input, states, parameters and lengths."""
 
     def step(x, h, c, parameters, lengths):
         with tf.GradientTape() as tape:
             tape.watch([x, parameters])
-            output, last, *_ = tf.raw_ops.CudnnRNNV3(
-                input=x,
-                input_h=h,
-                input_c=c,
-                params=parameters,
-                sequence_lengths=lengths,
-                rnn_mode=mode,
-                time_major=False,
-                **attributes,
+            output, last, *_ = cudnn_rnn(
+                x, h, c, parameters, lengths, rnn_mode=mode, **attributes
             )
         gradients = tape.gradient([output, last], [x, parameters])
         return output, last, *gradients
@@ -63,15 +68,8 @@ def test_cudnns_own_dropout_runs_on_whole_values():
 
 
 def test_what_is_kept_for_the_gradient_cant_be_read():
-    def step(x, h, c, parameters, lengths):
-        return tf.raw_ops.CudnnRNNV3(
-            input=x,
-            input_h=h,
-            input_c=c,
-            params=parameters,
-            sequence_lengths=lengths,
-            time_major=False,
-        ).reserve_space
+    def step(*given):
+        return cudnn_rnn(*given).reserve_space
 
     parallel = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
     arrays = [np.ones([2, *shape], "f4") for shape in ([5, 3], [1, 4], [1, 4])]
