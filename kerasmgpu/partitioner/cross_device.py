@@ -9,7 +9,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
-from kerasmgpu.partitioner.replicas import Replicas, combined
+from kerasmgpu.partitioner.replicas import Replicas
 
 
 class CrossDeviceReplicas(Replicas):
@@ -37,27 +37,21 @@ class CrossDeviceReplicas(Replicas):
             )
         self._operations = operations
 
-    def reduce(self, build, tensors, by):
-        parts = [build.parts(tensor) for tensor in tensors]
-        if self.num == 1:
-            return parts
-        if by != "sum":
-            return [
-                build.same(combined(build, references, tensor.dtype, by))
-                for tensor, references in zip(tensors, parts)
-            ]
+    def _sums(self, build, tensors, parts):
         totals = [None] * len(tensors)
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             numbers = [
                 n for n, tensor in enumerate(tensors) if tensor.dtype == dtype
             ]
             shapes = [_static(tensors[n]) for n in numbers]
-            sums = self._sums(build, dtype, shapes, [parts[n] for n in numbers])
+            sums = self._of_a_type(
+                build, dtype, shapes, [parts[n] for n in numbers]
+            )
             for number, references in zip(numbers, sums):
                 totals[number] = references
         return totals
 
-    def _sums(self, build, dtype, shapes, parts):
+    def _of_a_type(self, build, dtype, shapes, parts):
         """Sums of tensors of one type, by the operations of the user."""
         traced = func_graphs.func_graph_from_py_func(
             "all_reduce",

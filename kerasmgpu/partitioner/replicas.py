@@ -190,6 +190,10 @@ class Replicas:
                 build.same(combined(build, references, tensor.dtype, by))
                 for tensor, references in zip(tensors, parts)
             ]
+        return self._sums(build, tensors, parts)
+
+    def _sums(self, build, tensors, parts):
+        """References by replica to the sum of each tensor's parts."""
         totals = [None] * len(tensors)
         for numbers in packs(tensors, SMALL):
             dtype = tensors[numbers[0]].dtype

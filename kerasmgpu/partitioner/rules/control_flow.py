@@ -2,7 +2,7 @@
 
 from kerasmgpu.partitioner import elements as held
 from kerasmgpu.partitioner.kinds import REPLICATED, ListOf, Meeting
-from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.rules.table import Plan, register
 
 FACTS = {}
 """Type of operation to function `(node, inference)` that sets what is known;
@@ -19,21 +19,12 @@ _MOST_PASSES = 20
 
 def facts(*types):
     """Registers a function that sets what is known of a node's outputs."""
-    return _register(FACTS, types)
+    return register(FACTS, types)
 
 
 def control(*types):
     """Registers a function that plans a node; see `CONTROL`."""
-    return _register(CONTROL, types)
-
-
-def _register(table, types):
-    def register(function):
-        for type in types:
-            table[type] = function
-        return function
-
-    return register
+    return register(CONTROL, types)
 
 
 # Loops -----------------------------------------------------------------------

@@ -98,31 +98,33 @@ class Plan:
 
 def axes(*types):
     """Registers a function that returns a node's `Axes`, or `None`."""
-    return _register(AXES, types)
+    return register(AXES, types)
 
 
 def plan(*types):
     """Registers a function of a node and its inputs' kinds; see `Plan`."""
-    return _register(PLANS, types)
+    return register(PLANS, types)
 
 
 def shape(*types):
     """Registers a function of a node that returns its outputs' shapes."""
-    return _register(SHAPES, types)
+    return register(SHAPES, types)
 
 
 def value(*types):
     """Registers a function of a node that returns its output's value."""
-    return _register(VALUES, types)
+    return register(VALUES, types)
 
 
-def _register(table, types):
-    def register(function):
+def register(table, types):
+    """Decorator that puts a function into a table for types of operations."""
+
+    def put(function):
         for type in types:
             table[type] = function
         return function
 
-    return register
+    return put
 
 
 def whole(node):
