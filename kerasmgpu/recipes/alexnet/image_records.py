@@ -15,7 +15,8 @@ import struct
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.alexnet.images import ImageData, require_fraction
+from kerasmgpu.recipes.alexnet.images import ImageData
+from kerasmgpu.recipes.shared import holding_out
 
 _RECORD_FILE = re.compile(r".*(\.tfrecords?|-\d+-of-\d+)(\.tfrecords?)?")
 _FEATURES = {
@@ -147,7 +148,7 @@ def _whole(paths, counts):
 
 
 def _divided(counts, held_out):
-    require_fraction(held_out)
+    holding_out.require_fraction(held_out, "images")
     every = max(2, round(1 / held_out))
     rest = sum(count // every for count in counts.values())
     paths = tuple(counts)

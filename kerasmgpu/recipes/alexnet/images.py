@@ -6,6 +6,7 @@ import urllib.error
 import numpy as np
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.shared import holding_out
 
 _NAMES_IN_A_MESSAGE = 3
 
@@ -90,23 +91,11 @@ def split(part, held_out, seed):
     Raises:
         InputError: If the fraction is out of range or there is one image only.
     """
-    require_fraction(held_out)
-    if len(part) < 2:
-        raise InputError(
-            f"Holding out takes at least two images. Received: {len(part)}"
-        )
-    count = min(max(round(held_out * len(part)), 1), len(part) - 1)
-    order = np.random.default_rng(seed).permutation(len(part))
-    return part.rows(np.sort(order[count:])), part.rows(np.sort(order[:count]))
-
-
-def require_fraction(held_out):
-    """Refuses what is no fraction of images to hold out."""
-    if not 0 < held_out < 1:
-        raise InputError(
-            "The fraction of images to hold out must be above 0 and below 1. "
-            f"Received: held_out={held_out}"
-        )
+    is_held_out = holding_out.chosen(len(part), held_out, seed, "images")
+    return (
+        part.rows(np.flatnonzero(~is_held_out)),
+        part.rows(np.flatnonzero(is_held_out)),
+    )
 
 
 def fetched(name):

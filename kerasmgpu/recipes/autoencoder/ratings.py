@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.shared import holding_out
 
 _DTYPES = {
     "users": np.int32,
@@ -108,28 +108,9 @@ class Ratings:
             InputError: the fraction or the seed is out of range, or there are
                 fewer than two ratings.
         """
-        if not 0 < held_out < 1:
-            raise InputError(
-                "The fraction of ratings to hold out must be above 0 and "
-                f"below 1. Received: held_out={held_out}"
-            )
-        if seed < 0:
-            raise InputError(
-                f"The seed of a split can't be negative. Received: seed={seed}"
-            )
-        if len(self) < 2:
-            raise InputError(
-                "Splitting takes at least two ratings. "
-                f"Received: {self.description}"
-            )
-        count = min(max(round(held_out * len(self)), 1), len(self) - 1)
-        # int32 positions shuffled in place: 100 MB for 25 M ratings, where a
-        # `permutation` would take twice that.
-        order = np.arange(len(self), dtype=np.int32)
-        np.random.default_rng(seed).shuffle(order)
-        is_held_out = np.zeros(len(self), bool)
-        is_held_out[order[:count]] = True
-        del order
+        is_held_out = holding_out.chosen(
+            len(self), held_out, seed, "ratings", self.description
+        )
         return (
             self._part(~is_held_out, f"{1 - held_out:.0%} for training"),
             self._part(is_held_out, f"{held_out:.0%} held out"),

@@ -12,6 +12,7 @@ import zlib
 import numpy as np
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.shared import holding_out
 
 # A word: letters and digits of any script, and an apostrophe inside.
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -70,23 +71,10 @@ class Reviews:
             InputError: If the fraction or the seed is out of range, or there
                 are fewer than two reviews.
         """
-        if not 0 < held_out < 1:
-            raise InputError(
-                "The fraction of reviews to hold out must be above 0 and "
-                f"below 1. Received: held_out={held_out}"
-            )
-        if seed < 0:
-            raise InputError(
-                f"The seed of a split can't be negative. Received: seed={seed}"
-            )
-        if len(self) < 2:
-            raise InputError(
-                "Splitting takes at least two reviews. Received: "
-                f"{self.description}"
-            )
-        count = min(max(round(held_out * len(self)), 1), len(self) - 1)
-        order = np.random.default_rng(seed).permutation(len(self))
-        return np.sort(order[count:]), np.sort(order[:count])
+        is_held_out = holding_out.chosen(
+            len(self), held_out, seed, "reviews", self.description
+        )
+        return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
 
 def load(path):
