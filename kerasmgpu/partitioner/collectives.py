@@ -368,7 +368,12 @@ class CollectiveReplicas(Replicas):
             "Nordering_token": 0,
             "max_subdivs_per_device": -1,
         }
-        last = build.last_collective.get(place)
+        # A thread that waits for the members of a new group may be the one that
+        # would begin the next collective (seen on TensorFlow 2.21). Where
+        # workers begin two groups in another order, each waits for ever; so
+        # those of the hosts come one after the other with those of replicas.
+        before = build.last_collective
+        wait_for = list(before) if place == HOST else [place, HOST]
         made = build.op(
             "CollectiveReduceV2",
             [value, *numbers],
@@ -377,7 +382,7 @@ class CollectiveReplicas(Replicas):
             f"replica_{place}/all_reduce"
             if place != HOST
             else "host/all_reduce",
-            [] if last is None else [last],
+            [before[where] for where in wait_for if before.get(where)],
         )
         build.last_collective[place] = build.writer.last
         return made[0]

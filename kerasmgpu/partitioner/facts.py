@@ -133,6 +133,8 @@ def _set_value(tensor, value):
         )
     elif not sizes.fits(value, tensor.dtype):
         value = None
+    if isinstance(value, tuple) and len(tensor.shape or (None,)) != 1:
+        value = None  # Several vectors, of which no entry is known.
     tensor.value = value
     # Where nothing is known of any entry, it need not be a vector.
     if isinstance(value, tuple) and set(value) != {None}:
@@ -178,7 +180,11 @@ def _settle(node, axes):
 
 
 def _vagueness(size):
-    return 0 if isinstance(size, int) else 1 if _has_rows(size) else 2
+    """A number is best, then rows, then what was known first."""
+    if isinstance(size, int):
+        return 0, 0
+    latest = max(symbol.joined.id for symbol in size.symbols)
+    return 1 if _has_rows(size) else 2, latest
 
 
 def _join(one, two, joins):

@@ -290,16 +290,29 @@ class _Reader:
         nodes = []
         # Where loops get inputs that were made later, the order in which
         # TensorFlow made operations is not such a one.
+        operations = source.get_operations()
+        # TensorFlow has them in sets, which every process orders in its own
+        # way; workers must write the same collectives in the same order.
+        numbers = {op.name: number for number, op in enumerate(operations)}
+
+        def in_order(controls):
+            return sorted(controls, key=lambda op: numbers[op.name])
+
         operations = _in_order(
-            source.get_operations(),
-            lambda op: [*(t.op for t in op.inputs), *op.control_inputs],
+            operations,
+            lambda op: [
+                *(t.op for t in op.inputs),
+                *in_order(op.control_inputs),
+            ],
         )
         for op in operations:
             if op.name in made:
                 continue
             arguments = [tensors[t.op.name][t.value_index] for t in op.inputs]
             controls = [
-                node for c in op.control_inputs for node in made[c.name]
+                node
+                for c in in_order(op.control_inputs)
+                for node in made[c.name]
             ]
             # An operation that TensorFlow doesn't know is a function's name.
             if op.type in CALLS or op_definition(op.type) is None:
@@ -321,7 +334,9 @@ class _Reader:
             tensors[op.name], made[op.name] = node.outputs, [node]
         outputs = [tensors[t.op.name][t.value_index] for t in source.outputs]
         effects = [
-            node for op in source.control_outputs for node in made[op.name]
+            node
+            for op in in_order(source.control_outputs)
+            for node in made[op.name]
         ]
         return Graph(nodes, inputs, outputs, _unique(effects))
 

@@ -140,7 +140,11 @@ class Meeting:
 
     def must_be_whole(self):
         """Notes a side that needs the value whole."""
-        self.kind, self._must_be_whole = REPLICATED, True
+        self._must_be_whole = True
+        if isinstance(self.kind, ListOf):
+            self.kind.must_be_whole()
+        else:
+            self.kind = REPLICATED
 
     def add(self, kind, shape=None):
         """Notes one more side; returns whether that changed the kind.
@@ -150,7 +154,13 @@ class Meeting:
             shape: The sizes that are known to be those of all sides.
         """
         before = self.kind
-        if not is_of_rows(kind, shape) or not is_of_rows(self.kind, shape):
+        if isinstance(kind, ListOf):
+            if isinstance(before, ListOf):
+                return before.join(kind)
+            if self._must_be_whole:
+                kind.must_be_whole()
+            self.kind = kind
+        elif not is_of_rows(kind, shape) or not is_of_rows(self.kind, shape):
             self.must_be_whole()
         elif self.kind is None or self.kind == kind:
             self.kind = kind
@@ -202,7 +212,9 @@ class ListOf:
         if one is two:
             return False
         two._joined = one
-        if two.kind is not None:
+        if two._meeting._must_be_whole:
+            one.must_be_whole()
+        if two._meeting.kind is not None:
             one._meeting.add(two._meeting.kind)
         return True
 

@@ -227,12 +227,13 @@ def _divide_terms(terms, divisor):
     return _normal(quotient)
 
 
-def fits(value, dtype):
+def fits(value, dtype, rows=1):
     """Whether a type holds a size; one that it doesn't hold wraps around.
 
     Args:
         value: Integer, `Size` or `None`.
         dtype: `tf.DType`.
+        rows: What all symbols are taken for. Defaults to `1`.
     """
     if value is None or not dtype.is_integer:
         return True
@@ -240,5 +241,5 @@ def fits(value, dtype):
         return dtype.min <= value <= dtype.max
     # How many rows there are is anyone's guess, but for 32 bits.
     return dtype.size >= 4 and all(
-        abs(number) <= dtype.max for number in value.terms.values()
+        abs(number) * rows <= dtype.max for number in value.terms.values()
     )

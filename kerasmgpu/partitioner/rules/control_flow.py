@@ -1,7 +1,7 @@
 """Loops and branches."""
 
 from kerasmgpu.partitioner import elements as held
-from kerasmgpu.partitioner.kinds import REPLICATED, ListOf, Meeting
+from kerasmgpu.partitioner.kinds import REPLICATED, Meeting
 from kerasmgpu.partitioner.rules.table import Plan, register
 
 FACTS = {}
@@ -78,18 +78,11 @@ def while_plan(node, kinds, plan):
         plans = plan(body, given)
         changed = False
         for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
-            changed |= _meet(meeting, plans.kinds[tensor], made.shape)
+            changed |= meeting.add(plans.kinds[tensor], made.shape)
         if not changed:
             break
     given = tuple(meeting.kind for meeting in meetings)
     return Plan(given, given, details=(plan(condition, given), plans))
-
-
-def _meet(meeting, kind, shape):
-    """Adds a side to what a value is; returns whether that changed it."""
-    if isinstance(kind, ListOf) and isinstance(meeting.kind, ListOf):
-        return meeting.kind.join(kind)
-    return meeting.add(kind, shape)
 
 
 # Branches --------------------------------------------------------------------
@@ -123,7 +116,7 @@ def branch_plan(node, kinds, plan):
     meetings = [Meeting() for _ in node.outputs]
     for body, planned in zip(node.bodies, plans):
         for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
-            _meet(meeting, planned.kinds[tensor], made.shape)
+            meeting.add(planned.kinds[tensor], made.shape)
     return Plan(
         (REPLICATED, *given),
         tuple(meeting.kind for meeting in meetings),

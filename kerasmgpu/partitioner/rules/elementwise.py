@@ -82,12 +82,14 @@ def elementwise(node):
         return None
     if out is None:
         out = _stretched([tensor.shape for tensor in node.inputs])
+    stretches = len(node.inputs) > 1 and not _of_one_shape(node.type)
+    labels = broadcast_labels if stretches else _labels
     return Axes(
-        tuple(broadcast_labels(tensor.shape, out) for tensor in node.inputs),
-        (tuple(range(-len(out), 0)),),
+        tuple(labels(tensor.shape, out) for tensor in node.inputs),
+        (_labels(out, out),),
         linear=_linear(node),
         additive=node.type in _ADDITIVE and not node.inputs[0].is_narrow,
-        stretches=len(node.inputs) > 1 and not _of_one_shape(node.type),
+        stretches=stretches,
     )
 
 
@@ -107,6 +109,11 @@ def broadcast_labels(shape, out):
         None if size == 1 and out[axis - rank] != 1 else axis - rank
         for axis, size in enumerate(shape)
     )
+
+
+def _labels(shape, out):
+    """Labels of an input that has the shape `out`, if it runs at all."""
+    return tuple(range(-len(shape), 0))
 
 
 def _of_one_shape(type):

@@ -46,7 +46,24 @@ def concat_offset(node):
     return begins
 
 
-SEVERAL = {"ConcatOffset", "ShapeN"}
+@value("Split")
+def split(node):
+    """`(axis, vector)`: its parts, of as many entries each."""
+    entries, number = node.inputs[1].value, len(node.outputs)
+    if not isinstance(entries, tuple) or len(entries) % number:
+        return None
+    each = len(entries) // number
+    return [entries[n * each : (n + 1) * each] for n in range(number)]
+
+
+@value("Unpack")
+def unpack(node):
+    """A vector's entries."""
+    entries = node.inputs[0].value
+    return list(entries) if isinstance(entries, tuple) else None
+
+
+SEVERAL = {"ConcatOffset", "ShapeN", "Split", "Unpack"}
 """Operations with a value for each of several outputs."""
 
 
@@ -137,6 +154,8 @@ def gather(node):
         return entries[indices] if 0 <= indices < len(entries) else None
     if not _is_integer_vector(indices):
         return None
+    if not all(0 <= index < len(entries) for index in indices):
+        return None
     return tuple(entries[index] for index in indices)
 
 
@@ -197,10 +216,15 @@ def arithmetic(node):
         "Sub": lambda a, b: None if a is None else a - b,
         "Mul": lambda a, b: sizes.product([a, b]),
     }[node.type]
-    return _broadcast(
-        lambda a, b: None if a is None or b is None else operate(a, b),
-        *(tensor.value for tensor in node.inputs),
-    )
+
+    def result(a, b):
+        if a is None or b is None:
+            return None
+        # What hashes sizes means them to wrap around.
+        made = operate(a, b)
+        return made if sizes.fits(made, node.outputs[0].dtype, 128) else None
+
+    return _broadcast(result, *(tensor.value for tensor in node.inputs))
 
 
 @value("FloorDiv", "TruncateDiv", "RealDiv")

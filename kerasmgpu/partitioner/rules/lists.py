@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.rules.control_flow import control, facts
-from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.rules.table import Plan, whole
 
 
 @facts("EmptyTensorList")
@@ -134,6 +134,17 @@ def _element_shape(kind):
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
+@control("OptionalGetValue")
+def kept_list(node, kinds, plan):
+    """A list that was kept has whole elements; see `of_lists`."""
+    gives = [REPLICATED] * len(node.outputs)
+    for number, tensor in enumerate(node.outputs):
+        if tensor.dtype == tf.variant:
+            gives[number] = plan.lists.setdefault(tensor, ListOf())
+            gives[number].must_be_whole()
+    return Plan(tuple(kinds), tuple(gives))
+
+
 @control("TensorListFromTensor")
 def from_tensor(node, kinds, plan):
     """`(tensor, element_shape)`: the first axis is cut up, so it is whole.
@@ -152,7 +163,19 @@ def from_tensor(node, kinds, plan):
     return Plan((item.at(item.axis + 1), LocalSizes(item)), (made,))
 
 
+def _of_known_list(rule):
+    """The rule, or one for a list that is whole for all that is known of it."""
+
+    def plan_list(node, kinds, plan):
+        if isinstance(kinds[0], ListOf):
+            return rule(node, kinds, plan)
+        return whole(node)
+
+    return plan_list
+
+
 @control("TensorListSetItem", "TensorListPushBack")
+@_of_known_list
 def put_item(node, kinds, plan):
     """`(list, [index,] item)`."""
     made, kind = kinds[0], kinds[-1]
@@ -165,6 +188,7 @@ def put_item(node, kinds, plan):
 
 
 @control("TensorListGetItem", "TensorListPopBack")
+@_of_known_list
 def get_item(node, kinds, plan):
     """`(list, [index,] element_shape)`."""
     made = kinds[0]
@@ -176,6 +200,7 @@ def get_item(node, kinds, plan):
 
 
 @control("TensorListStack")
+@_of_known_list
 def stack(node, kinds, plan):
     """`(list, element_shape)`: a new first axis."""
     made = kinds[0]
@@ -185,6 +210,7 @@ def stack(node, kinds, plan):
 
 
 @control("TensorListLength", "TensorListResize")
+@_of_known_list
 def of_list(node, kinds, plan):
     """A length is replicated; a list of another length is the same list."""
     made = kinds[0]

@@ -218,8 +218,12 @@ def _may_shard(axes, label):
 
 
 def _may_be_stretched(node, axes, label, kind):
-    """Whether rows meet an axis of another size: a batch of one row may."""
-    if isinstance(kind.size, int):
+    """Whether rows meet an axis of another size: a batch of one row may.
+
+    Where their number is known, what turns out to be one row is seen when it is
+    dealt out; but for rows in several blocks.
+    """
+    if isinstance(kind.size, int) and kind.outer == 1:
         return False
     sides = zip((*axes.inputs, *axes.outputs), (*node.inputs, *node.outputs))
     return any(
