@@ -27,6 +27,7 @@ from kerasmgpu._keras.engine import (
     abort_collectives,
     global_seed,
     has_started,
+    set_length,
 )
 from kerasmgpu._keras.files import num_files
 from kerasmgpu._keras.seams import install
@@ -40,5 +41,6 @@ __all__ = [
     "has_started",
     "install",
     "num_files",
+    "set_length",
     "trainer_of",
 ]

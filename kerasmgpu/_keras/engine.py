@@ -155,3 +155,16 @@ def abort_collectives(message):
 def global_seed():
     """The seed of `tf.random.set_seed`, or `None`; reading it draws nothing."""
     return context.global_seed()
+
+
+def set_length(distributed, dataset):
+    """Tells a distributed data set how many batches it has.
+
+    TensorFlow doesn't know that of one that is made of functions.
+
+    Args:
+        distributed: `tf.distribute.DistributedDataset` with an element for each
+            replica of each batch.
+        dataset: The `tf.data.Dataset` of its batches.
+    """
+    distributed._cardinality = dataset.cardinality().numpy()

@@ -22,7 +22,7 @@ import weakref
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import background, fit, pipelines
+from kerasmgpu._keras import background, fit, pipelines, unread_logs
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import replaces
 
@@ -63,6 +63,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return self.source.iterator()
 
     def __iter__(self):
+        unread_logs.look_again()
         watched = self._watched()
         if watched is None:
             return super().__iter__()
@@ -75,6 +76,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         # At the end of the epoch this raises: what follows the last step is
         # `after_epoch`.
         item = super().__next__()
+        unread_logs.comes_next(item[-1])
         watched = self._watched()
         if watched is not None:
             watched.advance(item[0])

@@ -116,7 +116,9 @@ class Steps:
 
     def _from_data_set(self, iterator):
         steps = self._model.steps_per_execution
-        with_logs = not unread_logs.is_unread(self._model, self._step)
+        with_logs = not unread_logs.is_unread(
+            self._model, self, self._step, iterator
+        )
         last, settings, execution = self._last
         if last is not iterator or settings != (steps, with_logs):
             execution = self._execution(iterator, steps, with_logs)

@@ -13,16 +13,21 @@ import threading
 
 import keras
 from keras.src import utils
+from keras.src.callbacks.callback_list import CallbackList
 
 
 class _Thread(threading.local):
     """What this thread's innermost `fit` or `evaluate` is about.
 
-    `unread` is the model and the name of its step whose results nobody reads.
+    `begun` is its list of callbacks and the name of its step; `unread` the
+    model and the name of the step whose results nobody reads, when it takes
+    batches of `iterator`.
     """
 
     in_loop = False
+    begun = None
     unread = (None, None)
+    iterator = None
 
 
 _thread = _Thread()
@@ -37,12 +42,14 @@ _HOOKS = {
 @contextlib.contextmanager
 def loop():
     """Enters a `fit` or `evaluate`; callbacks may call them again."""
-    before = _thread.in_loop, _thread.unread
-    _thread.in_loop, _thread.unread = True, (None, None)
+    before = dict(vars(_thread))
+    vars(_thread).clear()
+    _thread.in_loop = True
     try:
         yield
     finally:
-        _thread.in_loop, _thread.unread = before
+        vars(_thread).clear()
+        vars(_thread).update(before)
 
 
 def begin(callback_list, step_name):
@@ -52,13 +59,39 @@ def begin(callback_list, step_name):
         callback_list: Keras's list of callbacks, of a model in our scope.
         step_name: `"train_step"` or `"test_step"`.
     """
-    if not _thread.in_loop:
+    if _thread.in_loop:
+        _thread.begun = callback_list, step_name
+        look_again()
+
+
+def look_again():
+    """Does so for an epoch that begins: callbacks may have changed."""
+    if _thread.begun is None:
         return
+    callback_list, step_name = _thread.begun
     model, hooks = callback_list._model, _HOOKS[step_name]
     is_read = any(_looks(each, hooks) for each in callback_list.callbacks)
+    if any(
+        hook in vars(kind) for kind in _own(callback_list) for hook in hooks
+    ):
+        is_read = True
     # A collective of results needs all workers.
-    if not model.distribute_strategy.any_worker(is_read):
-        _thread.unread = (model, step_name)
+    is_read = model.distribute_strategy.any_worker(is_read)
+    _thread.unread = (None, None) if is_read else (model, step_name)
+
+
+def _own(callback_list):
+    """Classes of a user's own that a list of callbacks is of."""
+    return [
+        kind
+        for kind in type(callback_list).__mro__
+        if issubclass(kind, CallbackList) and kind is not CallbackList
+    ]
+
+
+def comes_next(iterator):
+    """Notes the iterator that Keras is about to give to a step."""
+    _thread.iterator = iterator
 
 
 def _looks(callback, hooks):
@@ -85,12 +118,22 @@ def _only_saves(callback):
     return False
 
 
-def is_unread(model, step):
+def is_unread(model, steps, step, iterator):
     """Whether nobody looks at the results of single steps.
 
     Args:
         model: The model whose step runs now.
+        steps: What Keras calls for it, unless somebody stands in between.
         step: Its bound `train_step` or `test_step`.
+        iterator: What the step takes its batch from.
     """
     owner, step_name = _thread.unread
-    return owner is model and step_name == step.__name__
+    if owner is not model or step_name != step.__name__:
+        return False
+    called = {"train_step": "train_function", "test_step": "test_function"}
+    function = getattr(model, called[step_name])
+    # Our own callbacks stand in between, with iterators of their own.
+    while hasattr(function, "train_function"):
+        function = function.train_function
+    source = getattr(iterator, "iterator", iterator)
+    return function is steps and source is _thread.iterator

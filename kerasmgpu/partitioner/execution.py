@@ -1,5 +1,7 @@
 """Several steps on an iterator in one call, with little Python per call."""
 
+import contextlib
+
 import tensorflow as tf
 from tensorflow.python.eager import context
 
@@ -66,7 +68,9 @@ class Execution:
                 rest([])
 
     def _one(self, iterator):
-        return self._written(self._leaves(iterator.get_next()))
+        with _first_replica_first():
+            batch = iterator.get_next()
+        return self._written(self._leaves(batch))
 
     def _several(self, iterator):
         """A loop in the graph; it ends where the data ends."""
@@ -119,6 +123,25 @@ class Execution:
             for shares, width in zip(tensors, self._written.widths)
             for tensor in shares[:width]
         ]
+
+
+@contextlib.contextmanager
+def _first_replica_first():
+    """Lets the other replicas ask for their batches after the first one.
+
+    Where what makes a batch raises, who asks first is told so. The others may
+    be told that the data have ended, which TensorFlow could take for all.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    num_known = len(graph.get_operations())
+    yield
+    asking = [
+        op
+        for op in graph.get_operations()[num_known:]
+        if op.type == "IteratorGetNext"
+    ]
+    for other in asking[1:]:
+        other._add_control_input(asking[0])
 
 
 def is_empty(specification):

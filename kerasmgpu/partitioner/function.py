@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace
 
@@ -176,6 +177,15 @@ def joined(shares, are_all=False):
         return tf.sparse.concat(0, list(shares))
     if isinstance(shares[0], tf.RaggedTensor):
         return tf.concat(list(shares), 0)
+    if isinstance(shares[0], tf.experimental.ExtensionType):
+        if len(shares) == 1:
+            return shares[0]
+        raise InputError(
+            "Shares of an extension type can't be put together. Received: a "
+            f"batch of a distributed data set with a {type(shares[0]).__name__}"
+            "; give the step the data set's own batches instead, which it "
+            "shares out."
+        )
     rows = None
     if are_all and shares[0].shape.rank:
         sizes = [share.shape[0] for share in shares]
@@ -183,7 +193,12 @@ def joined(shares, are_all=False):
     return Shares(shares, rows)
 
 
-_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+_TENSORS = (
+    tf.Tensor,
+    tf.SparseTensor,
+    tf.RaggedTensor,
+    tf.experimental.ExtensionType,
+)
 
 
 def as_tensor(leaf):
@@ -226,11 +241,9 @@ def _specification(leaf):
 
 def _kind_of_leaf(leaf):
     """What must be the same for leaves to share a trace, but for the shape."""
-    if isinstance(leaf, tf.RaggedTensorSpec):
-        return leaf
-    if isinstance(leaf, tf.TypeSpec):
+    if isinstance(leaf, (tf.TensorSpec, tf.SparseTensorSpec)):
         return type(leaf), leaf.dtype, leaf.shape.rank
-    return _Same(leaf)
+    return leaf if isinstance(leaf, tf.TypeSpec) else _Same(leaf)
 
 
 def _read(leaf):

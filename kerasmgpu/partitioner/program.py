@@ -54,7 +54,9 @@ class Program:
 
     def _describe_leaves(self):
         batched = _batched(self.trace)
-        rows = _rows_of_leaves(batched, any(self._in_shares))
+        given = dict(zip(self.trace.leaves, self._in_shares))
+        in_shares = [given.get(leaf, False) for leaf in batched]
+        rows = _rows_of_leaves(batched, in_shares)
         first = next((size for size in rows if size is not None), None)
         for leaf, size in zip(batched, rows):
             if isinstance(leaf, Sparse):
@@ -366,14 +368,16 @@ def _rows_of_leaves(leaves, in_shares):
         return [
             _rows_symbol(leaf, number)
             if leaf.shape and leaf.shape[0] is None
+            else leaf.shape[0]
+            if leaf.shape and is_share
             else None
-            for number, leaf in enumerate(leaves)
+            for number, (leaf, is_share) in enumerate(zip(leaves, in_shares))
         ]
     return [
         leaf.shape[0]
-        if leaf.shape and (in_shares or leaf.shape[0] == first[0])
+        if leaf.shape and (is_share or leaf.shape[0] == first[0])
         else None
-        for leaf in leaves
+        for leaf, is_share in zip(leaves, in_shares)
     ]
 
 

@@ -171,7 +171,9 @@ class ExactSteps(tf.distribute.Strategy):
         Returns:
             A `tf.distribute.DistributedDataset`.
         """
-        return self._distribute_shares(dataset, options)
+        distributed = self._distribute_shares(dataset, options)
+        _keras.set_length(distributed, dataset)
+        return distributed
 
     def dataset_for_steps(
         self, dataset: tf.data.Dataset, in_order: bool = False
@@ -181,8 +183,9 @@ class ExactSteps(tf.distribute.Strategy):
         On GPUs, shares are copied to each replica's device ahead of the step.
         CPU devices share their memory with the data set: batches stay whole
         and the step cuts them, without a thread per replica that waits. Batches
-        with sparse or ragged tensors stay whole, too: only the step knows which
-        of their parts belong together.
+        stay whole, too, where only the step knows which of their parts belong
+        together: with sparse or ragged tensors, tensors of unknown rank, and a
+        table beside the rows.
 
         Workers all read the whole data set and take their rows of each batch,
         unless it reads at least as many files as there are workers: then each
@@ -193,7 +196,7 @@ class ExactSteps(tf.distribute.Strategy):
             in_order: Whether outputs must come in the order of the rows, as
                 those of `predict`: files are not divided then.
         """
-        if _has_composites(dataset):
+        if not _are_all_rows(dataset.element_spec):
             return dataset
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
             distributed = super().experimental_distribute_dataset(dataset)
@@ -253,6 +256,16 @@ class ExactSteps(tf.distribute.Strategy):
         ):
             return None
         leaves = tf.nest.flatten(self.batch_specification(iterator))
+        if any(
+            isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is None
+            for leaf in leaves
+        ):
+            raise InputError(
+                "Of a tensor of unknown rank nobody knows whether it has rows. "
+                "Received: a distributed data set with one; set its shape "
+                "(`map` with `set_shape` or `tf.ensure_shape`), or give the "
+                "step the data set's own batches, which it shares out."
+            )
         return tuple(
             is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
         )
@@ -287,8 +300,17 @@ def _is_composite(value):
     return isinstance(value, (*sparse, tf.RaggedTensor, tf.RaggedTensorSpec))
 
 
-def _has_composites(dataset):
-    return any(map(_is_composite, tf.nest.flatten(dataset.element_spec)))
+def _are_all_rows(specification):
+    """Whether batches are scalars, and tensors of as many rows as each other."""
+    leaves = [
+        leaf for leaf in tf.nest.flatten(specification) if not is_empty(leaf)
+    ]
+    if not all(
+        isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None
+        for leaf in leaves
+    ):
+        return False
+    return len({leaf.shape[0] for leaf in leaves if leaf.shape.rank}) <= 1
 
 
 def _has_fixed_rows(specification):

@@ -80,10 +80,11 @@ def split_dataset(dataset, num_replicas, first, num_local):
     """
     if num_replicas == 1:
         return dataset
-    several = isinstance(dataset.element_spec, tuple)
+    structure = dataset.element_spec
 
     def shares(*batch):
-        batch = batch if several else batch[0]
+        # Named tuples come as other tuples do.
+        batch = tf.nest.pack_sequence_as(structure, tf.nest.flatten(batch))
         return tf.data.Dataset.range(first, first + num_local).map(
             lambda index: share(batch, index, num_replicas)
         )

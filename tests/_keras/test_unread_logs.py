@@ -1,32 +1,15 @@
 """Steps compute the results of metrics only where somebody looks at them."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras.steps import Steps
 from kerasmgpu.job import workers
-
-
-class Returned(keras.callbacks.Callback):
-    """Keeps what steps return; it stands in the way, and has no hook."""
-
-    def __init__(self):
-        super().__init__()
-        self.logs = []
-
-    def on_train_begin(self, logs=None):
-        self.function = self.model.train_function
-        self.model.train_function = self
-
-    def __call__(self, iterator):
-        logs = self.function(iterator)
-        self.logs.append({k: np.mean(v) for k, v in logs.items()})
-        return logs
-
-    def on_train_end(self, logs=None):
-        self.model.train_function = self.function
 
 
 class Reader(keras.callbacks.Callback):
@@ -84,18 +67,26 @@ def build(strategy=None, kind=keras.Model):
 
 
 def fit(model, *callbacks, verbose=0, **arguments):
-    returned = Returned()
-    history = model.fit(
-        X,
-        Y,
-        batch_size=8,
-        epochs=2,
-        shuffle=False,
-        verbose=verbose,
-        callbacks=[*callbacks, returned],
-        **arguments,
-    ).history
-    return history, returned.logs
+    returned, run = [], Steps.__call__
+
+    def kept(steps, iterator):
+        logs = run(steps, iterator)
+        if steps._trains:
+            returned.append({k: np.mean(v) for k, v in logs.items()})
+        return logs
+
+    with mock.patch.object(Steps, "__call__", kept):
+        history = model.fit(
+            X,
+            Y,
+            batch_size=8,
+            epochs=2,
+            shuffle=False,
+            verbose=verbose,
+            callbacks=list(callbacks),
+            **arguments,
+        ).history
+    return history, returned
 
 
 def are_left_out(logs):
@@ -208,3 +199,95 @@ def test_one_worker_that_looks_is_enough(replicas, monkeypatch):
     monkeypatch.setattr(workers, "any_of", lambda strategy, flag: True)
     _, logs = fit(build(replicas(2)))
     assert not are_left_out(logs)
+
+
+class OwnLoop(keras.Model):
+    """Puts a function of its own between Keras and the step."""
+
+    seen = ()
+
+    def make_train_function(self, force=False):
+        super().make_train_function(force)
+        if not self.seen:
+            self.seen, step = [], self.train_function
+
+            def noted(iterator):
+                logs = step(iterator)
+                self.seen.append(float(logs["loss"]))
+                return logs
+
+            self.train_function = noted
+
+
+class MoreSteps(keras.callbacks.Callback):
+    """Runs a step of its own behind each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        dataset = tf.data.Dataset.from_tensors((X, Y))
+        logs = self.model.train_function(iter(dataset))
+        self.seen.append(float(logs["loss"]))
+
+
+class LaterHook(MoreSteps):
+    """Begins to look at single steps in the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.on_train_batch_end = lambda batch, logs: self.seen.append(
+                logs["loss"]
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        pass
+
+
+def of_the_loop():
+    model = build(kind=OwnLoop)
+    model.fit(X, Y, batch_size=8, verbose=0)
+    return model.seen
+
+
+def of_a_callback(kind):
+    def run():
+        callback = kind()
+        build().fit(
+            X, Y, batch_size=8, epochs=2, verbose=0, callbacks=[callback]
+        )
+        return callback.seen
+
+    return run
+
+
+def of_a_list():
+    seen = []
+
+    class Callbacks(keras.callbacks.CallbackList):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(float(logs["loss"]))
+            super().on_train_batch_end(batch, logs)
+
+    model = build()
+    callbacks = Callbacks([], model=model, add_history=True, epochs=1, steps=3)
+    model.fit(X, Y, batch_size=8, verbose=0, callbacks=callbacks)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        of_the_loop,
+        of_a_callback(MoreSteps),
+        of_a_callback(LaterHook),
+        of_a_list,
+    ],
+)
+def test_who_looks_in_another_way_is_shown_results(replicas, losses):
+    expected = losses()
+    with replicas(2).scope():
+        found = losses()
+    assert len(found) >= 2
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

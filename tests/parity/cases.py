@@ -1012,6 +1012,46 @@ def built_in_metrics():
     return Program(model, arrays(x, (y > 0).astype("float32")), x)
 
 
+class KeepsRows(layers.Layer):
+    """Keeps rows of the batch in variables of one shape."""
+
+    def build(self, shape):
+        self.kept = [
+            self.add_weight(
+                shape=(8, 6), initializer="zeros", trainable=False, name=f"{n}"
+            )
+            for n in range(5)
+        ]
+
+    def call(self, x, training=False):
+        before = sum(self.kept)
+        if training:
+            for n, variable in enumerate(self.kept):
+                variable.assign(ops.sin(x * (n + 1)))
+        return x + ops.mean(before, 0) if training else x
+
+
+@case("batches")
+def rows_of_a_batch_that_stay():
+    x, y = rows(48)
+    inputs = keras.Input((6,), batch_size=8)
+    model = keras.Model(inputs, layers.Dense(1)(KeepsRows()(inputs)))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return Program(model, dict(x=x, y=y, batch_size=8, epochs=2), None)
+
+
+@case("losses")
+def pairs_and_ranks_of_a_batch():
+    def loss(y_true, y_pred):
+        pairs = ops.mean(ops.abs(y_pred - ops.transpose(y_pred)), -1)
+        return pairs + ops.mean(ops.square(y_pred - ops.sort(y_true, 0)), -1)
+
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    return fitted(model)
+
+
 @keras.saving.register_keras_serializable("tests")
 class Largest(keras.metrics.Metric):
     """Largest prediction so far: a state that is no sum."""

@@ -85,3 +85,21 @@ def test_bodies_are_graphs_of_their_own():
     condition, body = loop.bodies
     assert "Less" in types(condition)
     assert "Mul" in types(body)
+
+
+def test_the_order_of_effects_is_that_of_the_operations():
+    """TensorFlow keeps them in sets: other processes have them otherwise."""
+    variables = [tf.Variable(0.0) for _ in range(4)]
+
+    def step(x):
+        for variable in variables:
+            variable.assign_add(x)
+
+    traced = tf.function(step, [tf.TensorSpec([])], autograph=False)
+    source = traced.get_concrete_function().graph
+    expected = [node.name for node in graph.read(source).effects]
+    assert len(expected) == 4
+    outputs = list(source.control_outputs)
+    for order in (outputs, outputs[::-1], outputs[1:] + outputs[:1]):
+        source.control_outputs[:] = order
+        assert [node.name for node in graph.read(source).effects] == expected

@@ -15,6 +15,9 @@ JOBS = {
     (2, 1): [
         "uneven last batch",
         "one row in the last batch",
+        "first batch of one row",
+        "rows of a batch that stay",
+        "pairs and ranks of a batch",
         "sample weight",
         "steps per execution",
         "jit compile",

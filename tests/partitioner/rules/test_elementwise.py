@@ -1,5 +1,6 @@
 """Rules for operations on each element."""
 
+import pytest
 import tensorflow as tf
 
 from kerasmgpu.partitioner.function import Partitioned
@@ -94,3 +95,29 @@ def test_a_sum_is_whole_before_it_is_multiplied_by_infinity():
         return (tf.clip_by_value(total * float("inf"), 0.0, 1.0),)
 
     same(step, [5, 2], num_replicas=3)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_sums_of_several_do_not_stretch_one_row(rows):
+    twice = tf.recompute_grad(lambda x: tf.tanh(x) * x)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.cond(
+                tf.reduce_sum(x) > -1e9, lambda: twice(twice(x)), lambda: x
+            )
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, x)
+
+    same(step, [rows, 4], num_replicas=3, static=True)
+    same(step, [rows, 4], num_replicas=3)
+
+
+def test_rows_in_two_blocks_meet_what_data_decide_on():
+    def step(x):
+        both = tf.concat([x, 2 * x], 0)
+        return tf.sin(both) + tf.boolean_mask(both, both[:, 0] > -1e9)
+
+    same(step, [11, 2], num_replicas=3, static=True)
+    same(step, [11, 2], num_replicas=3)

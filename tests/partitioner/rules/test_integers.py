@@ -61,3 +61,24 @@ def test_an_empty_vector_of_sizes_is_a_vector():
         return (outer.gradient(total, x),)
 
     same(step, [6, 2, 1])
+
+
+def test_what_hashes_a_number_of_rows_wraps_around():
+    def step(x):
+        number = tf.shape(x)[0] * 1103515245 + 12345
+        return x * tf.cast(number % 3, tf.float32)
+
+    same(step, [3, 2], num_replicas=2)
+
+
+def test_entries_that_are_taken_apart_are_known():
+    def step(x):
+        rows, width, depth = tf.unstack(tf.shape(x))
+        parts = tf.split(tf.shape(x), 3)
+        x = tf.reshape(x, [rows, width * depth])
+        return tf.reshape(x, tf.concat(parts, 0))
+
+    specification = (tf.TensorSpec([ROWS, 3, 4]),)
+    program = Partitioned(step, replicas(2)).program(specification)
+    assert all(plan.rule for plan in program.plans.nodes.values())
+    same(step, [5, 3, 4], num_replicas=3)

@@ -1,5 +1,6 @@
 """Rules for lists of tensors, as loops over time have them."""
 
+import pytest
 import tensorflow as tf
 
 from tests.partitioner.rules.planned import ROWS, kinds_of, same
@@ -32,3 +33,47 @@ def test_each_replica_has_a_list_of_its_rows():
 def test_lists_give_what_one_device_gives():
     same(over_time, [5, 3, 2], num_replicas=3)
     same(over_time, [1, 3, 2], num_replicas=3, static=True)
+
+
+def in_a_branch(depth):
+    """The gradient of a loop in a branch, which keeps a list for it."""
+
+    def loop(x):
+        return tf.while_loop(
+            lambda n, _: n < 3,
+            lambda n, y: (n + 1, tf.tanh(y) * y),
+            [0, x],
+        )[1]
+
+    def branch(x, number):
+        return tf.cond(number % 2 == 0, lambda: loop(x), lambda: tf.sin(x))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            if depth == 1:
+                y = branch(x, tf.shape(x)[1])
+            else:
+                _, y = tf.while_loop(
+                    lambda n, _: n < 3,
+                    lambda n, y: (n + 1, branch(y, n)),
+                    [0, x],
+                )
+            loss = tf.reduce_mean(y**2)
+        return loss, tape.gradient(loss, x)
+
+    return step
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("rows", [7, 1])
+def test_lists_that_branches_keep_for_their_gradients(depth, rows):
+    for static in (True, False):
+        same(in_a_branch(depth), [rows, 4], num_replicas=3, static=static)
+
+
+def test_lists_kept_by_a_function_of_its_own():
+    kept = tf.function(in_a_branch(1), autograph=False)
+    kept(tf.ones([2, 4]))  # Traced before, with optionals in it.
+    same(kept, [5, 4], num_replicas=2)

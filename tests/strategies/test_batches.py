@@ -1,0 +1,150 @@
+"""Batches of all kinds reach replicas that share no memory as one device."""
+
+import collections
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+random = np.random.default_rng(4)
+X = random.normal(size=(50, 6)).astype("float32")
+Y = X[:, :1] * 2
+TABLE = random.normal(size=(10, 6)).astype("float32")
+
+Pair = collections.namedtuple("Pair", "x y")
+
+
+class Rows(tf.experimental.BatchableExtensionType):
+    """Rows in a type of the user's own."""
+
+    x: tf.Tensor
+    y: tf.Tensor
+
+
+class OwnKind(keras.Model):
+    """Trains on what a function makes of a batch: rows and targets."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
+        self.inner = keras.Sequential(
+            [keras.Input((6,)), keras.layers.Dense(1)]
+        )
+
+    def call(self, x):
+        return self.inner(x)
+
+    def train_step(self, batch):
+        return super().train_step(self.made(batch))
+
+    def predict_step(self, batch):
+        return self(self.made(batch)[0])
+
+
+def batches(*arrays, to=lambda *tensors: tensors):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(8).map(to)
+
+
+def beside_a_table():
+    data = batches(X, Y, to=lambda x, y: {"x": x, "y": y, "table": TABLE})
+
+    def made(given):
+        places = tf.cast(tf.abs(given["x"][:, 0]) * 3, tf.int32) % 10
+        return given["x"] + tf.gather(given["table"], places), given["y"]
+
+    return data, made
+
+
+def of_unknown_rank():
+    def unknown(x, y):
+        return (
+            tf.py_function(lambda x: x, [x], tf.float32),
+            tf.py_function(lambda y: y, [y], tf.float32),
+        )
+
+    def made(given):
+        return tf.reshape(given[0], [-1, 6]), tf.reshape(given[1], [-1, 1])
+
+    return batches(X, Y, to=unknown), made
+
+
+def in_named_tuples():
+    data = batches(X, Y, to=lambda x, y: Pair(x, y))
+    return data, lambda given: (given.x, given.y)
+
+
+def of_an_extension_type():
+    return batches(X, Y, to=lambda x, y: Rows(x, y)), lambda given: (
+        given.x,
+        given.y,
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [beside_a_table, of_unknown_rank, in_named_tuples, of_an_extension_type],
+)
+def test_batches_are_those_of_one_device(like_gpus, kind):
+    def run(scope):
+        keras.utils.set_random_seed(3)
+        data, made = kind()
+        with scope:
+            model = OwnKind(made)
+            model.compile("sgd", "mse")
+        history = model.fit(data, epochs=2, verbose=0).history
+        return history["loss"], model.predict(data), model.get_weights()
+
+    expected = run(contextlib.nullcontext())
+    found = run(like_gpus(3).scope())
+    for one, other in zip(
+        tf.nest.flatten(expected), tf.nest.flatten(found), strict=True
+    ):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def dense():
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("what", ["fit", "evaluate", "predict"])
+def test_data_that_raise_are_not_data_that_end(like_gpus, what):
+    def rows():
+        for n in range(3):
+            yield X[n : n + 8], Y[n : n + 8]
+        raise KeyError("a row that can't be read")
+
+    specification = (tf.TensorSpec([None, 6]), tf.TensorSpec([None, 1]))
+    data = tf.data.Dataset.from_generator(rows, output_signature=specification)
+    with like_gpus(3).scope():
+        model = dense()
+    for _ in range(3):  # Once in a few times the end came first.
+        with pytest.raises(tf.errors.OpError, match="can't be read"):
+            getattr(model, what)(data, verbose=0)
+
+
+def test_a_distributed_data_set_has_the_length_of_the_data(replicas):
+    data = batches(X, Y)
+    strategy = replicas(3)
+    with strategy.scope():
+        model = dense()
+    distributed = strategy.experimental_distribute_dataset(data)
+    assert int(distributed.cardinality) == 7
+    model.fit(distributed, epochs=2, verbose=0)
+    assert int(model.optimizer.iterations) == 14
+
+
+def test_shares_of_unknown_rank_are_refused(replicas):
+    strategy = replicas(2)
+    with strategy.scope():
+        model = dense()
+    unknown = batches(
+        X,
+        Y,
+        to=lambda x, y: (tf.py_function(lambda x: x, [x], tf.float32), y),
+    )
+    with pytest.raises(Exception, match="set its shape"):
+        model.fit(strategy.experimental_distribute_dataset(unknown), verbose=0)
