@@ -135,6 +135,15 @@ class CollectiveReplicas(Replicas):
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
 
+    def own_size(self, build, sharded):
+        if self.num_workers == 1:
+            return super().own_size(build, sharded)
+        total = None
+        for place in range(self.num):
+            own = build.sizes.local(sharded, place)
+            total = own if total is None else build.sizes.plus(total, own)
+        return total
+
     def _gathered(self, build, tensor, sharded, own, place):
         """The rows of all workers: each fills its own into zeros."""
         travels = _transport(tensor)

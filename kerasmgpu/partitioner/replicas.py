@@ -168,8 +168,16 @@ class Replicas:
                 build.reshape(part, build.sizes.packed(blocks), dtype, number)
             )
         together = build.concat(split, axis + 1, dtype, place)
-        whole = (*shape[:axis], sharded.size, *shape[axis + 1 :])
-        return build.reshape(together, build.sizes.vector(whole), dtype, place)
+        own = [
+            *map(build.sizes.scalar, shape[:axis]),
+            self.own_size(build, sharded),
+            *map(build.sizes.scalar, shape[axis + 1 :]),
+        ]
+        return build.reshape(together, build.sizes.packed(own), dtype, place)
+
+    def own_size(self, build, sharded):
+        """Elements that the local replicas have together on a sharded axis."""
+        return build.sizes.scalar(sharded.size)
 
     def reduce(self, build, tensors, by):
         """Whole values of partial ones.

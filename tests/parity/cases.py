@@ -1037,7 +1037,26 @@ def rows_of_a_batch_that_stay():
     inputs = keras.Input((6,), batch_size=8)
     model = keras.Model(inputs, layers.Dense(1)(KeepsRows()(inputs)))
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    return Program(model, dict(x=x, y=y, batch_size=8, epochs=2), None)
+    batches = [(x[n : n + 8], y[n : n + 8]) for n in range(0, 48, 8)]
+    data = dataset_of(batches)
+    return Program(model, dict(x=data, epochs=2), data.map(lambda x, y: x))
+
+
+class PickedOfTwo(layers.Layer):
+    """Puts a batch behind itself, and picks the second half again."""
+
+    def call(self, x):
+        both = ops.concatenate([2.0 * x, x], 0)
+        picked = ops.concatenate([x[:, 0] > 1e9, x[:, 0] < 1e9], 0)
+        return tf.boolean_mask(both, picked)
+
+
+@case("batches")
+def rows_that_a_mask_picks_of_two_blocks():
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, layers.Dense(1)(PickedOfTwo()(inputs)))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return fitted(model)
 
 
 @case("losses")

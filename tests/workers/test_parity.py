@@ -17,6 +17,7 @@ JOBS = {
         "one row in the last batch",
         "first batch of one row",
         "rows of a batch that stay",
+        "rows that a mask picks of two blocks",
         "pairs and ranks of a batch",
         "sample weight",
         "steps per execution",
