@@ -377,12 +377,12 @@ class CollectiveReplicas(Replicas):
             "Nordering_token": 0,
             "max_subdivs_per_device": -1,
         }
-        # A thread that waits for the members of a new group may be the one that
-        # would begin the next collective (seen on TensorFlow 2.21). Where
-        # workers begin two groups in another order, each waits for ever; so
-        # those of the hosts come one after the other with those of replicas.
+        # Collectives of the hosts come one after the other with those of the
+        # replicas: begun in other orders, each could wait for the other.
         before = build.last_collective
         wait_for = list(before) if place == HOST else [place, HOST]
+        controls = [before[where] for where in wait_for if before.get(where)]
+        controls.append(build.keep("concurrent", lambda: _concurrent(build)))
         made = build.op(
             "CollectiveReduceV2",
             [value, *numbers],
@@ -391,7 +391,7 @@ class CollectiveReplicas(Replicas):
             f"replica_{place}/all_reduce"
             if place != HOST
             else "host/all_reduce",
-            [before[where] for where in wait_for if before.get(where)],
+            controls,
         )
         build.last_collective[place] = build.writer.last
         return made[0]
@@ -412,6 +412,18 @@ class _OnEachPlace:
     def __iter__(self):
         # For who asks whether all references are the same.
         return iter((self, None))
+
+
+def _concurrent(build):
+    """The name of a node with which a function runs on several threads.
+
+    TensorFlow (2.18 to 2.21) runs a function without control flow, whose
+    devices send each other nothing, on one thread: it would wait in the first
+    device's collective, and never begin that of the second.
+    """
+    true = build.constant(True, tf.bool, HOST)
+    build.op("Switch", [true, true], {"T": tf.bool}, HOST)
+    return build.writer.last
 
 
 def _product(build, vector):

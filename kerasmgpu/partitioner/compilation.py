@@ -38,8 +38,9 @@ _SIZES_DEPEND_ON_VALUES = {
 _BRANCHES = {"If", "While"}
 """Stateful by name, though they may have no effect."""
 
-_OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp"}
-"""What stays outside: variables are read before, and assigned after."""
+_OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp", "Switch"}
+"""What stays outside: variables are read before, and assigned after; and what
+`collectives` writes beside them."""
 
 _numbers = itertools.count()
 
