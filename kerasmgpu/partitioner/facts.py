@@ -111,9 +111,10 @@ class Inference:
 
 def _infer_values(node):
     values = table.VALUES[node.type](node)
-    if len(node.outputs) == 1:
-        _set_value(node.outputs[0], values)
-    elif values is not None and node.type in integers.SEVERAL:
+    if node.type not in integers.SEVERAL:
+        if len(node.outputs) == 1:
+            _set_value(node.outputs[0], values)
+    elif values is not None:
         for tensor, value in zip(node.outputs, values):
             _set_value(tensor, value)
 

@@ -64,7 +64,7 @@ def unpack(node):
 
 
 SEVERAL = {"ConcatOffset", "ShapeN", "Split", "Unpack"}
-"""Operations with a value for each of several outputs."""
+"""Operations with a list of values, one for each output."""
 
 
 @value("Size")
