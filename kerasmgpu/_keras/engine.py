@@ -167,4 +167,5 @@ def set_length(distributed, dataset):
             replica of each batch.
         dataset: The `tf.data.Dataset` of its batches.
     """
-    distributed._cardinality = dataset.cardinality().numpy()
+    if tf.executing_eagerly():
+        distributed._cardinality = dataset.cardinality().numpy()
