@@ -32,7 +32,8 @@ class EpochSteps(trainer_module.TFEpochIterator):
     """Keras's iterator, whose arguments these are."""
 
     def __init__(self, distribute_strategy=None, *args, **kwargs):
-        if is_ours(distribute_strategy):
+        self._is_ours = is_ours(distribute_strategy)
+        if self._is_ours:
             # `predict` is the one caller without targets.
             feeder = _Feeder(distribute_strategy, in_order="y" not in kwargs)
             super().__init__(feeder, *args, **kwargs)
@@ -63,7 +64,8 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return self.source.iterator()
 
     def __iter__(self):
-        unread_logs.look_again()
+        if self._is_ours:  # Workers ask each other: all must come by here.
+            unread_logs.look_again()
         watched = self._watched()
         if watched is None:
             return super().__iter__()

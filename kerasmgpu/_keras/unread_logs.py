@@ -91,7 +91,8 @@ def _own(callback_list):
 
 def comes_next(iterator):
     """Notes the iterator that Keras is about to give to a step."""
-    _thread.iterator = iterator
+    if _thread.in_loop:  # Nobody else lets go of it.
+        _thread.iterator = iterator
 
 
 def _looks(callback, hooks):

@@ -291,3 +291,22 @@ def test_who_looks_in_another_way_is_shown_results(replicas, losses):
         found = losses()
     assert len(found) >= 2
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_models_of_others_in_a_callback_ask_nobody(replicas, monkeypatch):
+    """One that only the first worker runs would wait for the others for ever."""
+    asked = []
+    monkeypatch.setattr(
+        workers, "any_of", lambda strategy, flag: asked.append(flag) or flag
+    )
+
+    class Other(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            before, other = len(asked), build()
+            other.predict(X, verbose=0)
+            other.fit(X, Y, verbose=0)
+            other.evaluate(X, Y, verbose=0)
+            assert len(asked) == before
+
+    fit(build(replicas(2)), Other())
+    assert asked

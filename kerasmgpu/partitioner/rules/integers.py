@@ -211,9 +211,9 @@ def _slice_of_constant(tensor):
 def arithmetic(node):
     """Entry by entry; not known where one of the two isn't."""
     operate = {
-        "Add": lambda a, b: None if a is None else a + b,
-        "AddV2": lambda a, b: None if a is None else a + b,
-        "Sub": lambda a, b: None if a is None else a - b,
+        "Add": lambda a, b: a + b,
+        "AddV2": lambda a, b: a + b,
+        "Sub": lambda a, b: a - b,
         "Mul": lambda a, b: sizes.product([a, b]),
     }[node.type]
 
