@@ -36,13 +36,14 @@ class LocalExtended(OneDevice, MirroredExtended):
         super().__init__(strategy, devices, cross_device_ops)
         share_names_of_copies(self)
 
-    def replicas(self, devices, host, first):
+    def replicas(self, devices, host, first, tell):
         """The replicas for the partitioner: how they meet is our user's choice.
 
         Args:
             devices: Full names of the devices.
             host: Full name of the CPU.
             first: 0.
+            tell: Not needed: there are no other workers.
         """
         operations = self._cross_device_ops
         if len(devices) == 1:
@@ -80,13 +81,14 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         _in_job = _in_job or self._num_workers > 1
         share_names_of_copies(self)
 
-    def replicas(self, devices, host, first):
+    def replicas(self, devices, host, first, tell):
         """The replicas of this worker for the partitioner.
 
         Args:
             devices: Full names of its devices.
             host: Full name of its CPU.
             first: Number of its first replica among all.
+            tell: See `collectives.CollectiveReplicas`.
         """
         total = super()._num_replicas_in_sync
         if total == 1:
@@ -98,6 +100,7 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
             total,
             _hint(self),
             self._communication_options.timeout_seconds,
+            tell,
         )
 
     def _initialize_local_devices(self, cluster_resolver, worker_device):

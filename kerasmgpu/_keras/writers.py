@@ -34,6 +34,8 @@ _PATHS = {
 }
 """Attributes that hold paths: the first as the user gave it, others in it."""
 
+_REPORTERS = (keras.callbacks.ProgbarLogger, keras.callbacks.RemoteMonitor)
+
 _TRACKERS = ("comet_ml", "mlflow", "wandb")
 """Packages whose callbacks tell a service what they are told."""
 
@@ -63,7 +65,7 @@ def private_folder(fit):
 def redirect(callbacks, strategy):
     """Lets callbacks that are about to get their model write privately.
 
-    Those that report to a service are taken out of the list.
+    Those that only report or print are taken out of other workers' lists.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`.
@@ -90,8 +92,7 @@ def _reports(callback):
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return False
     package = type(callback).__module__.partition(".")[0]
-    is_keras = isinstance(callback, keras.callbacks.RemoteMonitor)
-    return is_keras or package in _TRACKERS
+    return isinstance(callback, _REPORTERS) or package in _TRACKERS
 
 
 def _redirect(callback, fit):
@@ -170,14 +171,6 @@ def _is_file(path, args, kwargs):
         and kwargs.get("zipped", True) is not False
         and not os.path.isdir(path)
     )
-
-
-@seam(keras.callbacks.ProgbarLogger, "set_params")
-def _set_params(original, self, params):
-    original(self, params)
-    strategy = getattr(self.model, "distribute_strategy", None)
-    if is_ours(strategy) and not strategy.is_first_worker:
-        self.verbose = 0
 
 
 def _seam_of_save(name):

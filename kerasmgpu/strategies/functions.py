@@ -175,21 +175,22 @@ class PartitionedFunction:
 
     Args:
         fn: Function as it runs on one device.
-        partitioned: Function from a function of one nest to a
-            `partitioner.function.Partitioned` of it.
+        partitioned: Function from a function of one nest, and its `name`, to
+            a `partitioner.function.Partitioned` of it.
         scope: Function that returns the context in which functions are traced.
     """
 
     def __init__(
         self,
         fn: Callable[..., Any],
-        partitioned: Callable[[Callable[..., Any]], Partitioned],
+        partitioned: Callable[..., Partitioned],
         scope: Callable[[], contextlib.AbstractContextManager[Any]],
     ) -> None:
         self._fn = fn
         self._make = partitioned
         self._scope = scope
-        self._partitioned = partitioned(self._traced)
+        name = getattr(fn, "__name__", type(fn).__name__)
+        self._partitioned = partitioned(self._traced, name=name)
         self._backward: weakref.WeakKeyDictionary[Any, Any] = (
             weakref.WeakKeyDictionary()
         )

@@ -99,6 +99,17 @@ def test_custom_loops_stay_tensorflows_own(replicas):
     assert [v.numpy() for v in per_replica.values] == [3.0, 3.0]
 
 
+def test_a_scope_after_a_trace_that_failed_in_a_loop(replicas):
+    """TensorFlow's own scopes fail then, and do nothing the second time."""
+    strategy = replicas(2)
+    with pytest.raises(ValueError, match="reshape"):
+        tf.function(lambda x: tf.map_fn(lambda r: tf.reshape(r, [7]), x))(
+            tf.ones((4, 3))
+        )
+    with strategy.scope():
+        assert len(tf.Variable(1.0).values) == 2
+
+
 def test_models_outside_our_scope_are_not_touched(replicas):
     replicas(2)
     x, y = rows(8)

@@ -70,7 +70,17 @@ def main(folder):
     }
     model.set_weights([np.ones((1, 1)), np.zeros(1)])
     results["predictions"] = model.predict(by_files, verbose=0)[:, 0].tolist()
-    name = f"losses-{0 if workers.is_first(strategy) else 1}.json"
+    number = workers.index(strategy)
+
+    def add(x):
+        return tf.reduce_sum(x, 0) if number else tf.reduce_sum(x)
+
+    try:
+        with strategy.scope():
+            kerasmgpu.partition(add)(np.ones((5, 3), "float32"))
+    except kerasmgpu.InputError as error:
+        results["other programs"] = str(error)
+    name = f"losses-{number}.json"
     (folder / name).write_text(json.dumps(results))
 
 

@@ -60,3 +60,13 @@ def test_predictions_are_in_the_order_of_the_rows(job):
 def test_dividing_files_is_said(job):
     assert "each of the 2 workers reads its own part" in job[2]
     assert "3 files, auto_shard_policy AUTO" in job[2]
+
+
+def test_workers_that_do_not_sum_the_same_are_told(job):
+    _, found, _ = job
+    for number, (worker, sums) in enumerate(zip(found, (1, 3))):
+        assert worker["other programs"].startswith(
+            "Workers of a job run the same steps. Received: 'add', whose "
+            "collective number 1 is not the same on all; on worker "
+            f"{number} of 2 it is: Add of {sums} float32 between replicas."
+        )
