@@ -41,7 +41,8 @@ class Trace:
         # Placeholders, and so the variables' handles, live as long as this.
         self._func_graph = func_graph
         graph, self.leaves, self.captured = self._read()
-        graph = graphs.without_unneeded(updates.forwarded(graph))
+        graph = updates.last_only(updates.forwarded(graph))
+        graph = graphs.without_unneeded(graph)
         self.graph = graphs.without_unneeded(updates.stacked(graph))
         # Sums that are needed for updates only can then be made together.
         self.graph.nodes.sort(key=_is_late)

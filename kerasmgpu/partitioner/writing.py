@@ -158,11 +158,29 @@ class Writer:
         effects = self.effects
         needed = self.needed_nodes([reference for reference, _ in outputs])
         effects = [name for name in dict.fromkeys(effects) if name in needed]
-        for effect in effects:
+        for effect in self._by_device(effects):
             definition.signature.control_output.append(effect)
             definition.control_ret[effect] = effect
+            needed[effect] = self._nodes[effect]
         definition.node_def.extend(needed.values())
         return definition
+
+    def _by_device(self, names):
+        """Nodes that have run when others have, one on each device.
+
+        Who calls a function waits for each of them by itself, which takes a
+        message between devices.
+        """
+        groups = {}
+        for name in names:
+            groups.setdefault(self._nodes[name].device, []).append(name)
+        all_done = []
+        for device, (done, *others) in groups.items():
+            if others:
+                self.op("NoOp", [], {}, device, "done", [done, *others])
+                done = self.last
+            all_done.append(done)
+        return all_done
 
     def needed_nodes(self, outputs):
         """`{name: node}` of nodes that outputs and effects need, in order.

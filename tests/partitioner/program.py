@@ -117,6 +117,27 @@ class Program:
     setting: Setting
     precision: str = "float32"
 
+    def in_64_bits(self):
+        """The same program with `float64` in the place of `float32`."""
+
+        def wide(given):
+            if given.dtype != "float32":
+                return given
+            return dataclasses.replace(given, dtype="float64")
+
+        return dataclasses.replace(
+            self,
+            inputs={name: wide(given) for name, given in self.inputs.items()},
+            variables={
+                name: dataclasses.replace(held, initial=wide(held.initial))
+                for name, held in self.variables.items()
+            },
+            lines=tuple(
+                line.replace("float32", "float64") for line in self.lines
+            ),
+            precision="float64",
+        )
+
     def function(self):
         """The step as a function of its variables and its inputs."""
         names = {"tf": tf}

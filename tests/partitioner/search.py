@@ -65,7 +65,27 @@ def search(seed, number, path):
 
 
 def check_program(program):
-    """Runs one program; see `checking.check`."""
+    """Runs one program; see `checking.check`.
+
+    A difference in 32 bits that is gone in 64 is rounding: of what is 0 on one
+    device, because equal numbers cancel out.
+    """
+    try:
+        _check(program)
+    except Difference:
+        if program.precision != "float32" or _differs(program.in_64_bits()):
+            raise
+
+
+def _differs(program):
+    try:
+        _check(program)
+    except (Difference, Discarded):
+        return True
+    return False
+
+
+def _check(program):
     check(
         program.function(),
         program.inputs,

@@ -53,6 +53,31 @@ def test_an_update_is_an_addition_and_an_assignment():
     assert found["AddV2"] == found["AssignVariableOp"] == 1
 
 
+def test_what_is_assigned_anew_is_assigned_once():
+    variable = tf.Variable([1.0, 2.0])
+
+    def step(x):
+        variable.assign(variable * x)
+        variable.assign_sub(variable * 0.5)
+        return variable + 1.0
+
+    assert types(step)["AssignVariableOp"] == 1
+
+
+def test_what_somebody_looks_at_in_between_is_assigned():
+    variable = tf.Variable([1.0, 2.0])
+
+    def step(x):
+        variable.assign(variable * x)
+        tf.cond(x > 0, lambda: variable[0], lambda: x)
+        first = tf.gather(variable, [0])
+        variable.assign_sub(variable * 0.5)
+        variable.assign(variable * 3.0)
+        return first
+
+    assert types(step)["AssignVariableOp"] == 2
+
+
 def test_updates_of_one_shape_are_one_of_their_stack():
     variables = [tf.Variable(tf.ones([2]) * n) for n in range(3)]
 
@@ -86,6 +111,8 @@ def test_stacks_change_nothing():
         for weight in (first, second, third):
             weight.assign(weight * 0.5 + mean)
             weight.assign_sub(weight * 0.25)
+        first.scatter_add(tf.IndexedSlices([mean], [1]))
+        first.assign(first * 0.5)
         return first + second, third.read_value()
 
     same(step, [5, 2], num_replicas=3, variables=weights)
