@@ -6,7 +6,7 @@ from kerasmgpu.partitioner import bodies, empty_shares
 from kerasmgpu.partitioner.compilation import compile_stretches
 from kerasmgpu.partitioner.conversions import converted
 from kerasmgpu.partitioner.facts import is_known
-from kerasmgpu.partitioner.graph import MUST_COMPILE
+from kerasmgpu.partitioner.graph import MUST_COMPILE, ONLY_LOOK
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.kinds import REPLICATED, Own, is_local
 from kerasmgpu.partitioner.places import HOST
@@ -445,5 +445,5 @@ def _home(node):
 
 def _has_effect(node):
     return bool(node.bodies) or (
-        node.is_stateful and node.type not in state.ONLY_LOOK
+        node.is_stateful and node.type not in ONLY_LOOK
     )

@@ -44,6 +44,20 @@ PASS = {
 }
 """Operations that hand on what they get."""
 
+ONLY_LOOK = frozenset(
+    [
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarIsInitializedOp",
+        "VariableShape",
+    ]
+)
+"""Operations that leave a variable as it is."""
+
+_CHECKS = {"CheckNumerics", "EnsureShape"}
+"""Operations that are there to fail."""
+
 _DROPPED_ATTRIBUTES = (
     "_class",
     "_gradient_op_type",
@@ -445,9 +459,30 @@ def shape_of(tensor):
 
 def simplified(graph):
     """Merges operations that compute the same, and drops what nobody needs."""
-    graph = without_unneeded(_merged(graph))
+    graph = without_unneeded(_merged(_without_hints(graph)))
     for node in graph.nodes:
         node.bodies = [simplified(body) for body in node.bodies]
+    return graph
+
+
+def _without_hints(graph):
+    """Drops orders in which nothing that can fail or has effects comes first.
+
+    TensorFlow's gradients ask small constants to wait for other gradients, to
+    save memory. That would be a message between devices for each.
+    """
+    waited_for = set()
+    for node in graph.nodes:
+        needs = [*(tensor.node for tensor in node.inputs), *node.controls]
+        if (
+            not waited_for.isdisjoint(needs)
+            or (node.is_stateful and node.type not in ONLY_LOOK)
+            or node.bodies
+            or node.type in _CHECKS
+        ):
+            waited_for.add(node)
+        if not node.is_stateful and node.type != "NoOp":
+            node.controls = [c for c in node.controls if c in waited_for]
     return graph
 
 

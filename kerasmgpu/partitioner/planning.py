@@ -10,6 +10,7 @@ import dataclasses
 from kerasmgpu.partitioner import agreement, sizes
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
     REPLICATED,
     ListOf,
     Own,
@@ -17,7 +18,14 @@ from kerasmgpu.partitioner.kinds import (
     Rows,
     Sharded,
 )
-from kerasmgpu.partitioner.rules import control_flow, lists, own, state, table
+from kerasmgpu.partitioner.rules import (
+    control_flow,
+    elementwise,
+    lists,
+    own,
+    state,
+    table,
+)
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _MOST_PASSES = 50
@@ -56,6 +64,7 @@ class Planner:
         self.lists = {}
         self._rows = rows
         self._summed = set()
+        self._state = set()
         self._changed = False
         self._outer = set()
 
@@ -72,6 +81,7 @@ class Planner:
         self._outer = set(graph.nodes)
         for _ in range(_MOST_PASSES):
             self._changed = False
+            self._state = set()
             before = [made.kind for made in self.lists.values()]
             plans = self(graph, kinds)
             lists = [made.kind for made in self.lists.values()]
@@ -91,6 +101,7 @@ class Planner:
             given = [plans.kinds[tensor] for tensor in node.inputs]
             plan = self._plan(node, given, plans)
             self._note_sums(node, given, plan)
+            self._note_state(node, plan)
             plans.nodes[node] = plan
             for number, (tensor, kind) in enumerate(
                 zip(node.outputs, plan.gives)
@@ -134,11 +145,36 @@ class Planner:
             axes = table.AXES[node.type](node)
             if axes is not None:
                 plan = table.by_axes(node, axes, kinds, plans.free)
-                if plan is not None:
+                if plan is not None and not self._updates(node, plan, kinds):
                     return plan
         if any(isinstance(kind, Sharded) for kind in kinds):
             return table.whole(node)
         return table.replicated(node)
+
+    def _updates(self, node, plan, kinds):
+        """Whether one sum is added to what is made of variables.
+
+        An optimizer's step, say: the sum is made first, and the rest is done
+        once and not by each replica. In loops it waits for the loop's end.
+        """
+        sums = [t for t, kind in zip(node.inputs, kinds) if kind == PARTIAL]
+        return (
+            plan.wants == (PARTIAL,) * len(kinds)
+            and len(sums) == 1 < len(kinds)
+            and node in self._outer
+            and bool(node.outputs[0].shape)
+            and sums[0].node.type != "ReadVariableOp"  # A metric's.
+            and not self._state.isdisjoint(node.inputs)
+        )
+
+    def _note_state(self, node, plan):
+        """Notes whole values that are made of what variables hold."""
+        if plan.gives == (REPLICATED,) and (
+            node.type == "ReadVariableOp"
+            or not self._state.isdisjoint(node.inputs)
+            and (node.type in elementwise.ELEMENTWISE or node.type == "Pack")
+        ):
+            self._state.update(node.outputs)
 
     def _generated(self, node):
         """Each replica makes its own rows where an operation makes rows."""

@@ -11,7 +11,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
-from kerasmgpu.partitioner.rules.state import ONLY_LOOK, UPDATES
+from kerasmgpu.partitioner.rules.state import UPDATES
 
 
 class Trace:
@@ -130,7 +130,7 @@ def _without(graph, missing):
         if is_late:
             continue
         nodes.append(node)
-        if node.is_stateful and node.type not in ONLY_LOOK:
+        if node.is_stateful and node.type not in graphs.ONLY_LOOK:
             effects.append(node)
     return graphs.without_unneeded(graphs.Graph(nodes, inputs, [], effects))
 

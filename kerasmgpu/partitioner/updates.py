@@ -103,9 +103,7 @@ def last_only(graph):
     for node in graph.nodes:
         if node.type == "ReadVariableOp" and not (
             outputs.intersection(node.outputs)
-            or any(
-                node.outputs[0] in other.inputs for other in needed_by[node]
-            )
+            or any(node.outputs[0] in other.inputs for other in needed_by[node])
         ):
             gone[node] = node.controls  # Nobody looks.
             continue

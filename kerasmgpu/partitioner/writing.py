@@ -16,7 +16,6 @@ from tensorflow.core.framework import (
 )
 
 from kerasmgpu.partitioner import graph as graphs
-from kerasmgpu.partitioner.rules.state import ONLY_LOOK
 
 
 class Writer:
@@ -191,7 +190,7 @@ class Writer:
         effects = [
             name
             for name in self.effects
-            if self._nodes[name].op not in ONLY_LOOK
+            if self._nodes[name].op not in graphs.ONLY_LOOK
         ]
         needed = self._needed(outputs, effects)
         for name in needed:
@@ -262,7 +261,7 @@ class Writer:
 
     def _only_looks(self, name):
         """Whether nobody has to wait for a node that nobody needs."""
-        return name in self._nodes and self._nodes[name].op in ONLY_LOOK
+        return name in self._nodes and self._nodes[name].op in graphs.ONLY_LOOK
 
 
 def attribute_value(value):

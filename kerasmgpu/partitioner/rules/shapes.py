@@ -42,7 +42,7 @@ CHEAP.update(
         "Unpack",
     ]
 )
-GENERATORS.update(["BroadcastTo", "Fill", "Range"])
+GENERATORS.update(["BroadcastTo", "Fill", "Range", "Tile"])
 
 
 # Reshaping -------------------------------------------------------------------
@@ -563,12 +563,16 @@ def fill(node):
 
 @axes("Tile")
 def tile(node):
-    """Axes that are not repeated may be sharded."""
+    """Axes that are not repeated may be sharded, and those made of one entry."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None
     labels = tuple(n if m == 1 else None for n, m in enumerate(multiples))
-    return Axes((labels, None), (labels,))
+    out = tuple(
+        n if 1 in (shape[n], multiple) else None
+        for n, multiple in enumerate(multiples)
+    )
+    return Axes((labels, None), (out,), multiples=1)
 
 
 @plan("Tile")

@@ -5,6 +5,7 @@ the same to the bit. A variable that TensorFlow sums when it is read (a metric's
 holds a part on each replica: its handle is partial, and so is what is read.
 """
 
+from kerasmgpu.partitioner.graph import ONLY_LOOK
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
 from kerasmgpu.partitioner.rules.control_flow import FACTS
 from kerasmgpu.partitioner.rules.table import Plan, plan
@@ -31,17 +32,6 @@ UPDATES = frozenset(
     """.split()
 )
 """Operations that change every replica's copy of a variable."""
-
-ONLY_LOOK = frozenset(
-    [
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "VarIsInitializedOp",
-        "VariableShape",
-    ]
-)
-"""Operations that leave a variable as it is."""
 
 COPIES = (
     UPDATES

@@ -56,6 +56,8 @@ class Axes:
         stretches: Whether an axis of size 1 is stretched to that of another
             input; else axes with one label have one size.
         sizes: `{input: output}`: the input is the shape of the output.
+        multiples: Number of the input that says how often an axis of the first
+            output is repeated, which no input has; or `None`.
         in_blocks: Whether several blocks of all rows will do as well.
         emit: See `Plan`.
     """
@@ -68,6 +70,7 @@ class Axes:
     additive: bool = False
     stretches: bool = False
     sizes: dict = dataclasses.field(default_factory=dict)
+    multiples: int | None = None
     in_blocks: bool = True
     emit: Callable | None = None
 
@@ -205,6 +208,10 @@ def by_label(node, axes, label, kind):
         gives = tuple(kind.at(labels.index(label)) for labels in axes.outputs)
         for input, output in axes.sizes.items():
             wants = _replaced(wants, input, LocalSizes(gives[output]))
+        if axes.multiples is not None and not any(
+            labels is not None and label in labels for labels in axes.inputs
+        ):
+            wants = _replaced(wants, axes.multiples, LocalSizes(gives[0]))
     return Plan(wants, gives, axes.emit)
 
 
