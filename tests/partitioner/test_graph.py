@@ -52,6 +52,29 @@ def test_what_nobody_needs_is_gone():
     assert types(read(step, [2])) == ["Tanh"]
 
 
+def test_hints_of_order_are_dropped():
+    def step(x):
+        y = tf.tanh(x)
+        with tf.control_dependencies([y]):
+            return y, tf.exp(x)
+
+    found = read(step, [2])
+    assert not any(node.controls for node in found.nodes)
+
+
+def test_what_a_check_is_in_front_of_waits_for_it():
+    def step(x):
+        checked = tf.debugging.assert_positive(x)
+        with tf.control_dependencies([checked]):
+            y = tf.tanh(x)
+        with tf.control_dependencies([y]):
+            return tf.exp(x)
+
+    by_type = {node.type: node for node in read(step, [2]).nodes}
+    assert by_type["Tanh"].controls
+    assert by_type["Exp"].controls == [by_type["Tanh"]]
+
+
 def test_effects_stay_in_order():
     variable = tf.Variable(1.0)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import kerasmgpu
 from kerasmgpu.partitioner.function import Partitioned
 from kerasmgpu.partitioner.replicas import Replicas, packs
 from tests.partitioner.rules import planned
@@ -48,6 +49,47 @@ def test_gradients_are_summed_at_the_end_of_the_backward_pass(dtype):
     ((by, shapes),) = groups(step, [None, 4])
     assert by == "sum"
     assert sorted(shapes) == [(3, 2), (4, 3)]
+
+
+def test_a_gradient_is_summed_in_front_of_its_momentum():
+    """What then happens to whole values happens once."""
+    weight, momentum = tf.Variable(tf.ones([4])), tf.Variable(tf.ones([4]))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(x * weight))
+        (gradient,) = tape.gradient(loss, [weight])
+        momentum.assign(0.9 * momentum - 0.1 * gradient)
+        weight.assign_add(momentum)
+
+    program = Partitioned(step, planned.replicas(2)).program(
+        (tf.TensorSpec([None, 4], tf.float32),)
+    )
+    nodes = program.written().library[-1].node_def
+    ops = [n.op for n in nodes if n.attr["T"].type == tf.float32]
+    assert ops.count("AddN") == ops.count("Sub") == 1
+    assert "ZerosLike" not in ops
+
+
+def test_a_function_says_once_per_device_that_it_is_done():
+
+    def step(x):
+        for number, variable in enumerate(variables):
+            variable.assign(variable * number + tf.reduce_sum(x, 0))
+
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        variables = [tf.Variable(tf.ones([2])) for _ in range(3)]
+        partitioned = strategy.partitioned(step)
+        written = partitioned.program(
+            (tf.TensorSpec([None, 2], tf.float32),)
+        ).written()
+    function = written.library[-1]
+    done = {node.name: node for node in function.node_def}
+    ends = [done[name] for name in function.signature.control_output]
+    assert [node.op for node in ends] == ["NoOp"] * 2
+    assert len({node.device for node in ends}) == 2
+    assert all(len(node.input) >= 3 for node in ends)
 
 
 def test_a_sum_that_others_wait_for_goes_by_itself():

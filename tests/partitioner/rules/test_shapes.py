@@ -65,6 +65,18 @@ def test_rows_after_rows_are_blocks():
     ]
 
 
+def test_rows_that_are_one_entry_repeated_are_made_by_each_replica():
+    def centred(x):
+        mean = tf.reduce_mean(x, 0, keepdims=True)
+        return x * tf.tile(mean, [tf.shape(x)[0], 1])
+
+    plan = Planned(centred, [ROWS, 4])
+    assert plan.kinds == ["rows on 0"]
+    assert plan.gathered == []
+    for rows in (5, 1):
+        same(centred, [rows, 4], num_replicas=3)
+
+
 def test_blocks_are_cut_where_they_were_put_together():
     def there_and_back(x):
         return tf.split(tf.concat([x, x + 1], 0), 2)
