@@ -339,9 +339,9 @@ class CollectiveReplicas(Replicas):
         return size, group, next(instances)
 
     def compare(self, build, name):
-        if self._tell is None or self.num_workers == 1:
-            return
         collectives = build.keep("collectives", list)
+        if self._tell is None or self.num_workers == 1 or not collectives:
+            return  # Who meets nobody may run by itself.
         numbers = [_hash(collective) for collective in collectives]
         with tf.init_scope():
             all_of_it = self._tell([len(numbers), _hash(numbers)])
