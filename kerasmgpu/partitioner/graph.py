@@ -373,9 +373,16 @@ class _Reader:
         """The graph of a function of the library."""
         with self._source.as_default():
             definition = functions.get_function_def(name, self._source)
-            func_graph = functions.function_def_to_graph(
-                definition, input_shapes=shapes, include_library_functions=True
-            )
+            try:
+                func_graph = functions.function_def_to_graph(
+                    definition,
+                    input_shapes=shapes,
+                    include_library_functions=True,
+                )
+            except ValueError:
+                # Matrices of diagonals whose sizes aren't known, though they
+                # were when the function was made (TensorFlow 2.18 to 2.21).
+                func_graph = self._source._get_function(name).graph
         return _Reader(func_graph, self._doubted).read()
 
     def _inline(self, op, arguments, controls):

@@ -221,7 +221,7 @@ class Planner:
                 if isinstance(rows.size, int) and axis > 0:
                     continue
                 inner = sizes.divide(size, rows.size)
-                if inner is not None and inner != 0:
+                if inner not in (None, 0) and not _tells(tensor, inner):
                     return Sharded(axis, rows, 1, inner)
         return None
 
@@ -268,6 +268,14 @@ class Planner:
             for tensor, kind in zip(node.inputs, kinds)
         ):
             plans.free.update(node.outputs)
+
+
+def _tells(tensor, size):
+    """Whether a size is known only when the tensor is there."""
+    return isinstance(size, sizes.Size) and any(
+        symbol.source is not None and symbol.source[0] is tensor
+        for symbol in size.symbols
+    )
 
 
 __all__ = ["ListOf", "Planner", "Plans", "Rows", "state"]

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import tensorflow as tf
+
+from tests.partitioner.rules.planned import same
+
 PROGRAM = """
 from tests import conftest  # Eight logical CPU devices.
 import tensorflow as tf
@@ -48,3 +52,20 @@ def test_loops_of_single_replicas_in_one_of_all_end():
         timeout=120,
     )
     assert done.stdout == "done\n", done.stderr[-2000:]
+
+
+def test_diagonals_whose_sizes_the_gradient_of_a_loop_does_not_know():
+    """TensorFlow can't read such a function again."""
+
+    def step(x):
+        def body(i, total):
+            whole = tf.reduce_sum(tf.linalg.diag_part(tf.tanh(total)))
+            return i + 1, total + whole
+
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            _, total = tf.while_loop(lambda i, _: i < 2, body, [0, x])
+            loss = tf.reduce_mean(total**2)
+        return (tape.gradient(loss, x),)
+
+    same(step, [3, 1, 1, 1], num_replicas=2)

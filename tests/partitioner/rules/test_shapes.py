@@ -77,6 +77,14 @@ def test_rows_that_are_one_entry_repeated_are_made_by_each_replica():
         same(centred, [rows, 4], num_replicas=3)
 
 
+def test_of_one_row_nothing_is_shared_whose_size_comes_later():
+    def step(x):
+        kept = tf.boolean_mask(x, tf.range(tf.shape(x)[0]) < 1)
+        return (tf.eye(tf.shape(tf.tanh(kept))[0]),)
+
+    same(step, [1], num_replicas=2, static=True)
+
+
 def test_blocks_are_cut_where_they_were_put_together():
     def there_and_back(x):
         return tf.split(tf.concat([x, x + 1], 0), 2)
