@@ -110,6 +110,17 @@ class Tensor:
         """
         return self.dtype.is_floating and self.dtype.size < 4
 
+    def learn(self, static):
+        """Adds what another static shape of the same tensor says."""
+        if static is None:
+            return
+        if self.static is not None:
+            static = tuple(
+                other if size is None else size
+                for size, other in zip(self.static, static)
+            )
+        self.static = self.shape = static
+
     def symbol(self, axis):
         """The symbol for the size of an axis of which nothing is known."""
         if self._symbols is None:
@@ -523,6 +534,8 @@ def _merged(graph):
         )
         if node.type in PASS and not node.controls:
             same.update(zip(node.outputs, node.inputs))
+            for passed, tensor in zip(node.outputs, node.inputs):
+                tensor.learn(passed.static)
             source = node.inputs[0].node if node.inputs else node
             representative[node] = source
             continue

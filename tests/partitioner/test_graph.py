@@ -30,6 +30,13 @@ def test_calls_are_inlined():
     assert types(found) == ["Tanh", "AddV2"]
 
 
+def test_sizes_that_are_known_behind_a_call_stay_known():
+    variable = tf.Variable(tf.ones([3, 1]))
+    inner = tf.function(lambda x: x @ variable, autograph=False)
+    found = read(lambda x: tf.identity(inner(x)), [2, 3])
+    assert found.outputs[0].static == (2, 1)
+
+
 def test_what_is_the_same_is_computed_once():
     found = read(lambda x: tf.tanh(x) + tf.tanh(tf.identity(x)), [2])
     assert types(found) == ["Tanh", "AddV2"]
