@@ -11,6 +11,7 @@ The progress bar and callbacks that report to a service are the first worker's.
 import contextlib
 import io
 import os
+import shutil
 import tempfile
 import zipfile
 
@@ -142,29 +143,45 @@ def _save_and_forget(save, model, path, args, kwargs):
 
 
 def _save_whole(save, model, path, args, kwargs):
-    """Saves under another name, which becomes `path` once the file is whole."""
+    """Saves into a folder beside, whose files move once all are whole.
+
+    Sharded weights are several files: the index, which names the others, moves
+    last.
+    """
     folder, file_name = os.path.split(path)
     temporary = os.path.join(folder, _TEMPORARY + file_name)
+    shutil.rmtree(temporary, ignore_errors=True)  # A killed process's.
+    os.mkdir(temporary)
     try:
-        save(model, temporary, *args, **kwargs)
-        os.replace(temporary, path)
+        save(model, os.path.join(temporary, file_name), *args, **kwargs)
+        for name in sorted(os.listdir(temporary), key=_is_index):
+            os.replace(
+                os.path.join(temporary, name), os.path.join(folder, name)
+            )
     except BaseException:  # Ctrl-C too leaves no half file.
-        with contextlib.suppress(FileNotFoundError):
+        for entry in filter(os.DirEntry.is_file, os.scandir(temporary)):
             # On a full disk HDF5 fails again when it closes what it still has
             # open, and crashes at the end of the process: give space back now.
-            os.truncate(temporary, 0)
-            os.remove(temporary)
+            os.truncate(entry.path, 0)
         raise
+    finally:
+        shutil.rmtree(temporary)
+
+
+def _is_index(file_name):
+    return file_name.endswith(".json")
 
 
 def _is_file(path, args, kwargs):
-    """Whether a save makes one file, over what is there.
+    """Whether a save makes files, over what is there.
 
-    Not a folder, not a question to the user, not an open file, and not on other
-    file systems than the machine's, which may have no renaming.
+    Not a folder, not a name that Keras refuses, not a question to the user, not
+    an open file, and not on other file systems than the machine's, which may
+    have no renaming.
     """
     return (
         isinstance(path, (str, os.PathLike))
+        and str(path).endswith((".keras", ".h5", ".hdf5", ".json"))
         and "://" not in str(path)
         and not args
         and kwargs.get("overwrite", True)

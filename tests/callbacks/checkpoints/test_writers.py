@@ -4,6 +4,7 @@ import importlib.util
 import os
 
 import keras
+import numpy as np
 import pytest
 
 from kerasmgpu._keras import writers
@@ -91,7 +92,7 @@ def test_a_save_that_fails_leaves_the_file_before(
     replace = os.replace
 
     def full(source, target):
-        assert os.path.basename(source).startswith(".tmp-")
+        assert os.path.dirname(source) == str(tmp_path / f".tmp-{path.name}")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -100,3 +101,19 @@ def test_a_save_that_fails_leaves_the_file_before(
     monkeypatch.setattr(os, "replace", replace)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_sharded_weights_keep_their_names(tmp_path, replicas):
+    model = runs.build(replicas(2))
+    path = tmp_path / "last.weights.json"
+    (tmp_path / f".tmp-{path.name}").mkdir()
+    (tmp_path / f".tmp-{path.name}" / "left_by_a_killed_run").touch()
+    model.save_weights(path, max_shard_size=1e-7)  # Some 100 bytes each.
+    names = {entry.name for entry in tmp_path.iterdir()}
+    assert {path.name, "last_00000.weights.h5"} < names
+    assert all(name.startswith("last") for name in names)
+    saved = model.get_weights()
+    model.set_weights([np.zeros_like(array) for array in saved])
+    model.load_weights(path)
+    for before, after in zip(saved, model.get_weights()):
+        np.testing.assert_array_equal(before, after)
