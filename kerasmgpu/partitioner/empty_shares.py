@@ -10,14 +10,12 @@ import itertools
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner import compilation
 from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
-from kerasmgpu.partitioner.rules.windows import FRAGILE
+from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
 from kerasmgpu.partitioner.writing import Writer, function_attribute
-
-_MIRRORS = ("MirrorPad", "MirrorPadGrad")
-"""They want to see more rows than are padded, also where none are."""
 
 _numbers = itertools.count()
 
@@ -25,9 +23,9 @@ _numbers = itertools.count()
 def is_fragile(build, node, plan):
     """Whether a node needs care on the replicas of a build."""
     on_cpus = node.type in FRAGILE and build.replicas.has_cpus
-    if not on_cpus and node.type not in (*NEEDS_ROWS, *_MIRRORS):
+    if not on_cpus and node.type not in (*NEEDS_ROWS, *MIRRORS):
         return False
-    if build.compiles(node):  # XLA's kernels take no rows as they come.
+    if compilation.is_sure(build, node):  # XLA's kernels take no rows.
         return False
     return any(
         isinstance(kind, Sharded)

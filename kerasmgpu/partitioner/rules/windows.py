@@ -43,6 +43,9 @@ FRAGILE = {
 }
 """Kernels that end the process, or give wrong shapes, for no rows on a CPU."""
 
+MIRRORS = {"MirrorPad", "MirrorPadGrad"}
+"""They want to see more rows than are padded, also where none are."""
+
 
 @axes(*ROWS)
 def rows_of_images(node):

@@ -7,8 +7,10 @@ from tests.partitioner.operations.table import operation
 def convolution(scope):
     """With a constant filter."""
     x, images = _images(scope)
-    channels = images.shape[3]
-    kernel = [scope.integer(1, 2), scope.integer(1, 2), channels, 2]
+    *pixels, channels = images.shape[1:]
+    # oneDNN gives a wrong shape where no window fits into the image.
+    window = [min(scope.integer(1, 2), size) for size in pixels]
+    kernel = [*window, channels, 2]
     padding = scope.choice(["SAME", "VALID"])
     strides = scope.integer(1, 2)
     name = scope.choice(["conv2d", "depthwise_conv2d", "conv2d_transpose"])
