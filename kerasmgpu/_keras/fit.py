@@ -40,13 +40,14 @@ def innermost():
 
 
 @contextlib.contextmanager
-def running(model):
+def running(model, num_epochs):
     """Enters a model's `fit`; leaves it whatever is raised.
 
     Args:
         model: The `keras.Model` of which `fit` is called.
+        num_epochs: The argument `epochs` of `fit`.
     """
-    fit = Fit(model)
+    fit = Fit(model, num_epochs)
     _thread.fits.append(fit)
     try:
         yield fit
@@ -83,12 +84,14 @@ class EpochWatcher:
 class Fit:
     """One running `fit`: its model, callbacks and place.
 
-    `epoch` counts from 0; `step` is the number of steps done in it when
-    `after_step` is called; `logs` are those of the last epoch that ended.
+    `num_epochs` is the argument `epochs`; `epoch` counts from 0; `step` is the
+    number of steps done in it when `after_step` is called; `logs` are those of
+    the last epoch that ended.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, num_epochs):
         self.model = model
+        self.num_epochs = num_epochs
         self.iterator = None
         self.callback_list = None
         self.watcher = None
@@ -124,11 +127,6 @@ class Fit:
     def callbacks(self):
         """The callbacks of Keras and of the user."""
         return [c for c in self.callback_list.callbacks if c is not self._last]
-
-    @property
-    def num_epochs(self):
-        """The argument `epochs` of `fit`."""
-        return self.callback_list.params["epochs"]
 
     @property
     def num_batches(self):

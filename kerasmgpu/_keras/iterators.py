@@ -32,18 +32,23 @@ class EpochSteps(trainer_module.TFEpochIterator):
     """Keras's iterator, whose arguments these are."""
 
     def __init__(self, distribute_strategy=None, *args, **kwargs):
+        running = fit.innermost()
+        # The first one that `fit` makes is that of the training data.
+        is_for_fit = running is not None and running.iterator is None
         self._is_ours = is_ours(distribute_strategy)
         if self._is_ours:
-            # `predict` is the one caller without targets.
-            feeder = _Feeder(distribute_strategy, in_order="y" not in kwargs)
+            feeder = _Feeder(
+                distribute_strategy,
+                # `predict` is the one caller without targets.
+                in_order="y" not in kwargs,
+                most=_most_batches(kwargs, running if is_for_fit else None),
+            )
             super().__init__(feeder, *args, **kwargs)
             self.source = feeder.source(self)
         else:
             super().__init__(distribute_strategy, *args, **kwargs)
             self.source = None
-        running = fit.innermost()
-        # The first one that `fit` makes is that of the training data.
-        if running is not None and running.iterator is None:
+        if is_for_fit:
             running.iterator = self
 
     def reset(self):
@@ -92,16 +97,43 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return running if running.iterator is self else None
 
 
-class _Feeder:
-    """What an epoch iterator asks of its strategy, for the steps of a model."""
+def _most_batches(arguments, running):
+    """How many batches are read of one iterator, `None`: all that there are.
 
-    def __init__(self, strategy, in_order):
-        self._strategy, self._in_order = strategy, in_order
+    Args:
+        arguments: Those of the `EpochSteps`, by name.
+        running: The `fit.Fit` whose epochs it feeds, if it does.
+    """
+    if not arguments.get("steps_per_epoch"):
+        return None
+    per_execution = arguments.get("steps_per_execution") or 1
+    executions = -(-arguments["steps_per_epoch"] // per_execution)
+    return executions * per_execution * (running.num_epochs if running else 1)
+
+
+class _Feeder:
+    """What an epoch iterator asks of its strategy, for the steps of a model.
+
+    Batches that go to devices are read ahead. Where that matters to who reads
+    the data next (a generator goes on where it was, the next pass of a
+    repeated `shuffle` draws its seed), not further than on one device: there
+    TensorFlow prefetches one.
+    """
+
+    def __init__(self, strategy, in_order, most):
+        self._strategy, self._in_order, self._most = strategy, in_order, most
         self._dataset = None
 
     def experimental_distribute_dataset(self, dataset):
-        self._dataset = dataset
-        return self._strategy.dataset_for_steps(dataset, self._in_order)
+        self._dataset = limited = dataset
+        if (
+            self._most is not None
+            and isinstance(dataset, tf.data.Dataset)
+            and not pipelines.making_iterators_suffices(dataset)
+        ):
+            limited = dataset.take(self._most + 1)
+        feeding = self._strategy.dataset_for_steps(limited, self._in_order)
+        return dataset if feeding is limited else feeding
 
     def source(self, steps):
         """What gives an `EpochSteps` its iterators, `None`: Keras does.

@@ -12,6 +12,7 @@ in the strategy's scope, then the watcher is told that the fit is ready.
 """
 
 import contextlib
+import inspect
 
 from keras.src.callbacks.callback_list import CallbackList
 
@@ -25,7 +26,16 @@ from kerasmgpu.errors import InputError
 
 @seam(TensorFlowTrainer, "fit")
 def _fit(original, self, *args, **kwargs):
-    with running(self) as fit, writers.private_folder(fit), unread_logs.loop():
+    try:
+        given = inspect.signature(original).bind(self, *args, **kwargs)
+    except TypeError:
+        return original(self, *args, **kwargs)  # Which says what is wrong.
+    num_epochs = given.arguments.get("epochs", 1)
+    with (
+        running(self, num_epochs) as fit,
+        writers.private_folder(fit),
+        unread_logs.loop(),
+    ):
         return original(self, *args, **kwargs)
 
 

@@ -104,10 +104,13 @@ class _Bodies:
                 for where in build.last_collective:
                     parent.last_collective.setdefault(where, None)
         self._types = [dtype for _, dtype in outputs[-1]]
-        self._names = [
-            self._function(parent, build, index, given)
+        functions = [
+            self._function(build, index, given)
             for index, (build, given) in enumerate(zip(builds, outputs))
         ]
+        self._dropped = _drop_unused(*functions) if self._is_loop else []
+        self._names = [function.signature.name for function in functions]
+        parent.library.extend(functions)
 
     def _body(self, parent, replicas, body, plans, kinds):
         build = type(parent)(
@@ -142,7 +145,7 @@ class _Bodies:
             outputs += [(references[n], tensor.dtype) for n in range(width)]
         return outputs
 
-    def _function(self, parent, build, index, outputs):
+    def _function(self, build, index, outputs):
         carried = [
             pair
             for pair in build.writer.inputs
@@ -156,8 +159,7 @@ class _Bodies:
             outputs = outputs + extra
         name = f"kerasmgpu_{self._node.type}_{next(_numbers)}"
         build.writer.effects = build.effects()
-        parent.library.append(build.function(name, outputs))
-        return name
+        return build.function(name, outputs)
 
     def call(self, parent, place, first):
         """Writes a call.
@@ -191,15 +193,14 @@ class _Bodies:
                 request = (what, rows, number + first)
             inputs.append(parent.sizes.exported(request))
             types.append(tf.int32)
+        dropped = [(number, inputs[number]) for number in self._dropped]
+        for number, _ in reversed(dropped):
+            del inputs[number], types[number]
         # What all run together waits for what each of them has to do before.
         controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
             controls += filter(None, parent.last_collective.values())
         attributes = {"_lower_using_switch_merge": True}
-        if self._is_loop and place is not None and _is_in_body_of_all(parent):
-            # Seen on TensorFlow 2.21: as nodes of the graph (`Enter`, `Exit`)
-            # such loops wait for ever in some runs, so each stays a call.
-            attributes = {}
         if self._is_loop:
             attributes |= {
                 "T": types,
@@ -217,11 +218,14 @@ class _Bodies:
                 attributes["else_branch"] = function_attribute(self._names[1])
         device = "" if place is None else parent.device(place)
         type = node.type.removeprefix("Stateless")
-        made = iter(
+        made = list(
             parent.writer.op(
                 type, inputs, attributes, device, node.name, controls
             )
         )
+        for number, reference in dropped:
+            made.insert(number, reference)
+        made = iter(made)
         parent.note_done(node)
         if self._has_collectives:
             for where in parent.last_collective:
@@ -231,9 +235,36 @@ class _Bodies:
         ]
 
 
-def _is_in_body_of_all(build):
-    """Whether a function is the body of a loop of several replicas."""
-    return build.parent is not None and build.replicas.total > 1
+def _drop_unused(condition, body):
+    """Takes the variables that a loop only passes on from its functions.
+
+    Seen on TensorFlow 2.18 and 2.21: where such a variable is the last thing to
+    reach a device, nothing there sees that the loop is over (a loop in a branch
+    that isn't taken, or one of no rounds), and the program waits for ever.
+
+    Returns:
+        Their numbers among what the loop carries.
+    """
+    used = {
+        reference
+        for function in (condition, body)
+        for node in function.node_def
+        for reference in node.input
+    }
+    arguments, results = body.signature.input_arg, body.signature.output_arg
+    returned = [body.ret[result.name] for result in results]
+    dropped = [
+        number
+        for number, argument in enumerate(arguments)
+        if argument.type == tf.resource.as_datatype_enum
+        and argument.name not in used
+        and returned[number] == argument.name
+    ]
+    for number in reversed(dropped):
+        del body.ret[results[number].name]
+        del condition.signature.input_arg[number]
+        del arguments[number], results[number]
+    return dropped
 
 
 def _width(kind, references, replicas):

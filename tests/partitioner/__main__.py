@@ -9,8 +9,10 @@ hundreds each: TensorFlow keeps what it has traced.
 
 import multiprocessing
 import multiprocessing.pool
+import os
 import signal
 import tempfile
+import time
 
 from absl import app, flags
 
@@ -29,6 +31,9 @@ _OF_ONE_SEED = 50
 
 _IN_A_PROCESS = 10
 """Seeds of which a process runs the programs."""
+
+_LONGEST_S = 300
+"""Seconds after which a program that still runs is taken to hang."""
 
 
 def main(argv):
@@ -67,6 +72,9 @@ def _in_a_process(seeds):
         send.close()
         try:
             while True:
+                while not receive.poll(10):
+                    if time.time() - os.stat(last.name).st_mtime > _LONGEST_S:
+                        process.kill()
                 counts, failure = receive.recv()
                 run, refused = run + counts[0], refused + counts[1]
                 if failure is not None:
@@ -78,7 +86,7 @@ def _in_a_process(seeds):
             failed += 1
             status = process.exitcode
             ended = signal.Signals(-status).name if status < 0 else status
-            print(f"\n# The process ended with {ended}, in this program:")
+            print(f"\n# The process ended with {ended} in this program:")
             print(last.read(), flush=True)
     return run, refused, failed
 

@@ -1,4 +1,4 @@
-"""Loops in loops, of one replica's own rows and of all replicas."""
+"""Loops, of one replica's own rows and of all replicas."""
 
 import subprocess
 import sys
@@ -13,12 +13,13 @@ import tensorflow as tf
 from kerasmgpu.partitioner.function import Partitioned
 from tests.partitioner.checking import _strategy
 
-strategy = _strategy(2)
+strategy = _strategy(3)
 with strategy.scope():
     weight = tf.Variable(1)
 
 
-def step(x):
+def inner_loop(x):
+    # Each replica's own.
     def outer(i, state):
         def inner(j, state):
             tf.identity(weight)
@@ -30,21 +31,42 @@ def step(x):
     return tf.while_loop(lambda i, _: i < 3, outer, [0, x[:, 0]])[1]
 
 
-x = tf.random.normal([8, 3])
-partitioned = Partitioned(
-    step, strategy.replicas, strategy.extended.one_device, "step"
-)
-program = partitioned.program((tf.TensorSpec([None, 3]),))
-written = program.written()
-for number in range(1000):
-    found = program.trace.packed(written([x]))
-tf.debugging.assert_near(found, step(x))
+def not_taken(x):
+    def loop():
+        # Each round the replicas ask each other.
+        return tf.while_loop(
+            lambda n, _: n < tf.reduce_sum(x),
+            lambda n, x: (n + tf.cast(weight, tf.float32), x * 2.0),
+            [0.0, x],
+        )[1]
+
+    return tf.cond(tf.reduce_sum(x) < 0.0, loop, lambda: x)
+
+
+def never_begins(x):
+    return tf.while_loop(
+        lambda n, _: n < tf.reduce_sum(x) - 1e9,
+        lambda n, x: (n + tf.cast(weight, tf.float32), x * 2.0),
+        [0.0, x],
+    )[1]
+
+
+x = tf.random.uniform([8, 3])
+for step in inner_loop, not_taken, never_begins:
+    partitioned = Partitioned(
+        step, strategy.replicas, strategy.extended.one_device, "step"
+    )
+    program = partitioned.program((tf.TensorSpec([None, 3]),))
+    written = program.written()
+    for number in range(1000):
+        found = program.trace.packed(written([x]))
+    tf.debugging.assert_near(found, step(x))
 print("done")
 """
 
 
-def test_loops_of_single_replicas_in_one_of_all_end():
-    """Some runs in a hundred would wait for ever (see `bodies.py`)."""
+def test_loops_that_pass_variables_on_end():
+    """Some runs, or all, would wait for ever (see `bodies._drop_unused`)."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,

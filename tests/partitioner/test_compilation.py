@@ -47,6 +47,16 @@ def test_replicas_draw_what_xla_draws(draw):
     require_the_same(step, tf.zeros([2, 3, 4]))
 
 
+def test_a_convolution_on_its_own_is_compiled():
+    """Other kernels give it a wrong shape where a replica has no rows."""
+
+    require_the_same(
+        lambda images, kernel: tf.nn.conv2d(images, kernel, 1, "SAME"),
+        tf.random.stateless_normal([2, 6, 6, 3], seed=(1, 2)),
+        tf.random.stateless_normal([3, 3, 3, 4], seed=(3, 4)),
+    )
+
+
 def test_a_draw_beside_the_lists_of_a_loop_of_all():
     """The gradient's lists can't be compiled, but the draw can."""
 

@@ -126,6 +126,58 @@ def test_data_that_raise_are_not_data_that_end(like_gpus, what):
             getattr(model, what)(data, verbose=0)
 
 
+@pytest.mark.parametrize("steps", [3, 7])
+def test_no_further_pass_begins_ahead(like_gpus, steps):
+    """Each pass of a repeated shuffle draws its seed when it begins.
+
+    TensorFlow reads one batch ahead on one device: the eighth one needs a second
+    pass.
+    """
+
+    def program(model):
+        training, validation = (
+            tf.data.Dataset.from_tensor_slices((X, Y))
+            .shuffle(50, seed=seed)
+            .repeat()
+            .batch(7)
+            for seed in (1, 2)
+        )
+        for _ in range(2):
+            history = model.fit(
+                training,
+                epochs=2,
+                steps_per_epoch=steps,
+                validation_data=validation,
+                validation_steps=steps,
+                verbose=0,
+            ).history
+            yield history["val_loss"]
+
+    results = []
+    for replicas in (1, 3):
+        keras.utils.set_random_seed(1)
+        with like_gpus(3).scope() if replicas > 1 else contextlib.nullcontext():
+            model = dense()
+        told = list(program(model))
+        results.append([*told, *model.get_weights()])
+    for one, many in zip(*results):
+        np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-6)
+
+
+def test_a_generator_is_not_read_to_its_end(like_gpus):
+    read = []
+
+    def rows():
+        for n in range(46):
+            read.append(n)
+            yield X[n : n + 4], Y[n : n + 4]
+
+    with like_gpus(3).scope():
+        model = dense()
+    model.fit(rows(), steps_per_epoch=5, epochs=2, verbose=0)
+    assert len(read) <= 14  # On one device 11 or 12.
+
+
 def test_a_distributed_data_set_has_the_length_of_the_data(replicas):
     data = batches(X, Y)
     strategy = replicas(3)

@@ -24,9 +24,9 @@ def reduce(node):
     if reduced is None:
         return None
     rank = len(node.inputs[0].shape)
-    by = _BY[node.type]
+    by, is_linear = _BY[node.type], node.type in ("Sum", "Mean")
     if node.type == "Mean" and node.outputs[0].dtype.is_integer:
-        by = None
+        by, is_linear = None, False  # It is rounded.
     labels = tuple(range(rank))
     if by is None:
         labels = tuple(None if axis in reduced else axis for axis in labels)
@@ -41,7 +41,7 @@ def reduce(node):
         (kept,),
         sums=tuple(reduced) if by else (),
         by=by or "sum",
-        linear=(0,) if node.type in ("Sum", "Mean") else (),
+        linear=(0,) if is_linear else (),
         emit=_local_mean if node.type == "Mean" else None,
     )
 

@@ -58,6 +58,22 @@ def test_a_part_that_becomes_whole_in_a_loop_counts_once():
     same(loop, [3, 2])
 
 
+def test_an_extreme_that_becomes_whole_in_a_loop_stays_what_it_is():
+    def loop(x):
+        extremes = tf.reduce_max(x), tf.reduce_min(x)
+        return tf.while_loop(
+            lambda n, *_: n < 2,
+            lambda n, most, least: (
+                n + 1,
+                most - tf.reduce_sum(x**2),
+                least + tf.reduce_sum(x**2),
+            ),
+            [0, *extremes],
+        )[1:]
+
+    same(loop, [7, 2], num_replicas=3)
+
+
 def test_branches_with_other_numbers_of_rows_meet_whole():
     def step(x):
         few = tf.cond(tf.reduce_sum(x) > -1e9, lambda: x[:1] * 2, lambda: x * 2)

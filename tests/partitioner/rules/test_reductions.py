@@ -41,6 +41,14 @@ def test_a_mean_of_whole_numbers_is_not_a_sum_of_parts():
     ]
 
 
+def test_a_mean_of_whole_numbers_is_rounded_once():
+    def step(x):
+        return (tf.reduce_mean(tf.reduce_sum(x, 0)),)
+
+    same(step, [3, 2, "int32"])
+    same(step, [8, 5, "int32"], num_replicas=3)
+
+
 def test_a_mean_counts_rows_and_not_shares():
     """Shares of two rows and of one: 2/3 and 1/3 of the mean."""
     same(lambda x: (tf.reduce_mean(x), tf.reduce_mean(x, 0)), [3, 2])
