@@ -234,5 +234,5 @@ def is_of_rows(kind, shape):
 def is_local(kind):
     """Whether a tensor of a kind is something else on each replica."""
     if isinstance(kind, ListOf):
-        return isinstance(kind.kind, Sharded)
+        return is_local(kind.kind)  # That may be a list, too.
     return isinstance(kind, (Sharded, Partial, Own, LocalSizes))

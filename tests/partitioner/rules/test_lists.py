@@ -77,3 +77,31 @@ def test_lists_kept_by_a_function_of_its_own():
     kept = tf.function(in_a_branch(1), autograph=False)
     kept(tf.ones([2, 4]))  # Traced before, with optionals in it.
     same(kept, [5, 4], num_replicas=2)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_the_gradient_of_a_loop_in_a_loop_keeps_lists_of_lists(static):
+    def inner(rows):
+        def body(n, last, made):
+            return n + 1, rows[n], made.write(n, rows[n])
+
+        return tf.while_loop(
+            lambda n, *_: n < 3,
+            body,
+            [0, rows[0], tf.TensorArray(tf.float32, 3)],
+        )[1]
+
+    def step(x):
+        square = tf.eye(tf.shape(x)[0])
+        with tf.GradientTape() as tape:
+            tape.watch(square)
+            turned = tf.transpose(square)
+            last = tf.while_loop(
+                lambda n, _: n < 3,
+                lambda n, _: (n + 1, inner(turned)),
+                [0, turned[0]],
+            )[1]
+            loss = tf.reduce_sum(last**2)
+        return loss, tape.gradient(loss, square)
+
+    same(step, [3], static=static)
