@@ -16,7 +16,7 @@ from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner.rules.random import DRAWS
-from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
+from kerasmgpu.partitioner.rules.windows import FRAGILE
 from kerasmgpu.partitioner.writing import (
     argument,
     function_attribute,
@@ -43,19 +43,7 @@ _OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp", "Switch"}
 """What stays outside: variables are read before, and assigned after; and what
 `collectives` writes beside them."""
 
-_WITHOUT_ROWS = FRAGILE | MIRRORS
-"""What XLA's kernels do for no rows, and others don't."""
-
 _numbers = itertools.count()
-
-
-def is_sure(build, node):
-    """Whether XLA compiles a node of a traced function, wherever it stands."""
-    return (
-        build.compiles(node)
-        and node.type in _WITHOUT_ROWS
-        and _has_kernel(node.type, _kernels_of(build))
-    )
 
 
 def compile_stretches(build, outputs):
@@ -297,8 +285,9 @@ def _worthwhile(nodes, stretch_of, fewest):
     """Leaves out stretches that are tiny."""
     size = collections.Counter(stretch_of.values())
     for name, key in stretch_of.items():
-        if nodes[name].op in _BRANCHES | DRAWS | _WITHOUT_ROWS:
-            # A loop is many operations; XLA draws other numbers.
+        if nodes[name].op in _BRANCHES | DRAWS | FRAGILE:
+            # A loop is many operations; XLA draws other numbers, and its
+            # convolutions take no rows.
             size[key] += fewest
     return {
         name: key for name, key in stretch_of.items() if size[key] >= fewest
@@ -310,16 +299,12 @@ def _is_compilable(build, name, node):
         return False
     if node.op in _SIZES_DEPEND_ON_VALUES:
         return False
-    if not _has_kernel(node.op, _kernels_of(build)):
+    kind = "XLA_CPU_JIT" if build.replicas.has_cpus else "XLA_GPU_JIT"
+    if not _has_kernel(node.op, kind):
         return False
     if node.op not in _BRANCHES and graphs.op_definition(node.op).is_stateful:
         return False
     return not _NO_TYPES & _types(node)
-
-
-def _kernels_of(build):
-    """The kind of kernels that XLA compiles a build with."""
-    return "XLA_CPU_JIT" if build.replicas.has_cpus else "XLA_GPU_JIT"
 
 
 def _is_on_replica(build, name, node):

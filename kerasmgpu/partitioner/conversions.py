@@ -40,7 +40,7 @@ def converted(build, tensor, kind):
     if isinstance(kind, Own):
         return _own(build, tensor)
     if isinstance(kind, Partial):
-        return _on_first(build, tensor, kind)
+        return _as_part(build, tensor, kind)
     return _whole(build, tensor)
 
 
@@ -72,10 +72,10 @@ def _own(build, tensor):
     return build.want(tensor, REPLICATED)
 
 
-def _on_first(build, tensor, kind):
-    """A whole value as a sum: the first of all replicas has it.
+def _as_part(build, tensor, kind):
+    """A whole value as a part of a sum: the first of all replicas has it.
 
-    As a maximum or a minimum all have it.
+    As a part of a maximum or a minimum all have it.
     """
     whole = build.want(tensor, REPLICATED)
     if kind.by != "sum":

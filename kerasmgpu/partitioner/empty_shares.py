@@ -2,15 +2,15 @@
 
 TensorFlow's convolutions and pools on CPUs end the process, or return wrong
 shapes, for no rows; cuDNN's recurrent layers refuse them. Where a share may be
-empty they run in a branch; the other branch runs them on one row of zeros, which
-for integers, lengths of sequences, is one of ones, and drops it.
+empty they run in a branch; the other branch runs them on one row more, of zeros,
+which for integers, lengths of sequences, is one of ones, and drops it. Mirrored
+padding, which XLA refuses too, always has the row more: it only copies.
 """
 
 import itertools
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import compilation
 from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
@@ -25,8 +25,8 @@ def is_fragile(build, node, plan):
     on_cpus = node.type in FRAGILE and build.replicas.has_cpus
     if not on_cpus and node.type not in (*NEEDS_ROWS, *MIRRORS):
         return False
-    if compilation.is_sure(build, node):  # XLA's kernels take no rows.
-        return False
+    if build.compiles(node) and node.type not in MIRRORS:
+        return False  # XLA's other kernels take no rows as they come.
     return any(
         isinstance(kind, Sharded)
         and not build.replicas.always_has_rows(kind.rows)
@@ -36,6 +36,12 @@ def is_fragile(build, node, plan):
 
 def write(build, node, plan, place, inputs):
     """Writes a node for one replica, so that it never sees an empty share."""
+    prefix, controls = f"replica_{place}/", build.controls(node, place)
+    if node.type in MIRRORS:
+        device = build.device(place)
+        return _with_a_row_more(
+            build.writer, node, plan, inputs, device, prefix, controls
+        )
     sharded = next(k for k in plan.wants if isinstance(k, Sharded))
     branches = build.keep(
         ("branches", node), lambda: _branches(build, node, plan)
@@ -52,8 +58,7 @@ def write(build, node, plan, place, inputs):
         "else_branch": function_attribute(branches[1]),
         "_lower_using_switch_merge": True,
     }
-    name = f"replica_{place}/{node.name}"
-    controls = build.controls(node, place)
+    name = prefix + node.name
     return build.op(
         "If", [has_rows, *inputs], attributes, place, name, controls
     )
@@ -62,7 +67,7 @@ def write(build, node, plan, place, inputs):
 def _branches(build, node, plan):
     """Names of the functions for a share with rows, and for one without."""
     names = []
-    for body in (_with_rows, _without_rows):
+    for body in (_with_rows, _with_a_row_more):
         writer = Writer()
         inputs = [
             writer.add_input("given", tensor.dtype) for tensor in node.inputs
@@ -80,45 +85,49 @@ def _with_rows(writer, node, plan, inputs):
     return writer.copy(node, inputs, "", "")
 
 
-def _without_rows(writer, node, plan, inputs):
+def _with_a_row_more(
+    writer, node, plan, inputs, device="", prefix="", controls=()
+):
+    """Writes a node that sees one more row before the others, and drops it."""
     rank = len(node.outputs[0].shape)
     given = [
-        _with_one_row(writer, tensor, kind, reference, rank)
+        _row_added(writer, tensor, kind, reference, rank, device)
         for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
     ]
-    outputs = writer.copy(node, given, "", "")
+    outputs = writer.copy(node, given, device, prefix, controls)
     return [
-        _first_rows(writer, tensor, kind.axis, reference)
+        _row_dropped(writer, tensor, kind.axis, reference, device)
         if isinstance(kind, Sharded) and not isinstance(kind, Kept)
         else reference
         for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
     ]
 
 
-def _with_one_row(writer, tensor, kind, reference, rank):
-    """An input without rows, with one; or sizes of `rank` axes."""
+def _row_added(writer, tensor, kind, reference, rank, device):
+    """An input with one more row in front; or sizes of `rank` axes."""
     if isinstance(kind, Kept):
         return reference
     if isinstance(kind, Sharded):
-        paddings = [[0, int(n == kind.axis)] for n in range(len(tensor.shape))]
-        paddings = writer.constant(paddings, tf.int32, "")
-        row = writer.constant(int(tensor.dtype.is_integer), tensor.dtype, "")
+        paddings = [[int(n == kind.axis), 0] for n in range(len(tensor.shape))]
+        paddings = writer.constant(paddings, tf.int32, device)
+        row = int(tensor.dtype.is_integer)
+        row = writer.constant(row, tensor.dtype, device)
         attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
         given = [reference, paddings, row]
-        return writer.op("PadV2", given, attributes, "")[0]
+        return writer.op("PadV2", given, attributes, device)[0]
     if isinstance(kind, LocalSizes):
         one = [int(axis == kind.sharded.axis) for axis in range(rank)]
-        one = writer.constant(one, tensor.dtype, "")
-        return writer.op("AddV2", [reference, one], {"T": tensor.dtype}, "")[0]
+        one = writer.constant(one, tensor.dtype, device)
+        attributes = {"T": tensor.dtype}
+        return writer.op("AddV2", [reference, one], attributes, device)[0]
     return reference
 
 
-def _first_rows(writer, tensor, axis, reference):
-    """No rows of an output."""
+def _row_dropped(writer, tensor, axis, reference, device):
+    """An output without its first row."""
     rank = len(tensor.shape)
-    begin = writer.constant([0] * rank, tf.int32, "")
-    size = writer.constant(
-        [0 if n == axis else -1 for n in range(rank)], tf.int32, ""
-    )
+    begin = [int(n == axis) for n in range(rank)]
+    begin = writer.constant(begin, tf.int32, device)
+    size = writer.constant([-1] * rank, tf.int32, device)
     attributes = {"T": tensor.dtype, "Index": tf.int32}
-    return writer.op("Slice", [reference, begin, size], attributes, "")[0]
+    return writer.op("Slice", [reference, begin, size], attributes, device)[0]

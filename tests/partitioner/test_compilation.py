@@ -57,6 +57,22 @@ def test_a_convolution_on_its_own_is_compiled():
     )
 
 
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+def test_mirrored_borders_of_empty_shares(mode):
+    """XLA refuses to mirror borders of no rows."""
+
+    def step(images):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], mode)
+            loss = tf.reduce_sum(padded * padded)
+        return padded, tape.gradient(loss, images)
+
+    require_the_same(
+        step, tf.random.stateless_normal([2, 4, 4, 3], seed=(1, 2))
+    )
+
+
 def test_a_draw_beside_the_lists_of_a_loop_of_all():
     """The gradient's lists can't be compiled, but the draw can."""
 
