@@ -162,6 +162,8 @@ def divide(size, divisor):
         if divisor == 0 or size % divisor:
             return None
         return size // divisor
+    if size == 0:
+        return 0
     if size == divisor:
         return 1
     if isinstance(divisor, int) or len(divisor.terms) == 1:

@@ -38,6 +38,7 @@ def test_exact_quotients(symbols):
     assert sizes.divide(rows * time + 2 * rows, rows) == time + 2
     assert sizes.divide(rows * time + rows, time + 1) == rows
     assert sizes.divide(0, rows) == 0
+    assert sizes.divide(0, rows + time) == 0
 
 
 @pytest.mark.parametrize("divisor", [0, 4])
