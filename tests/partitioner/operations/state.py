@@ -46,6 +46,8 @@ def assign_sum(scope):
         raise Skip
     dtype = f"tf.{variable.dtype.name}"
     shape = list(variable.shape)
+    if text == "tf.reduce_mean":
+        x = _without_overflow(x)
     scope.add(
         [f"{name}.assign_add(tf.fill({shape}, tf.cast({text}({x}), {dtype})))"]
     )
@@ -59,7 +61,7 @@ def momentum(scope):
     second = _variable(
         scope, lambda v: v.shape == shape and v.dtype == dtype, is_sum=False
     )
-    x = scope.value("float")
+    x = _without_overflow(scope.value("float"))
     scope.add(
         [
             f"{first}.assign(0.9 * {first} + "
@@ -118,3 +120,12 @@ def _variable(scope, where=None, is_sum=True):
         if (where is None or where(variable))
         and (is_sum or name not in scope.is_sum)
     )
+
+
+def _without_overflow(x):
+    """Text for what a mean is made of.
+
+    On one device the sum behind a mean of float16 overflows; the means of
+    shares do not.
+    """
+    return f"tf.cast({x}, tf.float32)" if x.dtype == "float16" else str(x)
