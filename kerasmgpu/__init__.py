@@ -14,7 +14,7 @@ _HOMES = {
     "strategy": "kerasmgpu.strategies",
     "partition": "kerasmgpu.strategies.functions",
     "make_parallel": "kerasmgpu.strategies.functions",
-    "is_first_worker": "kerasmgpu.cluster",
+    "is_first_worker": "kerasmgpu.job.cluster",
     "notebook_launch": "kerasmgpu.launch.notebook",
     "WorkerError": "kerasmgpu.launch.notebook",
     "compare_input": "kerasmgpu.strategies.input_speed",
@@ -27,7 +27,7 @@ _HOMES = {
 
 _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
-    "cluster": "kerasmgpu.cluster",
+    "cluster": "kerasmgpu.job.cluster",
     "placement": "kerasmgpu.placement",
     "replica_arithmetic": "kerasmgpu.replica_arithmetic",
     "schedules": "kerasmgpu.schedules",

@@ -1,12 +1,12 @@
 """What `__init__.py` loads when it is used, for type checkers and editors."""
 
 from kerasmgpu import callbacks as callbacks
-from kerasmgpu import cluster as cluster
 from kerasmgpu import placement as placement
 from kerasmgpu import replica_arithmetic as replica_arithmetic
 from kerasmgpu import schedules as schedules
-from kerasmgpu.cluster import is_first_worker as is_first_worker
 from kerasmgpu.errors import InputError as InputError
+from kerasmgpu.job import cluster as cluster
+from kerasmgpu.job.cluster import is_first_worker as is_first_worker
 from kerasmgpu.launch.notebook import WorkerError as WorkerError
 from kerasmgpu.launch.notebook import notebook_launch as notebook_launch
 from kerasmgpu.replica_arithmetic import global_batch_size as global_batch_size

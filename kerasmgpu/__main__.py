@@ -41,7 +41,7 @@ COMMANDS = {
         "predict what more GPUs bring, and what limits them",
     ),
     "scaling_report": (
-        "kerasmgpu.scaling_report",
+        "kerasmgpu.commands.scaling_report",
         "run a recipe at several replica counts: time, speed-up, efficiency",
     ),
     "verify": (

@@ -1,1 +1,1 @@
-"""What all commands share: how they start and fail, children, plots."""
+"""The scaling report; what all commands share: start, children, plots."""

@@ -13,6 +13,9 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import slurm
 from kerasmgpu.job.addresses import split_address
 
+# What users find as `kerasmgpu.cluster`.
+__all__ = ["Worker", "from_environment", "from_tf_config", "is_first_worker"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
@@ -124,6 +127,26 @@ def from_environment(
     if worker is None or worker.num_workers == 1:
         return None
     return worker
+
+
+def is_first_worker() -> bool:
+    """Whether this process is the one of its job that writes and prints.
+
+    What our launcher, `TF_CONFIG` or Slurm says; true where nothing does.
+    TensorFlow is not imported, and no worker waits for another.
+
+    Raises:
+        InputError: If what they say can't be understood.
+
+    Example:
+
+    ```python
+    if kerasmgpu.is_first_worker():
+        mlflow.start_run()
+    ```
+    """
+    worker = from_environment()
+    return worker is None or worker.is_first
 
 
 def from_tf_config(text: str) -> Worker | None:

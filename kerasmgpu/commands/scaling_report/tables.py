@@ -45,7 +45,7 @@ def print_tables(report):
     """Prints the runs, and beside them what was published.
 
     Args:
-        report: Dictionary, as `kerasmgpu.scaling_report.run` returns it.
+        report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
     """
     console = Console()
     if not console.is_terminal:
@@ -93,7 +93,7 @@ def draw(report, path):
     Without matplotlib, or a run that ended well, one line says so.
 
     Args:
-        report: Dictionary, as `kerasmgpu.scaling_report.run` returns it.
+        report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
         path: Path of the PNG file.
     """
     runs = [run for run in report["runs"] if "speed_up" in run]

@@ -1,6 +1,6 @@
 """What more replicas bought: one recipe on several numbers of replicas.
 
-    python -m kerasmgpu.scaling_report autoencoder --replica_counts=1,2,4 \
+    python -m kerasmgpu scaling_report autoencoder --replica_counts=1,2,4 \
         --output_dir=scaling -- --epochs=20 --global_batch_size=1000
 
 runs `python -m kerasmgpu.recipes.autoencoder` once per number of replicas,
@@ -44,8 +44,8 @@ from absl import flags
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import child_process, output_folder, visible_gpus
 from kerasmgpu.commands.replica_counts import checked_counts, counts_of_flag
+from kerasmgpu.commands.scaling_report.tables import draw, print_tables
 from kerasmgpu.errors import InputError, checked_number
-from kerasmgpu.scaling_report.tables import draw, print_tables
 
 RESULT_KEYS = (
     "devices",

@@ -10,10 +10,9 @@ import time
 import pytest
 
 import kerasmgpu
-from kerasmgpu import scaling_report
-from kerasmgpu.commands import child_process, visible_gpus
+from kerasmgpu.commands import child_process, scaling_report, visible_gpus
+from kerasmgpu.commands.scaling_report import tables as scaling_tables
 from kerasmgpu.errors import InputError
-from kerasmgpu.scaling_report import tables as scaling_tables
 
 RECIPE = """
 import json, os, sys, time
@@ -213,7 +212,7 @@ def test_the_reason_is_one_line(status, lines, reason):
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "kerasmgpu.scaling_report", *arguments]
+    return [sys.executable, "-m", "kerasmgpu", "scaling_report", *arguments]
 
 
 def test_command_line(recipe, tmp_path):

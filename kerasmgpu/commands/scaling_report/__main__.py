@@ -1,9 +1,8 @@
-"""`python -m kerasmgpu.scaling_report`: see the package."""
+"""`python -m kerasmgpu scaling_report`: see the package."""
 
 from absl import flags
 
-from kerasmgpu import scaling_report
-from kerasmgpu.commands import command_line
+from kerasmgpu.commands import command_line, scaling_report
 
 if __name__ == "__main__":
     scaling_report.define_flags(flags.FLAGS)
