@@ -5,10 +5,9 @@
 
 import importlib
 import json
-import os
 
 from benchmarks.contenders import CONTENDERS
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_module, output_folder
 
 
 def main(folder):
@@ -19,9 +18,7 @@ def main(folder):
         f"benchmarks.{CONTENDERS[job['contender']].trainer}"
     )
     result = trainer.train(job)
-    unfinished = folder / "result.json.new"
-    unfinished.write_text(json.dumps(result), encoding="utf-8")
-    os.replace(unfinished, folder / "result.json")
+    output_folder.write_text(folder / "result.json", json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ The progress bar and callbacks that report to a service are the first worker's.
 import contextlib
 import io
 import os
+import pathlib
 import shutil
 import tempfile
 import zipfile
@@ -20,6 +21,7 @@ import keras
 from kerasmgpu._keras.fit import innermost
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
+from kerasmgpu.commands import complete_files
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
@@ -39,8 +41,6 @@ _REPORTERS = (keras.callbacks.ProgbarLogger, keras.callbacks.RemoteMonitor)
 
 _TRACKERS = ("comet_ml", "mlflow", "wandb")
 """Packages whose callbacks tell a service what they are told."""
-
-_TEMPORARY = ".tmp-"
 
 
 @contextlib.contextmanager
@@ -117,7 +117,9 @@ def _pack(folder):
     with zipfile.ZipFile(file, "w") as archive:
         if os.path.isdir(folder):
             for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-                if entry.is_file() and not entry.name.startswith(_TEMPORARY):
+                if entry.is_file() and not entry.name.startswith(
+                    complete_files.TEMPORARY
+                ):
                     archive.write(entry.path, entry.name)
     return file.getvalue()
 
@@ -149,7 +151,7 @@ def _save_whole(save, model, path, args, kwargs):
     last.
     """
     folder, file_name = os.path.split(path)
-    temporary = os.path.join(folder, _TEMPORARY + file_name)
+    temporary = os.path.join(folder, complete_files.TEMPORARY + file_name)
     shutil.rmtree(temporary, ignore_errors=True)  # A killed process's.
     os.mkdir(temporary)
     try:
@@ -159,10 +161,8 @@ def _save_whole(save, model, path, args, kwargs):
                 os.path.join(temporary, name), os.path.join(folder, name)
             )
     except BaseException:  # Ctrl-C too leaves no half file.
-        for entry in filter(os.DirEntry.is_file, os.scandir(temporary)):
-            # On a full disk HDF5 fails again when it closes what it still has
-            # open, and crashes at the end of the process: give space back now.
-            os.truncate(entry.path, 0)
+        for begun in pathlib.Path(temporary).iterdir():
+            complete_files.discard(begun)
         raise
     finally:
         shutil.rmtree(temporary)

@@ -4,12 +4,13 @@ Libraries tell it in many ways: an `OSError` with its number, HDF5's own text
 with addresses in memory, an error at closing a file after an error at writing.
 """
 
-import contextlib
 import errno
 import os
 import pathlib
 import re
 import shutil
+
+from kerasmgpu.commands import complete_files
 
 _NUMBERS = {
     number: os.strerror(number)
@@ -17,7 +18,6 @@ _NUMBERS = {
 }
 _TEXTS = tuple(_NUMBERS.values())
 _FILE_IN_TEXT = re.compile(r"filename = '([^']*)'")
-_TEMPORARY = ".tmp-*"
 
 
 def message(error, folder=None):
@@ -60,16 +60,13 @@ def remove_temporary(folder, since):
             what is older is not its own.
     """
     folder = pathlib.Path(folder)
-    for entry in [*folder.glob(_TEMPORARY), *folder.glob(f"*/{_TEMPORARY}")]:
+    names = f"{complete_files.TEMPORARY}*"
+    for entry in [*folder.glob(names), *folder.glob(f"*/{names}")]:
         if entry.lstat().st_mtime < since:
             continue
-        files = [entry] if entry.is_file() else entry.rglob("*")
-        for file in files:
-            # HDF5 still has its file open and will write the rest when it is
-            # closed: that must find space, or the process ends in its crash.
-            with contextlib.suppress(OSError):
-                os.truncate(file, 0)
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+        if entry.is_file():
+            complete_files.discard(entry)
+            continue
+        for file in filter(pathlib.Path.is_file, entry.rglob("*")):
+            complete_files.discard(file)
+        shutil.rmtree(entry, ignore_errors=True)

@@ -1,8 +1,8 @@
 """The folder that a command writes its report to."""
 
-import os
 import pathlib
 
+from kerasmgpu.commands.complete_files import complete
 from kerasmgpu.errors import InputError
 
 
@@ -35,6 +35,5 @@ def write_text(path, text):
         path: `pathlib.Path`.
         text: String.
     """
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+    with complete(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

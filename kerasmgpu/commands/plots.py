@@ -1,12 +1,9 @@
 """The style of all plots; matplotlib, which draws them, may be missing."""
 
-import os
-import pathlib
+from kerasmgpu.commands.complete_files import complete
 
 _FEW_POINTS = 30
 """So many points of a line have markers: one alone would not be seen."""
-
-_TEMPORARY = ".tmp-"
 
 
 def new_figure(width=6, height=4):
@@ -84,10 +81,5 @@ def save(figure, path):
         figure: `matplotlib.figure.Figure`.
         path: Path of the PNG file.
     """
-    path = pathlib.Path(path)
-    temporary = path.with_name(_TEMPORARY + path.name)
-    try:
+    with complete(path) as temporary:
         figure.savefig(temporary, dpi=150)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

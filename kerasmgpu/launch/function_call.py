@@ -15,6 +15,7 @@ import traceback
 import cloudpickle
 
 from kerasmgpu.commands import quiet
+from kerasmgpu.commands.complete_files import complete
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.cluster import from_environment
 
@@ -143,9 +144,8 @@ def _report(path, kind, error, trace):
 
 
 def _write_whole(path, data):
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    with complete(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def _one_line(error):

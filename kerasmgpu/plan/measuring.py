@@ -7,14 +7,14 @@ of it. Plain Keras on the first GPU, or on the CPU: what one replica does.
 import json
 import time
 
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_module, output_folder
 
 
 def main(folder):
     """Measures as the job in `folder` says, and leaves the result there."""
     job = json.loads((folder / "job.json").read_text("utf-8"))
     result = measure(job["build"], job["steps"])
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    output_folder.write_text(folder / "result.json", json.dumps(result))
 
 
 def measure(build, steps):

@@ -14,9 +14,9 @@ import tempfile
 from absl import logging
 
 from kerasmgpu.callbacks.checkpoints import file_format
+from kerasmgpu.commands.complete_files import TEMPORARY, complete
 from kerasmgpu.errors import InputError
 
-_TEMPORARY = ".tmp-"
 _DAMAGED = "damaged-"
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
 
@@ -48,8 +48,8 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
-            for left_over in self.path.glob(f"{_TEMPORARY}*"):
-                name = left_over.name.removeprefix(_TEMPORARY)
+            for left_over in self.path.glob(f"{TEMPORARY}*"):
+                name = left_over.name.removeprefix(TEMPORARY)
                 if _NAME.fullmatch(name) and left_over.is_file():
                     left_over.unlink()
         except OSError as error:
@@ -114,16 +114,11 @@ class Folder:
         Raises:
             OSError: If it can't be written; the others are left as they are.
         """
-        temporary = self.path / f"{_TEMPORARY}{name}"
-        try:
+        with complete(self.path / name) as temporary:
             with open(temporary, "wb") as file:
                 file_format.write(file, manifest, arrays)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self.path / name)
-        except OSError:
-            temporary.unlink(missing_ok=True)  # Gives the space back.
-            raise
         self._sync()
         for path in self.files()[: -self.keep]:
             if path.name not in (name, best):

@@ -1,9 +1,9 @@
 """What a model predicts, as a file in the order of the data."""
 
-import contextlib
 import os
 import pathlib
 
+from kerasmgpu.commands.complete_files import complete
 from kerasmgpu.errors import InputError
 
 
@@ -53,14 +53,10 @@ def write(outputs, path):
             f"{len(outputs)} outputs"
         )
     path = pathlib.Path(path)
-    temporary = path.with_name(f".tmp-{path.name}")
-    with contextlib.ExitStack() as stack:
-        stack.callback(temporary.unlink, missing_ok=True)
-        with open(temporary, "wb") as file:
-            if path.suffix == ".npy":
-                np.save(file, outputs)
-            else:
-                rows = outputs.reshape(len(outputs), -1)
-                # As many digits as bring float32 back.
-                np.savetxt(file, rows, fmt="%.9g", delimiter=",")
-        os.replace(temporary, path)
+    with complete(path) as temporary, open(temporary, "wb") as file:
+        if path.suffix == ".npy":
+            np.save(file, outputs)
+        else:
+            rows = outputs.reshape(len(outputs), -1)
+            # As many digits as bring float32 back.
+            np.savetxt(file, rows, fmt="%.9g", delimiter=",")

@@ -22,10 +22,10 @@ import re
 import socket
 import tempfile
 
+from kerasmgpu.commands import complete_files
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import shared_flags
 
-_TEMPORARY = ".tmp-"
 _LOCK = ".lock"
 # Folders of checkpoints, as versions before 0.2 wrote them.
 _OLD_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
@@ -99,16 +99,12 @@ class RunFolder:
         lines = [json.dumps(record) + "\n" for record in history]
         self.write("history.jsonl", "".join(lines))
 
-    @contextlib.contextmanager
     def complete(self, name):
         """Context whose path becomes `name` if the block ends without error.
 
-        The path keeps the ending of `name`, by which Keras and matplotlib
-        choose a format. Without a folder the block must not run: ask `path`.
+        Without a folder there is none: ask `path`.
         """
-        temporary = self.path / f"{_TEMPORARY}{name}"
-        yield temporary
-        os.replace(temporary, self.path / name)
+        return complete_files.complete(self.path / name)
 
     def read_json(self, name):
         """The value of the JSON file `name`.
@@ -140,7 +136,8 @@ class RunFolder:
         return sorted(
             entry.name
             for entry in self.path.iterdir()
-            if not entry.name.startswith(_TEMPORARY) and entry.name != _LOCK
+            if not entry.name.startswith(complete_files.TEMPORARY)
+            and entry.name != _LOCK
         )
 
     def _require_writable(self):
