@@ -16,7 +16,6 @@ is not imported here: the runs have the devices for themselves. Ends with exit
 status 1 if a run failed or contenders did not train the same model.
 """
 
-import signal
 import sys
 
 from absl import flags
@@ -98,8 +97,6 @@ def main(argv):
             f"Received: {' '.join(argv[1:])}"
         )
     values = flags.FLAGS
-    # A stop from outside ends the run's process as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = runs.run(
         workloads=values.workloads,
         contenders=values.contenders,
@@ -117,4 +114,4 @@ def main(argv):
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    start(main)
+    start(main, ends_children=True)

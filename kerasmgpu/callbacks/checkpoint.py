@@ -14,12 +14,12 @@ from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, snapshot
 from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
-from kerasmgpu.callbacks.checkpoints.exit_status import EXIT_PREEMPTED
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.preemption import SigtermWatch
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import workers
+from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
 _STEPS_BETWEEN_AGREEMENTS = 10
 """Executions after which several workers ask whether one wants to save."""
@@ -38,7 +38,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     Training waits for copies to the memory of the host; a thread writes them.
     An error of that thread, a full disk say, is raised at the end of the next
     step. On SIGTERM the running step is ended, saved, and the process ends
-    with exit status 75 (`checkpoints.exit_status.EXIT_PREEMPTED`).
+    with exit status 75 (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`).
 
     With several workers the first writes and reads; `directory` need not be
     seen by the others. Its place among the callbacks doesn't matter.

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job.cluster import from_environment
+from kerasmgpu.job.cluster import is_first_worker
 
 _BATCH_HOOKS = ("on_batch_end", "on_train_batch_end", "on_test_batch_end")
 
@@ -50,8 +50,7 @@ class OnFirstWorker(keras.callbacks.Callback):
         callback: keras.callbacks.Callback | Callable[[], Any],
     ) -> None:
         super().__init__()
-        worker = from_environment()
-        self._is_called = worker is None or worker.is_first
+        self._is_called = is_first_worker()
         if isinstance(callback, keras.callbacks.Callback):
             self.callback = _checked(callback)
         elif not callable(callback):

@@ -1,5 +1,6 @@
 """How every command of the library starts, and how it fails."""
 
+import signal
 import sys
 import time
 
@@ -9,7 +10,7 @@ from kerasmgpu.commands import disk_full, flag_parsing, quiet
 from kerasmgpu.errors import InputError, printable
 
 
-def start(main):
+def start(main, ends_children=False):
     """Parses the flags, calls `main(argv)` and ends the process.
 
     What a user can mend (`InputError`, flags that don't parse, or an `OSError`
@@ -18,8 +19,13 @@ def start(main):
 
     Args:
         main: Function of the list of arguments left after flag parsing.
+        ends_children: Boolean, whether SIGTERM ends the command as Ctrl-C does,
+            and with it the processes that it runs; exit status 143 then.
+            Defaults to `False`.
     """
     began = time.time()
+    if ends_children:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def run(argv):
         # TensorFlow's chatter, and what our modules log for programs, would bury

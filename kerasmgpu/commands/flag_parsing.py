@@ -1,6 +1,7 @@
 """Flags that can't be parsed, told in one line."""
 
 import contextlib
+import inspect
 import io
 import re
 import sys
@@ -52,6 +53,22 @@ def parse(argv):
         )
     sys.stderr.write(said.getvalue())
     return rest
+
+
+def defaults(function):
+    """Defaults of a function's arguments, which are those of its flags.
+
+    Args:
+        function: What a command calls with its flags as keywords.
+
+    Returns:
+        Dictionary from the names of arguments that have one to the default.
+    """
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
 
 
 def _one_line(message):

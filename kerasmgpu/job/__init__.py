@@ -9,6 +9,7 @@
     watch.py          a worker that is gone is noticed, and named
     seeds.py          all workers draw alike
     workers.py        what workers tell one another through TensorFlow
+    exit_status.py    what the launcher and Slurm's requeue understand
     file_sharding.py  whether they divide the files of a data set, or its rows
 
 The launcher's part needs no TensorFlow: `cluster.py`, `slurm.py`,

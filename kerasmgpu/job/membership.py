@@ -12,10 +12,13 @@ from absl import logging
 from kerasmgpu import _keras
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import seeds, workers
-from kerasmgpu.job.watch import FirstWorker, OtherWorker
-
-TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
-"""Environment variable by which the launcher sets the time-out."""
+from kerasmgpu.job.addresses import split_address
+from kerasmgpu.job.watch import (
+    TIMEOUT_SECONDS,
+    TIMEOUT_VARIABLE,
+    FirstWorker,
+    OtherWorker,
+)
 
 START_VARIABLE = "KERASMGPU_START_TIMEOUT_SECONDS"
 """Environment variable for how long workers wait for one another at first."""
@@ -48,7 +51,9 @@ def timeout_seconds(given=None, environ=os.environ):
     Raises:
         InputError: If it is no number above 0.
     """
-    value = environ.get(TIMEOUT_VARIABLE, 30.0) if given is None else given
+    value = given
+    if given is None:
+        value = environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS)
     return _seconds(value, f"timeout_seconds or {TIMEOUT_VARIABLE}")
 
 
@@ -95,7 +100,7 @@ def join(strategy, worker, seconds):
         workers.broadcast(strategy, watch.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")
-        host = worker.addresses[0].rsplit(":", 1)[0].strip("[]")
+        host, _ = split_address(worker.addresses[0])
         watch = OtherWorker(worker.index, host, invitation, seconds, on_lost)
     _watches.append(watch)
     atexit.register(_leave, watch)

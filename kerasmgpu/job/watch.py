@@ -9,7 +9,7 @@ to the first one, over which both say every few seconds that they are alive:
 * a worker that ends in order says so first, and waits for the others.
 
 The first worker tells the rest. What then happens is the caller's
-(`on_lost`): `strategies.py` makes TensorFlow's collectives raise.
+(`on_lost`): `membership.py` makes TensorFlow's collectives raise.
 """
 
 import json
@@ -19,6 +19,12 @@ import threading
 
 from kerasmgpu.job.addresses import listen
 from kerasmgpu.job.channel import Channel, Entrance, Stranger, fields
+
+TIMEOUT_SECONDS = 30.0
+"""Silence after which a worker or machine counts as lost, if none is given."""
+
+TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
+"""Environment variable by which the launcher tells workers another one."""
 
 BEATS_PER_TIMEOUT = 6
 """How often a worker says that it is alive in each `timeout_seconds`."""

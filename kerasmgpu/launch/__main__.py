@@ -21,11 +21,14 @@ import sys
 
 from absl import flags
 
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.launch import dry_run as dry_runs
 from kerasmgpu.launch import settings
 from kerasmgpu.launch.launcher import launch
 from kerasmgpu.launch.output import Terminal
+
+_DEFAULTS = flag_parsing.defaults(settings.check)
 
 
 def define_flags(flag_values):
@@ -34,7 +37,7 @@ def define_flags(flag_values):
     _define_waits(flag_values)
     flags.DEFINE_integer(
         "max_restarts",
-        0,
+        _DEFAULTS["max_restarts"],
         "How often the job is started anew when a worker fails, is preempted "
         "(exit status 75) or its machine is lost.",
         flag_values=flag_values,
@@ -82,13 +85,13 @@ def _define_places(flag_values):
     )
     flags.DEFINE_integer(
         "devices_per_worker",
-        1,
+        _DEFAULTS["devices_per_worker"],
         "GPUs of each worker; it has a replica on each.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "port",
-        29400,
+        _DEFAULTS["port"],
         "Where the launcher of rank 0 listens for the others.",
         flag_values=flag_values,
     )
@@ -102,34 +105,31 @@ def _define_places(flag_values):
 
 
 def _define_waits(flag_values):
-    for name, default, purpose in (
+    for name, purpose in (
         (
             "timeout_seconds",
-            30.0,
             "After how long a silent machine or worker counts as lost.",
         ),
         (
             "grace_seconds",
-            30.0,
             "What workers get to save and end before they are killed.",
         ),
         (
             "exit_wait_seconds",
-            60.0,
             "What others get to end when a worker has ended without error.",
         ),
         (
             "start_wait_seconds",
-            600.0,
             "How long machines wait for each other at the start.",
         ),
         (
             "restart_wait_seconds",
-            60.0,
             "How long a restart waits for a lost machine to come back.",
         ),
     ):
-        flags.DEFINE_float(name, default, purpose, flag_values=flag_values)
+        flags.DEFINE_float(
+            name, _DEFAULTS[name], purpose, flag_values=flag_values
+        )
 
 
 def run(command, dry_run=False, environ=os.environ, **keywords):

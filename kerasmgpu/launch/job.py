@@ -8,6 +8,7 @@ import dataclasses
 import secrets
 import signal
 
+from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 from kerasmgpu.launch import verdict
 
 _SECONDS_AT_ONCE = 10.0  # A failure so early is one of program or settings.
@@ -21,9 +22,9 @@ class Policy:
     """How long to wait, and how often to start anew.
 
     Args:
-        max_restarts: Integer, restarts of the job. Defaults to 0.
-        min_workers: Integer, go on with so many after a machine is lost.
-            Defaults to all.
+        max_restarts: Integer, restarts of the job.
+        min_workers: Integer, go on with so many after a machine is lost; or
+            `None`, for all.
         grace_seconds: Number, for workers to save and end.
         exit_wait_seconds: Number, from the first worker that ends without
             error to the last.
@@ -31,12 +32,12 @@ class Policy:
         restart_wait_seconds: Number, for a lost machine to come back.
     """
 
-    max_restarts: int = 0
-    min_workers: int | None = None
-    grace_seconds: float = 30.0
-    exit_wait_seconds: float = 60.0
-    start_wait_seconds: float = 600.0
-    restart_wait_seconds: float = 60.0
+    max_restarts: int
+    min_workers: int | None
+    grace_seconds: float
+    exit_wait_seconds: float
+    start_wait_seconds: float
+    restart_wait_seconds: float
 
 
 class Job:
@@ -156,7 +157,7 @@ class Job:
                 lines=tuple(lines),
             )
         )
-        if status not in (0, verdict.SAVED):
+        if status not in (0, EXIT_PREEMPTED):
             self._end_workers()
         elif self._deadline is None:
             self._deadline = now + self._policy.exit_wait_seconds

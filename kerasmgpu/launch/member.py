@@ -9,6 +9,7 @@ import time
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.channel import Channel, fields
 from kerasmgpu.job.cluster import TOKEN_VARIABLE, Worker
+from kerasmgpu.job.watch import TIMEOUT_VARIABLE
 from kerasmgpu.launch import ports
 
 _TICK_SECONDS = 0.1
@@ -250,7 +251,7 @@ def worker_environment(settings, place, worker, run, token, environ):
         **settings.devices.environment(place, settings.devices_per_worker),
         "TF_CONFIG": worker.tf_config(),
         TOKEN_VARIABLE: token,
-        "KERASMGPU_TIMEOUT_SECONDS": f"{settings.timeout_seconds:g}",
+        TIMEOUT_VARIABLE: f"{settings.timeout_seconds:g}",
         "KERASMGPU_RESTART": str(run),
         "PYTHONUNBUFFERED": "1",
     }

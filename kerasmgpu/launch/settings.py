@@ -7,11 +7,11 @@ import shutil
 import sys
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.job import watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
 
-_HEARTBEATS_PER_TIMEOUT = 6
 _MOST_WORKERS = 4096  # Of a machine: each takes ports of its own.
 
 
@@ -46,7 +46,7 @@ class Settings:
     @property
     def heartbeat_seconds(self):
         """Number, after how many silent seconds to send a heartbeat."""
-        return self.timeout_seconds / _HEARTBEATS_PER_TIMEOUT
+        return self.timeout_seconds / watch.BEATS_PER_TIMEOUT
 
     @property
     def num_workers(self):
@@ -74,7 +74,7 @@ def check(
     devices_per_worker=1,
     max_restarts=0,
     min_workers=None,
-    timeout_seconds=30.0,
+    timeout_seconds=watch.TIMEOUT_SECONDS,
     grace_seconds=30.0,
     exit_wait_seconds=60.0,
     start_wait_seconds=600.0,

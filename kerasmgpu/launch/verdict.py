@@ -3,8 +3,7 @@
 import dataclasses
 import signal
 
-SAVED = 75
-"""Exit status EX_TEMPFAIL of sysexits.h: saved, start me again."""
+from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +62,8 @@ def of(ends, signal_number=None, lost=()):
         A `Verdict`.
     """
     by_itself = [e for e in ends if not e.was_asked]
-    failed = [e for e in by_itself if e.status not in (0, SAVED)]
-    saved = any(e.status == SAVED for e in ends)
+    failed = [e for e in by_itself if e.status not in (0, EXIT_PREEMPTED)]
+    saved = any(e.status == EXIT_PREEMPTED for e in ends)
     if lost and not (failed and failed[0].seconds < lost[0][1]):
         names = ", ".join(name for name, _ in lost)
         return Verdict("lost", 1, f"the job lost {names}")
@@ -73,10 +72,10 @@ def of(ends, signal_number=None, lost=()):
     if signal_number is None and len(by_itself) < len(ends) and not saved:
         return _ended_early(by_itself, ends)
     failed = [e for e in ends if e.status not in _ends_of_asked(signal_number)]
-    if failed and failed[0].status != SAVED:
+    if failed and failed[0].status != EXIT_PREEMPTED:
         return _failed(failed[0], ends)
     if saved:
-        return Verdict("saved", SAVED, "the workers saved and ended")
+        return Verdict("saved", EXIT_PREEMPTED, "the workers saved and ended")
     if any(e.status for e in ends) or (signal_number and not ends):
         name = _signal_name(signal_number)
         return Verdict("ended", 128 + signal_number, f"ended by {name}")

@@ -14,11 +14,10 @@ rows), `--global_batch_size` for strong scaling (all share them).
 """
 
 import dataclasses
-import signal
-import sys
 
 from absl import flags
 
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError, checked_integer, checked_number
@@ -114,8 +113,16 @@ def define_flags(flag_values):
     text("from", "benchmark.json, or a file of ThroughputLogger.")
     text("module", "MODULE:FUNCTION or FILE.py:FUNCTION to run and measure.")
     text("workload", "Which workload of a benchmark.json.")
-    text("contender", "Which contender of a benchmark.json.", "kerasmgpu")
-    integer("steps", "Steps to measure with --module.", 20)
+    text(
+        "contender",
+        "Which contender of a benchmark.json.",
+        flag_parsing.defaults(sources.from_file)["contender"],
+    )
+    integer(
+        "steps",
+        "Steps to measure with --module.",
+        flag_parsing.defaults(sources.from_module)["steps"],
+    )
     integer("batch_size_per_replica", "Rows of each replica (weak scaling).")
     integer("global_batch_size", "Rows of all replicas (strong scaling).")
     number("parameters", "Trainable parameters, summed as float32.")
@@ -147,7 +154,11 @@ def define_flags(flag_values):
         "Numbers of replicas.",
         flag_values=flag_values,
     )
-    number("worth", "Share that a further replica must bring to help.", 0.1)
+    number(
+        "worth",
+        "Share that a further replica must bring to help.",
+        flag_parsing.defaults(planning.plan)["worth"],
+    )
     text("output_dir", "Folder for plan.json and plan.png. Default: none.")
     flags.DEFINE_boolean(
         "published",
@@ -164,8 +175,6 @@ def main(argv):
             "only flags are expected, such as --step_seconds=0.3. Received: "
             f"{' '.join(argv[1:])}"
         )
-    # A stop from outside ends the measuring process as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     values = flags.FLAGS
     if values.published:
         tables.print_published(published.compare())
@@ -187,4 +196,4 @@ def main(argv):
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    start(main)
+    start(main, ends_children=True)

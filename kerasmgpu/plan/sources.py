@@ -26,13 +26,13 @@ class Measured:
     notes: tuple = ()
 
 
-def from_file(path, workload=None, contender=None):
+def from_file(path, workload=None, contender="kerasmgpu"):
     """Reads a `benchmark.json`, or a file of `ThroughputLogger`.
 
     Args:
         path: String or path-like.
         workload: String, which of a benchmark's. Default: its only one.
-        contender: String, which of a benchmark's. Default: `"kerasmgpu"`.
+        contender: String, which of a benchmark's. Defaults to `"kerasmgpu"`.
 
     Returns:
         `Measured`.
@@ -84,7 +84,6 @@ def _from_benchmark(path, report, workload, contender):
             f"--workload must be one of {', '.join(names)}, which are in "
             f"{path}. Received: {workload}"
         )
-    contender = contender or "kerasmgpu"
     rows = {
         row["replicas"]: row
         for row in report["rows"]

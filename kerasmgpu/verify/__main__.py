@@ -10,23 +10,24 @@ parity with one device.
 """
 
 import pathlib
-import signal
 import sys
 
 from absl import flags
 
-from kerasmgpu.commands import output_folder
+from kerasmgpu.commands import flag_parsing, output_folder
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import runs
+from kerasmgpu.verify import runs, verify
+
+_DEFAULTS = flag_parsing.defaults(verify)
 
 
 def define_flags(flag_values):
     """Defines the flags of this command."""
     flags.DEFINE_list(
         "replica_counts",
-        ["2", "4"],
+        [str(count) for count in _DEFAULTS["replica_counts"]],
         "Numbers of replicas to compare with one device.",
         flag_values=flag_values,
     )
@@ -38,7 +39,11 @@ def define_flags(flag_values):
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
-        "steps", 5, "Steps to train.", lower_bound=1, flag_values=flag_values
+        "steps",
+        _DEFAULTS["steps"],
+        "Steps to train.",
+        lower_bound=1,
+        flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "global_batch_size",
@@ -57,13 +62,13 @@ def define_flags(flag_values):
     )
     flags.DEFINE_boolean(
         "float64",
-        False,
+        _DEFAULTS["float64"],
         "Trains in float64, where rounding errors hide no fault.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "seed",
-        7,
+        _DEFAULTS["seed"],
         "Seed of Python, NumPy and Keras in each run.",
         lower_bound=0,
         upper_bound=2**32 - 1,  # NumPy's seeds have no more bits.
@@ -71,7 +76,7 @@ def define_flags(flag_values):
     )
     flags.DEFINE_float(
         "timeout_seconds",
-        300,
+        _DEFAULTS["timeout_seconds"],
         "How long each run may take, in seconds.",
         flag_values=flag_values,
     )
@@ -96,8 +101,6 @@ def main(argv):
     folder = pathlib.Path(values.output or ".").resolve().parent
     if not folder.is_dir():
         raise InputError(f"no such folder for --output: {folder}")
-    # A stop from outside ends the run's process as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     result = runs.run(
         argv[1],
         values.data,
@@ -119,4 +122,4 @@ def main(argv):
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    start(main)
+    start(main, ends_children=True)

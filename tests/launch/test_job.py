@@ -7,6 +7,15 @@ import pytest
 from kerasmgpu.job.addresses import Host
 from kerasmgpu.launch.job import Job, Policy
 
+POLICY = {
+    "max_restarts": 0,
+    "min_workers": None,
+    "grace_seconds": 30.0,
+    "exit_wait_seconds": 60.0,
+    "start_wait_seconds": 600.0,
+    "restart_wait_seconds": 60.0,
+}
+
 
 class Simulation:
     """A job on machines a and b with two workers each, without any."""
@@ -17,7 +26,7 @@ class Simulation:
         self.said = []
         self.job = Job(
             (Host("a", 2), Host("b", 2)),
-            Policy(**policy),
+            Policy(**{**POLICY, **policy}),
             lambda rank, **message: self.sent.append((rank, message)),
             self.said.append,
             self.now,

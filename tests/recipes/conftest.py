@@ -6,7 +6,7 @@ import signal
 import pytest
 from absl import flags
 
-from kerasmgpu.callbacks.checkpoints import exit_status
+from kerasmgpu.job import exit_status
 from kerasmgpu.recipes.shared import epoch_records
 
 

@@ -8,7 +8,6 @@
     schedule.py         when to save
     preemption.py       SIGTERM, noticed at the end of a step
     restoring.py        the file to resume from, the same on all workers
-    exit_status.py      what the launcher and Slurm's requeue understand
 
 What reaches past Keras's public API (the state of a model, of random numbers
 and of the data) is in `kerasmgpu/_keras/`.
