@@ -1,12 +1,11 @@
 """How a benchmark looks: a line per run, a table per workload, the plot."""
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.figures import BASELINES
 from benchmarks.workloads import WORKLOADS
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import plots, terminal
 
 SHARED_CORES = (
     "Replicas were logical CPU devices, which share the same cores: compare "
@@ -40,9 +39,7 @@ def print_tables(report):
     Args:
         report: Dictionary, as `benchmarks.runs.run` returns it.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # A file has room for every column.
+    console = terminal.console()
     console.print(_machine(report), markup=False, soft_wrap=True)
     for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
         console.print(_table(workload, report))

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -68,6 +69,25 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
                 return number
     raise InputError(
         f"{name} must be an integer of at least {minimum}. "
+        f"Received: {name}={value!r}"
+    )
+
+
+def checked_choice(value: Any, name: str, choices: Sequence[str]) -> str:
+    """Returns `value`, one of the choices.
+
+    Args:
+        value: What arrived.
+        name: String, the argument's name in the message.
+        choices: Sequence of strings.
+
+    Raises:
+        InputError: If it is none of them.
+    """
+    if isinstance(value, str) and value in choices:
+        return value
+    raise InputError(
+        f"{name} must be one of {', '.join(choices)}. "
         f"Received: {name}={value!r}"
     )
 

@@ -7,7 +7,7 @@ device is touched.
 import math
 from collections.abc import Callable
 
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import checked_choice, checked_integer, checked_number
 
 _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
     "linear": lambda num_replicas: float(num_replicas),
@@ -148,11 +148,7 @@ def scale_learning_rate(
     """
     learning_rate = checked_number(learning_rate, "learning_rate")
     num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
-    if not isinstance(rule, str) or rule not in _LEARNING_RATE_FACTORS:
-        raise InputError(
-            f"rule must be one of {', '.join(LEARNING_RATE_RULES)}. "
-            f"Received: rule={rule!r}"
-        )
+    rule = checked_choice(rule, "rule", LEARNING_RATE_RULES)
     return learning_rate * _LEARNING_RATE_FACTORS[rule](num_replicas)
 
 

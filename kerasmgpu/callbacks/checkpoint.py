@@ -17,7 +17,12 @@ from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.preemption import SigtermWatch
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_choice,
+    checked_integer,
+    checked_number,
+)
 from kerasmgpu.job import workers
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
@@ -101,10 +106,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             every_steps = checked_integer(every_steps, "every_steps", 1)
         if every_seconds is not None:
             every_seconds = checked_number(every_seconds, "every_seconds")
-        if mode not in ("min", "max"):
-            raise InputError(
-                f"mode must be 'min' or 'max'. Received: mode={mode!r}"
-            )
+        mode = checked_choice(mode, "mode", ("min", "max"))
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.best = best

@@ -2,8 +2,9 @@
 
 import shlex
 
-from rich.console import Console
 from rich.table import Table
+
+from kerasmgpu.commands import terminal
 
 
 def print_plan(settings):
@@ -19,7 +20,7 @@ def print_plan(settings):
         table.add_column(column, overflow="fold")
     for row in rows(settings):
         table.add_row(*row)
-    console = Console()
+    console = terminal.console()
     console.print(table)
     command = shlex.join(settings.command)
     console.print(f"Each runs: {command}", markup=False, soft_wrap=True)

@@ -1,9 +1,8 @@
 """How a plan looks: the table, the verdict and the plot."""
 
-from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import plots, terminal
 from kerasmgpu.plan.model import LIMITS
 
 _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
@@ -15,9 +14,7 @@ def print_plan(report):
     Args:
         report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)  # A file has room for every column.
+    console = terminal.console()
     table = Table(title=f"{report['scaling']} scaling, {report['title']}")
     for name in (
         "replicas",
@@ -106,7 +103,7 @@ def print_published(rows):
             f"{row.predicted:.0%}",
             f"{row.error:+.0%}",
         )
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def draw(report, path):

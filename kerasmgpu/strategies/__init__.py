@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import _keras
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, membership, rendezvous
 from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.strategies import devices as device_choice
@@ -70,7 +70,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         super(tf.distribute.MirroredStrategy, self).__init__(
             _keras.LocalExtended(self, devices, cross_device_ops)
         )
-        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
 
 
 class MultiWorkerMirroredStrategy(
@@ -131,7 +131,7 @@ class MultiWorkerMirroredStrategy(
     ) -> None:
         _keras.install()
         engine_log.keep_short()
-        self.batch_norm = _one_of("batch_norm", batch_norm, _SCOPES)
+        self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         if cluster_resolver is None:
             worker = cluster.from_environment()
@@ -211,7 +211,7 @@ def strategy(
     strategy = kerasmgpu.strategy(virtual_devices=4)   # no GPU needed
     ```
     """
-    _one_of("all_reduce", all_reduce, ALL_REDUCES)
+    checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
     if cluster.from_environment() is not None:
         return MultiWorkerMirroredStrategy(
             communication_options=_communication_options(all_reduce, num_packs),
@@ -252,11 +252,7 @@ def _cross_device_ops(
     all_reduce: str, num_packs: int, names: Sequence[str]
 ) -> tf.distribute.CrossDeviceOps | None:
     """The `tf.distribute.CrossDeviceOps` of that name for these devices."""
-    if not isinstance(num_packs, int) or num_packs < 1:
-        raise InputError(
-            "num_packs must be an integer of at least 1. Received: "
-            f"num_packs={num_packs!r}"
-        )
+    num_packs = checked_integer(num_packs, "num_packs", 1)
     if all_reduce == "ring":
         raise InputError(
             "Received: all_reduce='ring', which is for several workers, and "
@@ -276,15 +272,6 @@ def _cross_device_ops(
     if all_reduce == "reduction_to_one_device" or not on_gpus:
         return tf.distribute.ReductionToOneDevice()
     return None
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise InputError(
-            f"{name} must be one of {', '.join(allowed)}. Received: "
-            f"{name}={value!r}"
-        )
-    return value
 
 
 def _resolver(

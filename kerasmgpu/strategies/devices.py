@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 
 
 def choose(
@@ -28,8 +28,8 @@ def choose(
         InputError: For a number below 1 or above what is visible, an unknown
             device, or logical devices after TensorFlow has started.
     """
-    _require_positive("num_replicas", num_replicas)
-    _require_positive("virtual_devices", virtual_devices)
+    num_replicas = _positive("num_replicas", num_replicas)
+    virtual_devices = _positive("virtual_devices", virtual_devices)
     if devices is not None and (num_replicas or virtual_devices):
         raise InputError(
             "Pass either `devices` or a number of replicas, not both. Received: "
@@ -101,14 +101,8 @@ def describe(names: Sequence[str]) -> str:
     return listed if kind == "GPU" else f"no GPU and {listed}"
 
 
-def _require_positive(name: str, number: int | None) -> None:
-    if number is None:
-        return
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InputError(
-            f"{name} must be an integer of at least 1. Received: "
-            f"{name}={number!r}"
-        )
+def _positive(name: str, number: int | None) -> int | None:
+    return None if number is None else checked_integer(number, name, 1)
 
 
 def _names(kind: str) -> list[str]:

@@ -1,7 +1,8 @@
 """How the result of a verification looks: tables, and words below them."""
 
-from rich.console import Console
 from rich.table import Table
+
+from kerasmgpu.commands import terminal
 
 _LAYERS_SHOWN = 12
 
@@ -12,9 +13,7 @@ def print_tables(result):
     Args:
         result: Dictionary, as `kerasmgpu.verify` returns it.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100)  # A file has room for every column.
+    console = terminal.console()
     if result["not_reproducible"]:
         _say(
             console,

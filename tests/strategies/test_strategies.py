@@ -369,6 +369,7 @@ def test_nccl_is_refused_where_it_is_missing():
     [
         {"all_reduce": "ring"},
         {"num_packs": 0},
+        {"num_packs": True},
         {"batch_norm": "none"},
     ],
 )
