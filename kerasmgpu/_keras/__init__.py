@@ -1,12 +1,14 @@
-"""Everything that reaches past the public API of Keras and TensorFlow.
+"""Where Keras is entered: everything that reaches past its public API.
 
 `install()` puts a dispatcher at each seam (`seams.py`): for models of one of our
 strategies it does what `fit` needs to run partitioned steps, everywhere else it
 calls the original, so nothing changes for models that were not built in our
 scope. The other files hold the seams by subject and say what each is for;
-`seams.SEAMS` lists the names, which
-`tests/_keras/test_keras_seams.py` checks one by one. `versions.py` says which
-versions of Keras and TensorFlow they are known in.
+`seams.SEAMS` lists the names that ours stand in front of, which
+`tests/_keras/test_keras_seams.py` checks one by one;
+`python -m tests._keras.private_names` lists those that are only read, too.
+`versions.py` says which versions of Keras and TensorFlow they are known in.
+TensorFlow's own graphs are entered by `partitioner/` as well.
 """
 
 import kerasmgpu._keras.versions  # noqa: F401  Before all names that may be gone.

@@ -1,6 +1,7 @@
 """What `kerasmgpu.callbacks.Checkpoint` is made of, one subject per file.
 
     file_format.py      one checkpoint as one file; damage is found on reading
+    snapshot.py         what a checkpoint holds, taken and put back
     folder.py           the files of a run: newest whole one, retention
     plain_data.py       numbers, strings, arrays and containers as JSON
     callback_states.py  what training changed in the other callbacks
