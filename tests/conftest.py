@@ -5,6 +5,8 @@ import signal
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# What is compiled here runs a few times: that it is compiled soon counts more.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import weakref
 

@@ -263,12 +263,14 @@ def tokens(count=58, length=5):
     return x, y
 
 
-def token_model(loss, **compile_args):
+def token_model(loss, recurrent=False, **compile_args):
+    """A row of logits per token, of tokens of which some are masked."""
+    hidden = layers.LSTM(4, return_sequences=True) if recurrent else None
     model = keras.Sequential(
         [
             keras.Input((None,)),
             layers.Embedding(7, 6, mask_zero=True),
-            layers.LSTM(4, return_sequences=True),
+            hidden or layers.Dense(4, "tanh"),
             layers.Dense(4),
         ]
     )
@@ -285,9 +287,8 @@ def token_loss(**settings):
 @case("losses", replica_counts=(2, 3, 4))
 def masked_loss_per_token():
     x, y = tokens()
-    return Program(
-        token_model(token_loss(), metrics=["accuracy"]), arrays(x, y), x
-    )
+    model = token_model(token_loss(), recurrent=True, metrics=["accuracy"])
+    return Program(model, arrays(x, y), x)
 
 
 @case("losses")

@@ -46,7 +46,8 @@ def one_error(done):
 
 def test_sound_model_ends_with_status_0(tmp_path):
     output = tmp_path / "report.json"
-    done = verify(f"{PROGRAMS}:sound", "--float64", f"--output={output}")
+    flags = ["--float64", "--replica_counts=4", f"--output={output}"]
+    done = verify(f"{PROGRAMS}:sound", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "── 4 replicas …" in done.stdout
     assert "IN PARITY" in done.stdout

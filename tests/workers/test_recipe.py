@@ -36,12 +36,12 @@ def alone(tmp_path_factory):
     return folder, autoencoder.run(**SETTINGS, output_dir=str(folder))
 
 
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_the_autoencoder_ends_as_in_one_process(num_workers, alone, tmp_path):
+def test_the_autoencoder_ends_as_in_one_process(alone, tmp_path):
     folder = tmp_path / "run"
-    output = train(folder, num_workers)
+    output = train(folder, num_workers=4)
+    assert "epoch 2/2" in output
     result = json.loads((folder / "result.json").read_text())
-    assert result["replicas"] == num_workers
+    assert result["replicas"] == 4
     assert (folder / "model.keras").is_file()
     assert "[1] epoch" not in output and "[0] epoch" in output
     folder_alone, result_alone = alone
@@ -56,9 +56,8 @@ def test_the_autoencoder_ends_as_in_one_process(num_workers, alone, tmp_path):
     assert weights.keys() == expected.keys() and len(weights) > 4
     for name, value in weights.items():
         np.testing.assert_allclose(value, expected[name], 1e-4, 1e-6, name)
-    if num_workers == 2:  # A finished run has nothing left to do.
-        assert "epoch 2/2" in output
-        assert "epoch 2/2" not in train(folder, num_workers)
+    # A finished run has nothing left to do, for fewer workers too.
+    assert "epoch 2/2" not in train(folder, num_workers=2)
 
 
 def state_in(checkpoint):
