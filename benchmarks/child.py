@@ -4,22 +4,19 @@
 """
 
 import importlib
-import json
 
 from benchmarks.contenders import CONTENDERS
-from kerasmgpu.commands import child_module, output_folder
+from kerasmgpu.commands import child_module
 
 
-def main(folder):
-    """Trains as the job in `folder` says, and leaves the result there."""
-    job = json.loads((folder / "job.json").read_text("utf-8"))
+def main(job):
+    """Trains as the job says; returns the result."""
     # What it trains with is imported here, and starts by the environment.
     trainer = importlib.import_module(
         f"benchmarks.{CONTENDERS[job['contender']].trainer}"
     )
-    result = trainer.train(job)
-    output_folder.write_text(folder / "result.json", json.dumps(result))
+    return trainer.train(job)
 
 
 if __name__ == "__main__":
-    child_module.run_child(main)
+    child_module.do_job(main)

@@ -180,15 +180,13 @@ def _run_once(job, settings, folder):
         "global_batch_size": rows
         or WORKLOADS[job["workload"]].global_batch_size,
     }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    child_module.run_module(
+    return child_module.run_job(
         "benchmarks.child",
-        str(folder),
-        folder / "log.txt",
+        job,
+        folder,
         settings["timeout_seconds"],
         environment(job),
     )
-    return json.loads((folder / "result.json").read_text("utf-8"))
 
 
 def environment(job):

@@ -1,6 +1,7 @@
 """A module that runs silently in a process of its own, and ends with us."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -9,8 +10,46 @@ import sys
 import threading
 
 import kerasmgpu
-from kerasmgpu.commands import child_process
+from kerasmgpu.commands import child_process, output_folder
 from kerasmgpu.errors import InputError
+
+_JOB, _RESULT = "job.json", "result.json"
+
+
+def run_job(module, job, folder, timeout_seconds, environment=None):
+    """Runs a module with a job to do; see `run_module`.
+
+    Args:
+        module: String, a module that hands its `main` to `do_job`.
+        job: Dictionary that JSON can hold; `job.json` in the folder.
+        folder: `pathlib.Path`, for the job, its result and what is printed.
+        timeout_seconds: Float.
+        environment: Dictionary of variables to set in it. Default: none.
+
+    Returns:
+        Dictionary, what `main` returned; `result.json` in the folder.
+
+    Raises:
+        InputError: If it fails or takes longer, with the reason in one line.
+    """
+    (folder / _JOB).write_text(json.dumps(job), encoding="utf-8")
+    log = folder / "log.txt"
+    run_module(module, str(folder), log, timeout_seconds, environment)
+    return json.loads((folder / _RESULT).read_text("utf-8"))
+
+
+def do_job(main):
+    """Calls `main(job)` in a process that `run_job` started; see `run_child`.
+
+    Args:
+        main: Function of the job's dictionary; returns the result's.
+    """
+
+    def in_folder(folder):
+        job = json.loads((folder / _JOB).read_text("utf-8"))
+        output_folder.write_text(folder / _RESULT, json.dumps(main(job)))
+
+    run_child(in_folder)
 
 
 def run_module(module, argument, log, timeout_seconds, environment=None):

@@ -4,17 +4,14 @@
 of it. Plain Keras on the first GPU, or on the CPU: what one replica does.
 """
 
-import json
 import time
 
-from kerasmgpu.commands import child_module, output_folder
+from kerasmgpu.commands import child_module
 
 
-def main(folder):
-    """Measures as the job in `folder` says, and leaves the result there."""
-    job = json.loads((folder / "job.json").read_text("utf-8"))
-    result = measure(job["build"], job["steps"])
-    output_folder.write_text(folder / "result.json", json.dumps(result))
+def main(job):
+    """Measures as the job says; returns the result."""
+    return measure(job["build"], job["steps"])
 
 
 def measure(build, steps):
@@ -85,23 +82,15 @@ def _rows(batch):
 
 def _model_and_batches(build):
     """The user's compiled model, and a `tf.data.Dataset` of batches."""
-    import keras
     import tensorflow as tf
 
     from kerasmgpu.errors import InputError
-    from kerasmgpu.verify import references
+    from kerasmgpu.verify import references, user_models
 
     module, name = references.load(build)
-    model, data = references.function_of(module, name)(), None
-    if isinstance(model, (tuple, list)) and len(model) == 2:
-        model, data = model
-    if not isinstance(model, keras.Model) or not model.compiled:
-        raise InputError(
-            f"{name}() must return a compiled keras.Model, or (model, data). "
-            f"Received: {type(model).__name__}"
-        )
+    model, data = user_models.build(references.function_of(module, name))
     if data is None:
-        data = references.function_of(module, "data")()
+        data = user_models.data_in(module)
     if not isinstance(data, tf.data.Dataset):
         if not isinstance(data, (tuple, list)):
             raise InputError(
@@ -114,4 +103,4 @@ def _model_and_batches(build):
 
 
 if __name__ == "__main__":
-    child_module.run_child(main)
+    child_module.do_job(main)

@@ -175,15 +175,12 @@ def from_module(build, steps=20, timeout_seconds=600):
         "steps": checked_integer(steps, "steps", minimum=1),
     }
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
-        folder = pathlib.Path(folder)
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        child_module.run_module(
+        result = child_module.run_job(
             "kerasmgpu.plan.measuring",
-            str(folder),
-            folder / "log.txt",
+            job,
+            pathlib.Path(folder),
             checked_number(timeout_seconds, "timeout_seconds"),
         )
-        result = json.loads((folder / "result.json").read_text("utf-8"))
     notes = [f"measured on {result['device']}, {job['steps']} steps"]
     if result["on_cpu"]:
         notes.append(

@@ -12,6 +12,7 @@ likely cause. The files, from the inside out:
 * `outcome`: what a run leaves in its folder, and how it is read;
 * `batches`, `training`, `layer_outputs`, `child`: one run, in its process;
 * `references`: how a function is named, so that another process finds it;
+* `user_models`: what that function returns;
 * `runs`: starts the runs one after the other and compares them;
 * `report`: the tables;
 * `__main__`: the command.

@@ -12,7 +12,7 @@ import kerasmgpu
 from kerasmgpu._keras import build as step_build
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.report import by_layer
-from kerasmgpu.verify import batches, references
+from kerasmgpu.verify import batches, references, user_models
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
@@ -41,7 +41,8 @@ def train(job, tell):
     module, name = references.load(job["build"])
     keras.utils.set_random_seed(job["seed"])
     with scope():
-        model, data = _build(references.function_of(module, name), tell)
+        tell("build()")
+        model, data = user_models.build(references.function_of(module, name))
         data = _data(data, module, job, tell)
         dataset = batches.first_batches(
             data, job["steps"], job["global_batch_size"]
@@ -78,26 +79,6 @@ def train(job, tell):
     (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _build(build, tell):
-    """Calls the user's function; returns the model, and data or `None`."""
-    tell("build()")
-    model, data = build(), None
-    if isinstance(model, (tuple, list)) and len(model) == 2:
-        model, data = model
-    if not isinstance(model, keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise InputError(
-            "build() must return a compiled keras.Model, or (model, data). "
-            f"Received: {'None' if model is None else kind}"
-        )
-    if not model.compiled:
-        raise InputError(
-            "build() must return a compiled keras.Model. Received a model "
-            "that is not: call `model.compile(…)` before it is returned."
-        )
-    return model, data
-
-
 def _data(data, module, job, tell):
     """The data of the job: its own, `build`'s, or the module's."""
     tell("data()")
@@ -108,14 +89,7 @@ def _data(data, module, job, tell):
         if job["data"].rpartition(":")[0] != job["build"].rpartition(":")[0]:
             module, _ = references.load(job["data"])
         return references.function_of(module, job["data"].rpartition(":")[2])()
-    if data is not None:
-        return data
-    if not callable(getattr(module, "data", None)):
-        raise InputError(
-            f"there are no data: give --data=MODULE:FUNCTION, let build() "
-            f"return (model, data), or define data() in {module.__name__}"
-        )
-    return module.data()
+    return user_models.data_in(module) if data is None else data
 
 
 def _require_data(described):

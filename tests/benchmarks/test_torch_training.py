@@ -47,7 +47,7 @@ if fault == "hang":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 TORCH_MODELS["convnet"] = dataclasses.replace(convnet, optimizer=optimizer)
 if __name__ == "__main__":
-    child_module.run_child(child.main)
+    child_module.do_job(child.main)
 """
 JOB = {
     "workload": "convnet",

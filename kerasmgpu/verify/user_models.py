@@ -1,0 +1,45 @@
+"""What a user's own function returns: a compiled model, with data or without."""
+
+import keras
+
+from kerasmgpu.errors import InputError
+
+
+def build(function):
+    """Calls the user's function; messages call it build().
+
+    Returns:
+        The compiled `keras.Model`, and its data or `None`.
+
+    Raises:
+        InputError: If it returns something else.
+    """
+    model, data = function(), None
+    if isinstance(model, (tuple, list)) and len(model) == 2:
+        model, data = model
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__name__}"
+        raise InputError(
+            "build() must return a compiled keras.Model, or (model, data). "
+            f"Received: {'None' if model is None else kind}"
+        )
+    if not model.compiled:
+        raise InputError(
+            "build() must return a compiled keras.Model. Received a model "
+            "that is not: call `model.compile(…)` before it is returned."
+        )
+    return model, data
+
+
+def data_in(module):
+    """What the function `data` of the model's module returns.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if not callable(getattr(module, "data", None)):
+        raise InputError(
+            "there are no data: let build() return (model, data), define data() "
+            f"in {module.__name__}, or give verify --data=MODULE:FUNCTION"
+        )
+    return module.data()
