@@ -447,23 +447,6 @@ def new_node(type, name, definition=None):
     return Node(name, type, template, device)
 
 
-def constant(array, dtype, name):
-    """A node that is a constant.
-
-    Args:
-        array: What `tf.make_tensor_proto` takes.
-        dtype: `tf.DType`.
-        name: Name of the node.
-    """
-    proto = tf.make_tensor_proto(array, dtype=dtype)
-    node = new_node("Const", name)
-    node.definition.attr["dtype"].type = proto.dtype
-    node.definition.attr["value"].tensor.CopyFrom(proto)
-    shape = tuple(dimension.size for dimension in proto.tensor_shape.dim)
-    node.outputs = [Tensor(node, 0, tf.as_dtype(dtype), shape)]
-    return node
-
-
 def constant_array(node):
     """The NumPy array of a constant."""
     return tf.make_ndarray(node.definition.attr["value"].tensor)
@@ -630,17 +613,3 @@ def _python_value(value):
             for dimension in value.shape.dim
         )
     return None if field is None else getattr(value, field)
-
-
-__all__ = [
-    "BODIES",
-    "Graph",
-    "Node",
-    "Tensor",
-    "constant",
-    "constant_array",
-    "new_node",
-    "op_definition",
-    "read",
-    "shape_of",
-]

@@ -23,7 +23,6 @@ from kerasmgpu.partitioner.rules import (
     elementwise,
     lists,
     own,
-    state,
     table,
 )
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
@@ -276,6 +275,3 @@ def _tells(tensor, size):
         symbol.source is not None and symbol.source[0] is tensor
         for symbol in size.symbols
     )
-
-
-__all__ = ["ListOf", "Planner", "Plans", "Rows", "state"]

@@ -6,6 +6,7 @@ the same for all. Three rewrites of the one-device graph, which change no bit:
 * `forwarded`: what was just assigned is not read again, and `assign_add` is an
   addition and an assignment, so that an update is a plain function of gradients
   and old values;
+* `last_only`: what is assigned anew before anyone looks is not assigned;
 * `stacked`: the same function of several variables of one shape is one function
   of their stack.
 """
@@ -20,7 +21,6 @@ LARGEST = 1 << 16
 """Bytes of the largest variable that is stacked: stacking copies."""
 
 _SUMS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
-_ASSIGNMENTS = {"AssignVariableOp", *_SUMS}
 
 
 # What was assigned need not be read -------------------------------------------

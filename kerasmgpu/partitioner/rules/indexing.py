@@ -75,12 +75,6 @@ def scatter_nd(node):
     )
 
 
-@axes("TensorScatterAdd", "TensorScatterSub")
-def tensor_scatter(node):
-    """Rows of `updates` go where `indices` say: all of them are needed."""
-    return None
-
-
 @axes("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
 def unsorted_segment(node):
     """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
@@ -100,11 +94,11 @@ def unsorted_segment(node):
     )
 
 
-@axes("Bincount", "DenseBincount")
+@axes("DenseBincount")
 def bincount(node):
     """`(input, size, weights)`: counts of the rows are added."""
     shape = node.inputs[0].shape
-    if shape is None or len(shape) != 1 or node.type == "Bincount":
+    if shape is None or len(shape) != 1:
         return None
     weights = node.inputs[2].shape
     if weights is None or (weights != (0,) and len(weights) != 1):

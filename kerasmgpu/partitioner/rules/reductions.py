@@ -1,6 +1,5 @@
 """Sums, means and extremes over axes, and what looks along one axis."""
 
-from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import Partial
 from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
@@ -179,9 +178,3 @@ def _all_but(node, axis):
         return None
     axis %= len(shape)
     return tuple(None if n == axis else n for n in range(len(shape)))
-
-
-def count(node):
-    """Elements that each element of a reduction's result comes from."""
-    reduced = reduced_axes(node)
-    return sizes.product(node.inputs[0].shape[axis] for axis in reduced)

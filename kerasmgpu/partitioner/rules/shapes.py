@@ -1,6 +1,7 @@
 """Operations that move, join or cut axes and leave the elements as they are."""
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import constant_array
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -227,11 +228,8 @@ def pack(node):
     rank = len(shapes[0]) + 1
     axis = node.attr("axis") % rank
     labels = tuple(range(rank - 1))
-    return Axes(
-        (labels,) * len(shapes),
-        ((*labels[:axis], None, *labels[axis:]),),
-        additive=False,
-    )
+    out = (*labels[:axis], None, *labels[axis:])
+    return Axes((labels,) * len(shapes), (out,))
 
 
 @plan("Pack")
@@ -507,8 +505,6 @@ def pad(node):
     paddings = node.inputs[1].node
     if value.shape is None or paddings.type != "Const":
         return None
-    from kerasmgpu.partitioner.graph import constant_array
-
     labels = tuple(
         n if not pads.any() else None
         for n, pads in enumerate(constant_array(paddings))
@@ -538,8 +534,6 @@ def reverse(node):
 @axes("BroadcastTo")
 def broadcast_to(node):
     """`(value, shape)`: each axis of the result may be sharded."""
-    from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
-
     source, out = node.inputs[0].shape, node.outputs[0].shape
     if source is None or out is None:
         return None
