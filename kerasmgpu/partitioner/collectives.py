@@ -14,7 +14,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.replicas import Replicas, num_bytes
+from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.partitioner.writing import node_name
 
 BYTES_PER_PACK = 25 << 20
@@ -475,9 +475,9 @@ def _reduced(build, type, vector):
 
 def _num_elements(tensors):
     """Elements of tensors in all; `None` if one has none, or not always."""
-    if not all(0 < num_bytes(tensor) < float("inf") for tensor in tensors):
+    if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
         return None
-    return sum(num_bytes(tensor) // tensor.dtype.size for tensor in tensors)
+    return sum(tensor.num_elements for tensor in tensors)
 
 
 def _hash(value):
@@ -496,7 +496,7 @@ def _packs(tensors):
     """Numbers of tensors by what is summed as one vector."""
     packs, last = [], {}
     for number, tensor in enumerate(tensors):
-        size = num_bytes(tensor)
+        size = tensor.num_bytes
         pack = last.get(tensor.dtype)
         if pack is None or pack[1] + size > BYTES_PER_PACK:
             pack = last[tensor.dtype] = [[], 0]

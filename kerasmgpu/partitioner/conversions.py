@@ -101,13 +101,13 @@ def _made_locally(build, tensor, sharded):
     node = tensor.node
     if node.type not in table.CHEAP and node.type not in table.GENERATORS:
         return None
-    if node.type not in table.AXES or node.controls or tensor.shape is None:
+    if node.controls or tensor.shape is None:
         return None
     if build.plans.kinds.get(tensor) != REPLICATED:
         return None
     if tensor.shape[sharded.axis] != sharded.size:
         return None
-    axes = table.AXES[node.type](node)
+    axes = table.axes_of(node)
     labels = None if axes is None else axes.outputs[tensor.index]
     if labels is None or labels[sharded.axis] is None:
         return None
@@ -236,7 +236,7 @@ def _may_infer(value, axis):
     if not isinstance(value, tuple):
         return False
     others = value[:axis] + value[axis + 1 :]
-    return all(isinstance(size, int) and size > 0 for size in others)
+    return sizes.are_integers(others) and all(size > 0 for size in others)
 
 
 def _with_entry(build, vector, index, entry, dtype):

@@ -110,16 +110,37 @@ class Tensor:
         """
         return self.dtype.is_floating and self.dtype.size < 4
 
+    @property
+    def rank(self):
+        """Number of axes; `None` where it isn't known."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def num_elements(self):
+        """Elements in all; `None` where their number isn't known."""
+        return None if self.shape is None else sizes.product(self.shape)
+
+    @property
+    def num_bytes(self):
+        """Bytes in all; infinity where they aren't known beforehand."""
+        elements = self.num_elements
+        if not isinstance(elements, int):
+            return float("inf")
+        return elements * self.dtype.size
+
     def learn(self, static):
         """Adds what another static shape of the same tensor says."""
-        if static is None:
-            return
         if self.static is not None:
-            static = tuple(
-                other if size is None else size
-                for size, other in zip(self.static, static)
-            )
+            static = sizes.filled_in(self.static, static)
         self.static = self.shape = static
+
+    def complete(self):
+        """Gives each axis of unknown size a symbol of its own."""
+        if self.shape is not None:
+            self.shape = tuple(
+                sizes.of(self.symbol(axis)) if size is None else size
+                for axis, size in enumerate(self.shape)
+            )
 
     def symbol(self, axis):
         """The symbol for the size of an axis of which nothing is known."""

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import entries, sizes
+from kerasmgpu.partitioner import entries
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 
@@ -246,7 +246,7 @@ def packs(tensors, largest):
     """Numbers of tensors by what is summed as one: small ones of one shape."""
     groups = {}
     for number, tensor in enumerate(tensors):
-        is_small = num_bytes(tensor) <= largest
+        is_small = tensor.num_bytes <= largest
         key = (tensor.dtype, tensor.shape) if is_small else number
         groups.setdefault(key, []).append(number)
     return list(groups.values())
@@ -265,13 +265,3 @@ def bounds_of(size, num_replicas):
     """First rows of the shares of `size` rows, and the end of the last one."""
     each, rest = divmod(size, num_replicas)
     return [n * each + min(n, rest) for n in range(num_replicas + 1)]
-
-
-def num_bytes(tensor):
-    """Bytes of a tensor; infinity where they aren't known beforehand."""
-    if tensor.shape is None:
-        return float("inf")
-    elements = sizes.product(tensor.shape)
-    if not isinstance(elements, int):
-        return float("inf")
-    return elements * tensor.dtype.size

@@ -123,9 +123,7 @@ def whole_products(program):
 
 
 def _depends_on_batch(tensor):
-    if tensor.shape is None:
-        return True
-    return not all(isinstance(size, int) for size in tensor.shape)
+    return not sizes.are_integers(tensor.shape)
 
 
 def log(program, written):
@@ -182,9 +180,9 @@ def _part(name):
 
 def _bytes(tensor, rows):
     """Bytes of a tensor, with one number for all sizes that aren't known."""
-    if tensor.shape is None:
+    elements = tensor.num_elements
+    if elements is None:
         return 0
-    elements = sizes.product(tensor.shape)
     if isinstance(elements, sizes.Size):
         symbols = dict.fromkeys(elements.symbols, 0)
         known = {s: rows if s.joined.is_rows else 1 for s in symbols}

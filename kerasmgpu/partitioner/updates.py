@@ -211,7 +211,7 @@ def _lanes(graph):
 def _members(value):
     """Elementwise nodes of one shape that a value is computed by, or `None`."""
     shape = value.static
-    if not shape or None in shape or _bytes(value) > LARGEST:
+    if not shape or value.num_bytes > LARGEST:
         return None
     members, waiting = set(), [value]
     while waiting:
@@ -231,13 +231,6 @@ def _may_stack(node, shape):
         and node.outputs[0].static == shape
         and all(tensor.static in (shape, ()) for tensor in node.inputs)
     )
-
-
-def _bytes(tensor):
-    size = tensor.dtype.size
-    for entry in tensor.static:
-        size *= entry
-    return size
 
 
 def _depend_on_each_other(lanes, needed_by):

@@ -150,7 +150,7 @@ def _is_wild(tensor):
 @axes("BiasAdd")
 def bias_add(node):
     """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -160,7 +160,7 @@ def bias_add(node):
 @axes("BiasAddGrad")
 def bias_add_grad(node):
     """Sums all axes but the last (or the second: `NCHW`)."""
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     channel = _channel(node, rank)
@@ -188,7 +188,7 @@ def select(node):
 @axes("EnsureShape")
 def ensure_shape(node):
     """What it ensures was checked on whole values: the input's shape."""
-    rank = _rank(node.outputs[0])
+    rank = node.outputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -211,7 +211,7 @@ def bitcast(node):
     """Bits of one element become one element."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -232,7 +232,3 @@ def like(node, kinds):
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))
     return None
-
-
-def _rank(tensor):
-    return None if tensor.shape is None else len(tensor.shape)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
 
@@ -12,9 +13,7 @@ def gather(node):
     batch = node.attr("batch_dims") or 0
     axis = 0
     if node.type == "GatherV2":
-        axis = node.inputs[2].value
-        if isinstance(axis, tuple) and len(axis) == 1:
-            (axis,) = axis
+        axis = sizes.as_scalar(node.inputs[2].value)
     if indices.shape is None or not isinstance(axis, int):
         return None
     ids = tuple(f"i{n}" for n in range(len(indices.shape)))

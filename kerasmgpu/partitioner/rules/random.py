@@ -9,7 +9,12 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import GENERATORS, Axes, axes, shape
+from kerasmgpu.partitioner.rules.table import (
+    GENERATORS,
+    Axes,
+    axes,
+    shape_is_input,
+)
 
 COUNTED = (
     "StatelessRandomNormalV2",
@@ -46,18 +51,14 @@ def counted(node):
     )
 
 
-@shape(
-    *COUNTED,
+shape_is_input(
+    0,
+    *DRAWS,
     "RandomStandardNormal",
     "RandomUniform",
     "RandomUniformInt",
-    "StatelessTruncatedNormalV2",
     "TruncatedNormal",
 )
-def shape_drawn(node):
-    """The shape is the first input."""
-    given = node.inputs[0].value
-    return [given] if isinstance(given, tuple) else None
 
 
 def _draw_rows(build, node, plan, place, inputs):

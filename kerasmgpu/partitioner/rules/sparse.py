@@ -17,7 +17,12 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import Plan, plan, shape
+from kerasmgpu.partitioner.rules.table import (
+    Plan,
+    plan,
+    shape,
+    shape_is_input,
+)
 
 _SAME = {"Cast", "Identity", "PreventGradient", "StopGradient"}
 
@@ -158,11 +163,7 @@ def shapes_in_order(node):
     return [node.inputs[0].shape, node.inputs[1].shape]
 
 
-@shape("SparseToDense")
-def shape_of_dense(node):
-    """What the second input says."""
-    given = node.inputs[1].value
-    return [given] if isinstance(given, tuple) else None
+shape_is_input(1, "SparseToDense")
 
 
 @shape("SparseTensorDenseMatMul")
