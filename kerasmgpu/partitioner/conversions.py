@@ -147,12 +147,9 @@ def _rows_of(build, tensor, reference, sharded, place):
         reference, build.sizes.vector(blocks), tensor.dtype, where
     )
     part = sliced(build, split, axis + 1, start, count, tensor.dtype)
-    own = [
-        build.sizes.scalar(size) if n != axis else None
-        for n, size in enumerate(shape)
-    ]
-    own[axis] = build.sizes.local(sharded, place)
-    return build.reshape(part, build.sizes.packed(own), tensor.dtype, where)
+    local = build.sizes.local(sharded, place)
+    own = build.sizes.with_axis(shape, axis, local)
+    return build.reshape(part, own, tensor.dtype, where)
 
 
 def sliced(build, reference, axis, start, count, dtype):
@@ -189,11 +186,10 @@ def _rows_unless_one(build, tensor, reference, axis, size, start, count):
     One element for one row is that row: replicas without rows get none.
     """
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
-    integers = {"T": tf.int32}
     given = [build.sizes.scalar(s) for s in (tensor.shape[axis], size)]
-    is_one = build.op("Less", given, integers, HOST)[0]
+    is_one = build.sizes.op("Less", *given)
     start, count = (
-        build.op("SelectV2", [is_one, if_one, otherwise], integers, HOST)[0]
+        build.sizes.op("SelectV2", is_one, if_one, otherwise)
         for if_one, otherwise in ((zero, start), (one, count))
     )
     return sliced(build, reference, axis, start, count, tensor.dtype)
@@ -219,8 +215,7 @@ def _local_sizes(build, tensor, kind):
     result = []
     for place in range(build.replicas.num):
         own = build.sizes.local(kind.sharded, place)
-        if dtype != tf.int32:
-            own = build.cast(own, tf.int32, dtype, HOST)
+        own = build.cast(own, tf.int32, dtype, HOST)
         if isinstance(value, tuple) and None not in value:
             entries = [build.sizes.scalar(entry, dtype) for entry in value]
             entries[axis] = own

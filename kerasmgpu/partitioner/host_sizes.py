@@ -42,6 +42,22 @@ class HostSizes:
             [self.scalar(entry, dtype) for entry in entries], dtype
         )
 
+    def with_axis(self, shape, axis, *sizes):
+        """A shape as a vector, with other sizes in the place of one axis.
+
+        Args:
+            shape: Tuple of sizes.
+            axis: Number of the axis.
+            *sizes: References to scalars.
+        """
+        return self.packed(
+            [
+                *map(self.scalar, shape[:axis]),
+                *sizes,
+                *map(self.scalar, shape[axis + 1 :]),
+            ]
+        )
+
     def packed(self, entries, dtype=tf.int32):
         """References to scalars as a vector."""
         attributes = {"N": len(entries), "T": dtype, "axis": 0}
@@ -152,28 +168,28 @@ class HostSizes:
 
     def share(self, rows, dtype, place):
         """A replica's rows over all rows, divided in float64."""
-        ratio = self._build.op(
-            "RealDiv",
-            [
-                self._build.cast(number, tf.int32, tf.float64, HOST)
-                for number in (self.count(rows, place), self.scalar(rows.size))
-            ],
-            {"T": tf.float64},
-            HOST,
-        )[0]
-        if dtype == tf.float64:
-            return ratio
+        numbers = [
+            self._build.cast(number, tf.int32, tf.float64, HOST)
+            for number in (self.count(rows, place), self.scalar(rows.size))
+        ]
+        ratio = self.op("RealDiv", *numbers, dtype=tf.float64)
         return self._build.cast(ratio, tf.float64, dtype, HOST)
 
     def times(self, one, two):
         """A product of scalars; `None` is 1."""
-        if one is None:
-            return two
-        return self._build.op("Mul", [one, two], {"T": tf.int32}, HOST)[0]
+        return two if one is None else self.op("Mul", one, two)
 
     def plus(self, one, two):
         """A sum of scalars."""
-        return self._build.op("AddV2", [one, two], {"T": tf.int32}, HOST)[0]
+        return self.op("AddV2", one, two)
+
+    def minus(self, one, two):
+        """A difference of scalars."""
+        return self.op("Sub", one, two)
+
+    def op(self, type, *operands, dtype=tf.int32):
+        """An operation on numbers of one type; references to them."""
+        return self._build.op(type, list(operands), {"T": dtype}, HOST)[0]
 
     def imported(self, request):
         """A number that the function around this one passes.

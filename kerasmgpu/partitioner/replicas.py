@@ -111,27 +111,17 @@ class Replicas:
 
     def _computed_shares(self, build, size):
         """Shares of a batch that is given whole: the first get one row more."""
-
-        def op(type, *inputs):
-            return build.op(type, list(inputs), {"T": tf.int32}, HOST)[0]
-
-        total = build.sizes.scalar(self.total)
-        each, rest = op("FloorDiv", size, total), op("FloorMod", size, total)
+        sizes, total = build.sizes, build.sizes.scalar(self.total)
+        each = sizes.op("FloorDiv", size, total)
+        rest = sizes.op("FloorMod", size, total)
         numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
-        starts = build.op(
-            "Unpack",
-            [
-                op(
-                    "AddV2",
-                    op("Mul", numbers, each),
-                    op("Minimum", numbers, rest),
-                )
-            ],
-            {"num": self.total + 1, "T": tf.int32, "axis": 0},
-            HOST,
+        starts = sizes.plus(
+            sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
         )
+        attributes = {"num": self.total + 1, "T": tf.int32, "axis": 0}
+        starts = build.op("Unpack", [starts], attributes, HOST)
         return [
-            (starts[number], op("Sub", starts[number + 1], starts[number]))
+            (starts[number], sizes.minus(starts[number + 1], starts[number]))
             for number in range(self.first, self.first + self.num)
         ]
 
@@ -157,23 +147,14 @@ class Replicas:
         # Several blocks of all rows: joined block by block.
         split = []
         for number, part in enumerate(parts):
+            outer = build.sizes.scalar(sharded.outer)
             _, count = build.sizes.bounds(sharded, number)
-            blocks = [
-                *map(build.sizes.scalar, shape[:axis]),
-                build.sizes.scalar(sharded.outer),
-                count,
-                *map(build.sizes.scalar, shape[axis + 1 :]),
-            ]
-            split.append(
-                build.reshape(part, build.sizes.packed(blocks), dtype, number)
-            )
+            blocks = build.sizes.with_axis(shape, axis, outer, count)
+            split.append(build.reshape(part, blocks, dtype, number))
         together = build.concat(split, axis + 1, dtype, place)
-        own = [
-            *map(build.sizes.scalar, shape[:axis]),
-            self.own_size(build, sharded),
-            *map(build.sizes.scalar, shape[axis + 1 :]),
-        ]
-        return build.reshape(together, build.sizes.packed(own), dtype, place)
+        size = self.own_size(build, sharded)
+        own = build.sizes.with_axis(shape, axis, size)
+        return build.reshape(together, own, dtype, place)
 
     def own_size(self, build, sharded):
         """Elements that the local replicas have together on a sharded axis."""
@@ -202,15 +183,12 @@ class Replicas:
 
     def _sums(self, build, tensors, parts):
         """References by replica to the sum of each tensor's parts."""
-        totals = [None] * len(tensors)
+        totals = {}
         for numbers in packs(tensors, SMALL):
             dtype = tensors[numbers[0]].dtype
-            for number, total in zip(
-                numbers,
-                self._sum(build, dtype, [parts[number] for number in numbers]),
-            ):
-                totals[number] = build.same(total)
-        return totals
+            sums = self._sum(build, dtype, [parts[n] for n in numbers])
+            totals.update(zip(numbers, map(build.same, sums)))
+        return [totals[number] for number in range(len(tensors))]
 
     def agreed(self, build, references, tensor):
         """A whole value that all processes have to the same bits."""

@@ -5,7 +5,6 @@ import collections
 from absl import logging
 
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.kinds import is_local
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _logged = set()
@@ -33,7 +32,7 @@ def counts(program):
         operations += 1
         if not plan.rule:
             types[node.type] += 1
-        elif any(map(is_local, (*plan.wants, *plan.gives))):
+        elif plan.is_local:
             with_rule += 1
     return operations, with_rule, sum(types.values()), types
 
@@ -95,7 +94,7 @@ def by_layer(program, rows):
     for node, plan in _planned(program.trace.graph, program.plans):
         entry = part(node)
         entry["operations"] += 1
-        entry["sharded"] += any(map(is_local, (*plan.wants, *plan.gives)))
+        entry["sharded"] += plan.is_local
         if not plan.rule and node.type not in entry["no_rule"]:
             entry["no_rule"].append(node.type)
     for tensor, what in program.written().sent:
@@ -117,7 +116,7 @@ def whole_products(program):
         node
         for node, plan in _planned(program.trace.graph, program.plans)
         if node.type in (*PRODUCTS, "CudnnRNNV3")
-        and not any(map(is_local, (*plan.wants, *plan.gives)))
+        and not plan.is_local
         and any(_depends_on_batch(tensor) for tensor in node.inputs)
     ]
 

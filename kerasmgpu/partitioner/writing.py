@@ -17,6 +17,8 @@ from tensorflow.core.framework import (
 
 from kerasmgpu.partitioner import graph as graphs
 
+_numbers = itertools.count()
+
 
 class Writer:
     """Writes one function.
@@ -308,6 +310,34 @@ def functions_attribute(names):
     for name in names:
         value.list.func.add().name = name
     return value
+
+
+def branches(library, name, given, made, bodies):
+    """Writes the two functions of an `If`; returns its attributes.
+
+    Args:
+        library: List that the functions are added to.
+        name: What their names begin with.
+        given: Types of what the functions take.
+        made: Types of what they return.
+        bodies: Functions `(writer, references)` that write one each and return
+            references to its outputs.
+    """
+    functions = []
+    for body in bodies:
+        writer = Writer()
+        inputs = [writer.add_input("given", dtype) for dtype in given]
+        outputs = list(zip(body(writer, inputs), made))
+        functions.append(f"{name}_{next(_numbers)}")
+        library.append(writer.function(functions[-1], outputs, []))
+    return {
+        "Tcond": tf.bool,
+        "Tin": given,
+        "Tout": made,
+        "then_branch": function_attribute(functions[0]),
+        "else_branch": function_attribute(functions[1]),
+        "_lower_using_switch_merge": True,
+    }
 
 
 def argument(name, dtype):

@@ -70,10 +70,9 @@ def _draw_rows(build, node, plan, place, inputs):
     inner = sizes.product(
         [sharded.inner, *node.outputs[0].shape[sharded.axis + 1 :]]
     )
-    integers = {"T": tf.int64}
 
     def op(type, *operands):
-        return build.op(type, list(operands), integers, HOST)[0]
+        return build.sizes.op(type, *operands, dtype=tf.int64)
 
     def rows(number):
         return op(
@@ -99,8 +98,7 @@ def _draw_rows(build, node, plan, place, inputs):
         node, [drawn_shape, key, counter, *rest], place, Tshape=tf.int64
     )
     if draws_all:
-        flat = build.constant([-1], tf.int32, HOST)
-        drawn = build.reshape(drawn, flat, dtype, place)
+        drawn = build.flat(drawn, dtype, place)
     own = build.strided_slice(
         drawn,
         build.sizes.packed([skipped], tf.int64),
@@ -115,10 +113,7 @@ def _draw_rows(build, node, plan, place, inputs):
 
 def _advanced(build, counter, blocks):
     """A counter of 128 bits, the lower 64 first, after a number of blocks."""
-    unsigned = {"T": tf.uint64}
     blocks = build.cast(blocks, tf.int64, tf.uint64, HOST)
     zero = build.constant(0, tf.uint64, HOST)
-    step = build.op(
-        "Pack", [blocks, zero], {"N": 2, "T": tf.uint64, "axis": 0}, HOST
-    )[0]
-    return build.op("AddV2", [counter, step], unsigned, HOST)[0]
+    step = build.sizes.packed([blocks, zero], tf.uint64)
+    return build.sizes.op("AddV2", counter, step, dtype=tf.uint64)

@@ -73,9 +73,8 @@ def _local_mean(build, node, plan, place, inputs):
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
         return [mean]
-    dtype = node.outputs[0].dtype
-    share = build.sizes.share(plan.wants[0].rows, dtype, place)
-    return build.op("MulNoNan", [mean, share], {"T": dtype}, place)
+    rows, dtype = plan.wants[0].rows, node.outputs[0].dtype
+    return [build.times_share(mean, rows, dtype, place)]
 
 
 @axes("ArgMax", "ArgMin")

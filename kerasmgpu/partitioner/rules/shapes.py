@@ -434,11 +434,9 @@ def strided_slice(node):
 def _labels_taken(taken, rank):
     """Labels of a value's axes, and of the axes of what is taken of it."""
     whole = [axis for axis, what, _ in taken if what == "whole"]
-    return tuple(n if n in whole else None for n in range(rank)), tuple(
-        axis if what == "whole" else None
-        for axis, what, _ in taken
-        if what != "one"
-    )
+    labels = tuple(n if n in whole else None for n in range(rank))
+    left = [axis for axis, what, _ in taken if what != "one"]
+    return labels, tuple(axis if axis in whole else None for axis in left)
 
 
 @shape("StridedSlice")

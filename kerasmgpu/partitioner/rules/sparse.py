@@ -306,7 +306,6 @@ def _segments(build, node, plan, place, inputs):
     entries = plan.wants[1]
     count = build.sizes.count(entries.rows.of, place)
     dtype = node.inputs[2].dtype
-    if dtype != tf.int32:
-        count = build.cast(count, tf.int32, dtype, HOST)
+    count = build.cast(count, tf.int32, dtype, HOST)
     ids = _own_numbers(build, node.inputs[1], entries, place, ids)
     return build.copy(node, [data, ids, count], place)

@@ -17,6 +17,7 @@ from kerasmgpu.partitioner.kinds import (
     LocalSizes,
     Partial,
     Sharded,
+    is_local,
 )
 
 AXES = {}
@@ -96,6 +97,11 @@ class Plan:
     rule: bool = True
     details: Any = None
     dealt: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_local(self):
+        """Whether replicas have something of their own to do, or all the same."""
+        return any(map(is_local, (*self.wants, *self.gives)))
 
 
 def axes(*types):

@@ -101,7 +101,7 @@ def boxes_gradient(node):
 @axes("CropAndResizeGradImage")
 def cropped_gradient(node):
     """`(gradient, boxes, indices, size)`: boxes are added to their images."""
-    if None in (node.inputs[0].rank, node.outputs[0].rank):
+    if None in _ranks(node.inputs[0], node.outputs[0]):
         return None
     crops = ("b", *(None,) * (node.inputs[0].rank - 1))
     images = (None,) * node.outputs[0].rank
