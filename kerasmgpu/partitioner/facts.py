@@ -134,15 +134,12 @@ def _join_rows(node, joins):
     if axes is None:
         return None
     found, joined = {}, False
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is None or not isinstance(size, sizes.Size):
-                continue
-            other = found.setdefault(label, size)
-            if joins is None:
-                continue
-            if other != size and _join(other, size, joins):
-                joined = True
+    for label, size in axes.sizes_of_labels(node):
+        if joins is None or not isinstance(size, sizes.Size):
+            continue
+        other = found.setdefault(label, size)
+        if other != size and _join(other, size, joins):
+            joined = True
     if not axes.stretches:
         _settle(node, axes)
     return table.axes_of(node) if joined else axes
@@ -151,10 +148,9 @@ def _join_rows(node, joins):
 def _settle(node, axes):
     """Without stretching, axes with one label have the size that is known."""
     known = {}
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is not None and size is not None:
-                known.setdefault(label, []).append(size)
+    for label, size in axes.sizes_of_labels(node):
+        if size is not None:
+            known.setdefault(label, []).append(size)
     for labels, tensor in zip(axes.inputs, node.inputs):
         if labels is not None and tensor.shape is not None:
             tensor.shape = tuple(
@@ -209,19 +205,16 @@ def _infer_shapes(node, axes):
 
 def _shapes_by_axes(node, axes):
     known = {}
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is None:
-                continue
-            if label not in known or size == known[label]:
+    for label, size in axes.sizes_of_labels(node):
+        if label not in known or size == known[label]:
+            known[label] = size
+        elif isinstance(size, int) and (size != 1 or not axes.stretches):
+            known[label] = size
+        elif not isinstance(known[label], int):
+            if axes.stretches:
+                known[label] = None  # Either may be 1.
+            elif _has_rows(size):
                 known[label] = size
-            elif isinstance(size, int) and (size != 1 or not axes.stretches):
-                known[label] = size
-            elif not isinstance(known[label], int):
-                if axes.stretches:
-                    known[label] = None  # Either may be 1.
-                elif _has_rows(size):
-                    known[label] = size
     # Where no input has a label, all have the size 1 there, or no such axis.
     missing = 1 if axes.stretches else None
     return [

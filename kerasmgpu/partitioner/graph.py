@@ -192,6 +192,11 @@ class Node:
         return self._names
 
     @property
+    def needs(self):
+        """Nodes that must have run before it."""
+        return [*(tensor.node for tensor in self.inputs), *self.controls]
+
+    @property
     def is_stateful(self):
         """Whether it has effects or results beyond its inputs."""
         return op_definition(self.type).is_stateful
@@ -396,7 +401,7 @@ class _Reader:
             value = self._definitions[op.name].attr[attribute]
             for function in value.list.func or [value.func]:
                 shapes = [tensor.shape for tensor in op.inputs]
-                if "If" in op.type or "Case" in op.type:
+                if op.type in _BRANCHES:
                     shapes = shapes[1:]
                 node.bodies.append(self._function(function.name, shapes))
         return node
@@ -495,9 +500,8 @@ def _without_hints(graph):
     """
     waited_for = set()
     for node in graph.nodes:
-        needs = [*(tensor.node for tensor in node.inputs), *node.controls]
         if (
-            not waited_for.isdisjoint(needs)
+            not waited_for.isdisjoint(node.needs)
             or (node.is_stateful and node.type not in ONLY_LOOK)
             or node.bodies
             or node.type in _CHECKS
@@ -517,10 +521,7 @@ def without_unneeded(graph):
 
 def ordered(graph):
     """The nodes of a graph so that each comes after what it needs."""
-    nodes = _in_order(
-        graph.nodes,
-        lambda node: [*(tensor.node for tensor in node.inputs), *node.controls],
-    )
+    nodes = _in_order(graph.nodes, lambda node: node.needs)
     return [node for node in nodes if node.type != "Input"]
 
 
@@ -579,8 +580,7 @@ def _needed(graph):
         if node in needed:
             continue
         needed.add(node)
-        waiting += [tensor.node for tensor in node.inputs]
-        waiting += node.controls
+        waiting += node.needs
     return needed
 
 

@@ -201,12 +201,8 @@ class Planner:
             or max(map(table.rough_size, node.inputs)) < LEAST_SHARED
         ):
             return None
-        for labels, tensor in zip(axes.inputs, node.inputs):
-            for label, size in zip(labels or (), tensor.shape or ()):
-                if isinstance(size, int) or label is None:
-                    continue
-                if label not in axes.outputs[0]:
-                    continue
+        for label, size in axes.sizes_of_labels(node):
+            if not isinstance(size, int) and label in axes.outputs[0]:
                 kind = Sharded(0, self._known(Rows(size)))
                 return table.by_label(node, axes, label, kind)
         return None

@@ -79,17 +79,8 @@ def by_layer(program, rows):
 
     def part(node):
         name = _part(node.name)
-        return parts.setdefault(
-            name,
-            dict(
-                name=name,
-                operations=0,
-                sharded=0,
-                gathered=0,
-                summed=0,
-                no_rule=[],
-            ),
-        )
+        empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
+        return parts.setdefault(name, {"name": name, **empty})
 
     for node, plan in _planned(program.trace.graph, program.plans):
         entry = part(node)

@@ -226,7 +226,7 @@ def arithmetic(node):
         made = operate(a, b)
         return made if sizes.fits(made, node.outputs[0].dtype, 128) else None
 
-    return _broadcast(result, *(tensor.value for tensor in node.inputs))
+    return _broadcast(result, node)
 
 
 @value("FloorDiv", "TruncateDiv", "RealDiv")
@@ -240,7 +240,7 @@ def quotient(node):
                 return a // b
         return exact
 
-    return _broadcast(divide, *(tensor.value for tensor in node.inputs))
+    return _broadcast(divide, node)
 
 
 @value("FloorMod")
@@ -252,7 +252,7 @@ def remainder(node):
             return a % b
         return None if sizes.divide(a, b) is None else 0
 
-    return _broadcast(modulo, *(tensor.value for tensor in node.inputs))
+    return _broadcast(modulo, node)
 
 
 @value("Maximum")
@@ -266,7 +266,7 @@ def maximum(node):
             return max(a, b)
         return None
 
-    return _broadcast(largest, *(tensor.value for tensor in node.inputs))
+    return _broadcast(largest, node)
 
 
 @value("Prod", "Sum")
@@ -363,19 +363,14 @@ def broadcast_gradient(node):
     return tuple(first), tuple(second)
 
 
-def _broadcast(operate, a, b):
+def _broadcast(operate, node):
     """Entry by entry; a scalar, or a single entry, meets each of the other's."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        if len(a) != len(b):
-            if len(a) == 1:
-                a = a * len(b)
-            elif len(b) == 1:
-                b = b * len(a)
-            else:
-                return None
-        return tuple(operate(x, y) for x, y in zip(a, b))
-    if isinstance(a, tuple):
-        return tuple(operate(x, b) for x in a)
-    if isinstance(b, tuple):
-        return tuple(operate(a, y) for y in b)
-    return operate(a, b)
+    a, b = (tensor.value for tensor in node.inputs)
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
+        return operate(a, b)
+    a, b = sizes.as_tuple(a), sizes.as_tuple(b)
+    if len(a) == 1:
+        a = a * len(b)
+    elif len(b) == 1:
+        b = b * len(a)
+    return tuple(map(operate, a, b)) if len(a) == len(b) else None

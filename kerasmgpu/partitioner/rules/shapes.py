@@ -83,9 +83,10 @@ def reshape_shape(node):
 @plan("ExpandDims", "Squeeze")
 def expand_or_squeeze(node, kinds):
     """Axes of one element come and go."""
-    if kinds[0] == PARTIAL:
-        return Plan((PARTIAL, *[REPLICATED] * (len(kinds) - 1)), (PARTIAL,))
     kind, source = kinds[0], node.inputs[0].shape
+    rest = (REPLICATED,) * (len(kinds) - 1)
+    if kind == PARTIAL:
+        return Plan((PARTIAL, *rest), (PARTIAL,))
     if not isinstance(kind, Sharded) or source is None:
         return None
     if node.type == "Squeeze":
@@ -100,7 +101,7 @@ def expand_or_squeeze(node, kinds):
         if not isinstance(where, int):
             return None
         axis = kind.axis + (where % (len(source) + 1) <= kind.axis)
-    return Plan((kind, *[REPLICATED] * (len(kinds) - 1)), (kind.at(axis),))
+    return Plan((kind, *rest), (kind.at(axis),))
 
 
 def moved_axis(node, kind):
@@ -181,14 +182,11 @@ def concat(node, kinds):
     if first.axis != axis:
         return Plan((first,) * len(parts) + (REPLICATED,), (first,))
     # Rows after rows: each part is a block of all rows.
-    alike = Sharded(axis, first.rows, 1, first.inner)
     if len(sharded) != len(parts) or any(
-        alike != Sharded(kind.axis, kind.rows, 1, kind.inner)
-        for kind in sharded
+        kind.in_blocks(1) != first.in_blocks(1) for kind in sharded
     ):
         return None
-    outer = sum(kind.outer for kind in sharded)
-    given = Sharded(axis, first.rows, outer, first.inner)
+    given = first.in_blocks(sum(kind.outer for kind in sharded))
     return Plan((*sharded, REPLICATED), (given,))
 
 
@@ -293,8 +291,9 @@ def split_blocks(node, kinds):
     outer = sizes.divide(kind.outer, len(node.outputs))
     if outer is None:
         return None
-    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
-    return Plan((REPLICATED, kind), (given,) * len(node.outputs))
+    return Plan(
+        (REPLICATED, kind), (kind.in_blocks(outer),) * len(node.outputs)
+    )
 
 
 @shape("Split")
@@ -553,8 +552,7 @@ def tile_rows(node, kinds):
     times = multiples[kind.axis]
     if not isinstance(times, int) or times == 1:
         return None
-    outer = sizes.product([kind.outer, times])
-    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
+    given = kind.in_blocks(sizes.product([kind.outer, times]))
     return Plan((kind, REPLICATED), (given,))
 
 

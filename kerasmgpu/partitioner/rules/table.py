@@ -74,6 +74,13 @@ class Axes:
     in_blocks: bool = True
     emit: Callable | None = None
 
+    def sizes_of_labels(self, node):
+        """Yields each label of the inputs' axes, with the size of the axis."""
+        for labels, tensor in zip(self.inputs, node.inputs):
+            for label, size in zip(labels or (), tensor.shape or ()):
+                if label is not None:
+                    yield label, size
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:

@@ -1,7 +1,5 @@
 """Convolutions, pooling and images: rows are independent, the rest is whole."""
 
-import dataclasses
-
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import REPLICATED, Sharded
 from kerasmgpu.partitioner.rules.table import Axes, Plan, axes, plan, shape
@@ -187,8 +185,7 @@ def space_and_batch(node, kinds):
         outer = sizes.divide(kind.outer, places)
     if outer is None:
         return None
-    given = dataclasses.replace(kind, outer=outer)
-    return Plan((kind, REPLICATED, REPLICATED), (given,))
+    return Plan((kind, REPLICATED, REPLICATED), (kind.in_blocks(outer),))
 
 
 @shape("SpaceToBatchND", "BatchToSpaceND")
