@@ -66,10 +66,7 @@ class _Bodies:
     def __init__(self, parent, node, plan, replicas):
         self._node, self._plan = node, plan
         self._is_loop = "While" in node.type
-        self._given = [
-            parent.want(tensor, kind)
-            for tensor, kind in zip(node.inputs, plan.wants)
-        ]
+        self._given = parent.wanted(node, plan)
         carried = slice(None) if self._is_loop else slice(1, None)
         self._widths = [
             _width(kind, references, replicas)

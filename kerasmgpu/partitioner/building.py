@@ -199,6 +199,10 @@ class Build:
             forms[kind] = converted(self, tensor, kind)
         return forms[kind]
 
+    def wanted(self, node, plan):
+        """For each input of a node, references in the kind that a plan wants."""
+        return list(map(self.want, node.inputs, plan.wants))
+
     def natural(self, tensor):
         """The kind in which a tensor was written."""
         return self._natural[tensor]
@@ -255,10 +259,7 @@ class Build:
         )
 
     def _write(self, node, plan):
-        inputs = [
-            self.want(tensor, kind)
-            for tensor, kind in zip(node.inputs, plan.wants)
-        ]
+        inputs = self.wanted(node, plan)
         if not self._is_on_each(node, plan, inputs):
             self.run_whole(node, inputs)
             return

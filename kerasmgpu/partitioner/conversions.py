@@ -114,11 +114,8 @@ def _made_locally(build, tensor, sharded):
     plan = table.by_label(node, axes, labels[sharded.axis], sharded)
     if plan is None:
         return None
-    inputs = [
-        build.want(source, want)
-        for source, want in zip(node.inputs, plan.wants)
-    ]
-    return build.run_on_each(node, plan, inputs)[tensor.index]
+    made = build.run_on_each(node, plan, build.wanted(node, plan))
+    return made[tensor.index]
 
 
 def _taken(build, tensor, sharded):

@@ -96,7 +96,7 @@ class HostSizes:
                 return build.replicas.total_rows(build, kind.rows)
             return self.scalar(kind.size)
         reference = build.given(tensor)[0]
-        return self.entry(self.shape(reference, tensor.dtype), axis)
+        return self.size(reference, tensor.dtype, axis)
 
     def entry_of_value(self, symbol):
         """The number that a symbol stands for which is one of a vector."""
@@ -110,6 +110,10 @@ class HostSizes:
         attributes = {"T": dtype, "out_type": tf.int32}
         place = self._build.place_of(reference)
         return self._build.op("Shape", [reference], attributes, place)[0]
+
+    def size(self, reference, dtype, axis=0):
+        """The size of an axis of what a reference is to."""
+        return self.entry(self.shape(reference, dtype), axis)
 
     def entry(self, vector, index, dtype=tf.int32):
         """An entry of a vector."""

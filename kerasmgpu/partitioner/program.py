@@ -139,7 +139,7 @@ class Program:
         if build.natural(tensor) == REPLICATED:
             references = references[:1]
         return [
-            build.sizes.entry(build.sizes.shape(reference, tensor.dtype), 0)
+            build.sizes.size(reference, tensor.dtype)
             for reference in references
         ]
 

@@ -102,9 +102,7 @@ class Replicas:
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
                 return [
-                    build.sizes.entry(
-                        build.sizes.shape(reference, tensor.dtype), 0
-                    )
+                    build.sizes.size(reference, tensor.dtype)
                     for reference in build.given(tensor)
                 ]
         return None

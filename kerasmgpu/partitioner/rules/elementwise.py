@@ -38,33 +38,20 @@ IdentityN SelectV2 StringJoin
 ELEMENTWISE = frozenset(UNARY + BINARY + OTHERS)
 """Kernels that give the same bits for the same inputs on every replica."""
 
+_LINEAR_IN_FIRST = """
+Conj Div EluGrad DivNoNan Identity Imag LeakyReluGrad MulNoNan Neg
+PreventGradient Real RealDiv Relu6Grad ReluGrad SeluGrad Snapshot SoftplusGrad
+SoftsignGrad StopGradient
+""".split()
+
+_LINEAR_IN_SECOND = """
+InvGrad ReciprocalGrad RsqrtGrad SigmoidGrad SqrtGrad TanhGrad
+""".split()
+
 _LINEAR = {
-    "Conj": (0,),
-    "Div": (0,),
-    "EluGrad": (0,),
-    "DivNoNan": (0,),
-    "Identity": (0,),
-    "Imag": (0,),
-    "InvGrad": (1,),
-    "LeakyReluGrad": (0,),
+    **dict.fromkeys(_LINEAR_IN_FIRST, (0,)),
+    **dict.fromkeys(_LINEAR_IN_SECOND, (1,)),
     "Mul": (0, 1),
-    "MulNoNan": (0,),
-    "Neg": (0,),
-    "PreventGradient": (0,),
-    "Real": (0,),
-    "RealDiv": (0,),
-    "ReciprocalGrad": (1,),
-    "Relu6Grad": (0,),
-    "ReluGrad": (0,),
-    "RsqrtGrad": (1,),
-    "SeluGrad": (0,),
-    "SigmoidGrad": (1,),
-    "Snapshot": (0,),
-    "SoftplusGrad": (0,),
-    "SoftsignGrad": (0,),
-    "SqrtGrad": (1,),
-    "StopGradient": (0,),
-    "TanhGrad": (1,),
 }
 _SCALES = {"Mul", "RealDiv"}
 _ADDITIVE = {"AccumulateNV2", "Add", "AddN", "AddV2", "Sub"}

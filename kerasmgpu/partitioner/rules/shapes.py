@@ -22,28 +22,11 @@ from kerasmgpu.partitioner.rules.table import (
 )
 
 CHEAP.update(
-    [
-        "BroadcastTo",
-        "ConcatV2",
-        "ExpandDims",
-        "Fill",
-        "MatrixBandPart",
-        "MatrixDiag",
-        "MatrixDiagV2",
-        "MatrixDiagV3",
-        "OneHot",
-        "Pack",
-        "Range",
-        "Reshape",
-        "Slice",
-        "Split",
-        "SplitV",
-        "Squeeze",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "Unpack",
-    ]
+    """
+    BroadcastTo ConcatV2 ExpandDims Fill MatrixBandPart MatrixDiag MatrixDiagV2
+    MatrixDiagV3 OneHot Pack Range Reshape Slice Split SplitV Squeeze
+    StridedSlice Tile Transpose Unpack
+    """.split()
 )
 GENERATORS.update(["BroadcastTo", "Fill", "Range", "Tile"])
 
@@ -580,38 +563,16 @@ def one_hot(node):
 # Matrices in the last two axes -----------------------------------------------
 
 
-@axes(
-    "BatchMatrixBandPart",
-    "Cholesky",
-    "CholeskyGrad",
-    "MatrixBandPart",
-    "MatrixDeterminant",
-    "MatrixDiag",
-    "MatrixDiagPart",
-    "MatrixDiagPartV2",
-    "MatrixDiagPartV3",
-    "MatrixDiagV2",
-    "MatrixDiagV3",
-    "MatrixExponential",
-    "MatrixInverse",
-    "MatrixSetDiag",
-    "MatrixSetDiagV2",
-    "MatrixSetDiagV3",
-    "MatrixSolve",
-    "Qr",
-    "SelfAdjointEigV2",
-    "Svd",
-    "FFT",
-    "FFT2D",
-    "FFT3D",
-    "IFFT",
-    "IFFT2D",
-    "IFFT3D",
-    "IRFFT",
-    "IRFFT2D",
-    "RFFT",
-    "RFFT2D",
-)
+_OF_MATRICES = """
+BatchMatrixBandPart Cholesky CholeskyGrad MatrixBandPart MatrixDeterminant
+MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2
+MatrixDiagV3 MatrixExponential MatrixInverse MatrixSetDiag MatrixSetDiagV2
+MatrixSetDiagV3 MatrixSolve Qr SelfAdjointEigV2 Svd FFT FFT2D FFT3D IFFT IFFT2D
+IFFT3D IRFFT IRFFT2D RFFT RFFT2D
+""".split()
+
+
+@axes(*_OF_MATRICES)
 def batch_of_matrices(node):
     """Axes in front of the matrix may be sharded."""
     ranks = [tensor.rank for tensor in (*node.inputs, *node.outputs)]
