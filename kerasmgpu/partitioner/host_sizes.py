@@ -23,7 +23,6 @@ class HostSizes:
 
     def __init__(self, build):
         self._build = build
-        self._known = {}
         self.imports = {}
 
     def vector(self, value, dtype=tf.int32):
@@ -82,7 +81,8 @@ class HostSizes:
     def symbol(self, symbol):
         """The number that a symbol stands for."""
         symbol = symbol.joined
-        return self._keep(("symbol", symbol), lambda: self._symbol(symbol))
+        key = ("symbol", symbol)
+        return self._build.keep(key, lambda: self._symbol(symbol))
 
     def _symbol(self, symbol):
         build, (tensor, axis) = self._build, symbol.source
@@ -134,24 +134,20 @@ class HostSizes:
 
     def start(self, rows, place):
         """The number of a replica's first row."""
-        return self._keep(
-            ("start", rows, place), lambda: self._rows("start", rows, place)
-        )
+        return self._of_rows("start", rows, place)
 
     def count(self, rows, place):
         """The number of a replica's rows."""
-        return self._keep(
-            ("count", rows, place), lambda: self._rows("count", rows, place)
-        )
+        return self._of_rows("count", rows, place)
 
-    def _rows(self, what, rows, place):
-        if self._build.parent is not None:
+    def _of_rows(self, what, rows, place):
+        build = self._build
+        if build.parent is not None:
             return self.imported((what, rows, place))
-        shares = self._build.replicas.shares(self._build, rows)
-        for number, (start, count) in enumerate(shares):
-            self._known["start", rows, number] = start
-            self._known["count", rows, number] = count
-        return self._known[what, rows, place]
+        start, count = build.keep(
+            ("shares", rows), lambda: build.replicas.shares(build, rows)
+        )[place]
+        return start if what == "start" else count
 
     def local(self, sharded, place):
         """Elements of a sharded axis on one replica."""
@@ -214,8 +210,3 @@ class HostSizes:
         """What a body asked for with `imported`."""
         what, *about = request
         return getattr(self, what)(*about)
-
-    def _keep(self, key, make):
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]

@@ -108,12 +108,8 @@ def whole_products(program):
         for node, plan in _planned(program.trace.graph, program.plans)
         if node.type in (*PRODUCTS, "CudnnRNNV3")
         and not plan.is_local
-        and any(_depends_on_batch(tensor) for tensor in node.inputs)
+        and not all(sizes.are_integers(t.shape) for t in node.inputs)
     ]
-
-
-def _depends_on_batch(tensor):
-    return not sizes.are_integers(tensor.shape)
 
 
 def log(program, written):

@@ -505,11 +505,9 @@ def broadcast_to(node):
 def fill(node):
     """`(shape, entry)`: each axis may be sharded."""
     out = node.outputs[0].shape
-    return (
-        None
-        if out is None
-        else Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
-    )
+    if out is None:
+        return None
+    return Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
 
 
 @axes("Tile")
