@@ -45,7 +45,7 @@ def write(build, node, plan, place, inputs):
             f"kerasmgpu_{node.type}",
             [tensor.dtype for tensor in node.inputs],
             [tensor.dtype for tensor in node.outputs],
-            (
+            (  # For a share with rows, and for one without.
                 lambda writer, given: writer.copy(node, given, "", ""),
                 lambda writer, given: _with_a_row_more(
                     writer, node, plan, given
