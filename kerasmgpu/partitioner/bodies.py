@@ -28,10 +28,7 @@ _numbers = itertools.count()
 
 def write(parent, node, plan):
     """Writes a loop or a branch in the function of `parent`."""
-    local = any(map(is_local, (*plan.wants, *plan.gives))) or any(
-        _has_local(body, plans)
-        for body, plans in zip(node.bodies, plan.details)
-    )
+    local = plan.is_local or any(map(_has_local, plan.details))
     together = _bodies_need_others(node, plan)
     if parent.replicas.total > 1 and (together or _has_updates(node)):
         _build_once(parent, node, plan, parent.replicas, None)
@@ -69,10 +66,7 @@ class _Bodies:
     def __init__(self, parent, node, plan, replicas):
         self._node, self._plan = node, plan
         self._is_loop = "While" in node.type
-        self._given = [
-            parent.want(tensor, kind)
-            for tensor, kind in zip(node.inputs, plan.wants)
-        ]
+        self._given = parent.wanted(node, plan)
         carried = slice(None) if self._is_loop else slice(1, None)
         self._widths = [
             _width(kind, references, replicas)
@@ -174,19 +168,13 @@ class _Bodies:
         """
         node = self._node
         inputs, types = [], []
-        for number, (tensor, references) in enumerate(
-            zip(node.inputs, self._given)
-        ):
-            is_condition = not self._is_loop and number == 0
-            width = (
-                1
-                if is_condition
-                else self._widths[number if self._is_loop else number - 1]
-            )
+        # A branch takes its condition first, and the rest as a loop does.
+        widths = self._widths if self._is_loop else [1, *self._widths]
+        for tensor, references, width in zip(node.inputs, self._given, widths):
             places = [first] if width == 1 else range(width)
             inputs += [references[n] for n in places]
-            if not is_condition:
-                types += [tensor.dtype] * width
+            types += [tensor.dtype] * width
+        types = types if self._is_loop else types[1:]
         for request in self._requests:
             if request[0] != "symbol":
                 what, rows, number = request
@@ -276,11 +264,8 @@ def _width(kind, references, replicas):
     return 1
 
 
-def _has_local(body, plans):
-    return any(
-        any(map(is_local, (*plan.wants, *plan.gives)))
-        for plan in plans.nodes.values()
-    )
+def _has_local(plans):
+    return any(plan.is_local for plan in plans.nodes.values())
 
 
 def _bodies_need_others(node, plan):

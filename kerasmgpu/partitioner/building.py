@@ -8,8 +8,8 @@ from kerasmgpu.partitioner.conversions import converted
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import MUST_COMPILE, ONLY_LOOK
 from kerasmgpu.partitioner.host_sizes import HostSizes
-from kerasmgpu.partitioner.kinds import REPLICATED, Own, is_local
-from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.kinds import REPLICATED, Own
+from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.rules import elementwise, state, table
 from kerasmgpu.partitioner.sums import Sums
 from kerasmgpu.partitioner.writing import Writer, node_name
@@ -117,7 +117,9 @@ class Build:
         )
 
     def cast(self, reference, source, target, place):
-        """Writes a cast from one type to another."""
+        """Writes a cast from one type to another, if that is another."""
+        if source == target:
+            return reference
         attributes = {"SrcT": source, "DstT": target, "Truncate": False}
         return self.op("Cast", [reference], attributes, place)[0]
 
@@ -125,6 +127,12 @@ class Build:
         """Writes a reshape to a vector of sizes on the host."""
         attributes = {"T": dtype, "Tshape": of_shape}
         return self.op("Reshape", [reference, shape], attributes, place)[0]
+
+    def flat(self, reference, dtype, place):
+        """Writes a reshape to a vector of all elements."""
+        return self.reshape(
+            reference, self.constant([-1], tf.int32, HOST), dtype, place
+        )
 
     def concat(self, references, axis, dtype, place):
         """Writes a concatenation."""
@@ -191,6 +199,10 @@ class Build:
             forms[kind] = converted(self, tensor, kind)
         return forms[kind]
 
+    def wanted(self, node, plan):
+        """For each input of a node, references in the kind that a plan wants."""
+        return list(map(self.want, node.inputs, plan.wants))
+
     def natural(self, tensor):
         """The kind in which a tensor was written."""
         return self._natural[tensor]
@@ -204,16 +216,15 @@ class Build:
         kind, parts = self.natural(tensor), self.given(tensor)
         if not isinstance(kind, Own):
             return parts
-        attributes = {"T": tensor.dtype}
         return [
-            self.op(
-                "MulNoNan",
-                [part, self.sizes.share(kind.rows, tensor.dtype, place)],
-                attributes,
-                place,
-            )[0]
+            self.times_share(part, kind.rows, tensor.dtype, place)
             for place, part in enumerate(parts)
         ]
+
+    def times_share(self, reference, rows, dtype, place):
+        """Writes a value times a replica's share of rows: 0 without rows."""
+        inputs = [reference, self.sizes.share(rows, dtype, place)]
+        return self.op("MulNoNan", inputs, {"T": dtype}, place)[0]
 
     def is_written(self, tensor):
         """Whether a tensor was written, rather than that its value is known."""
@@ -235,17 +246,20 @@ class Build:
             if is_known(node):
                 continue  # Written when it is needed, from its value.
             if node.type == "Const":
-                self.give(node.outputs[0], REPLICATED, _Constant(self, node))
+                self.give(node.outputs[0], REPLICATED, self._constant(node))
             elif node.bodies:
                 bodies.write(self, node, self.plans.nodes[node])
             else:
                 self._write(node, self.plans.nodes[node])
 
+    def _constant(self, node):
+        """A constant, for each place that needs it."""
+        return OnEachPlace(
+            lambda place: self.copy(node, [], place)[0], are_alike=True
+        )
+
     def _write(self, node, plan):
-        inputs = [
-            self.want(tensor, kind)
-            for tensor, kind in zip(node.inputs, plan.wants)
-        ]
+        inputs = self.wanted(node, plan)
         if not self._is_on_each(node, plan, inputs):
             self.run_whole(node, inputs)
             return
@@ -255,9 +269,7 @@ class Build:
 
     def _is_on_each(self, node, plan, inputs):
         """Whether a node runs on every replica."""
-        if node.type == "NoOp" or any(
-            map(is_local, (*plan.wants, *plan.gives))
-        ):
+        if node.type == "NoOp" or plan.is_local:
             return True
         if node.type in state.COPIES:
             return len(set(inputs[0])) > 1
@@ -411,23 +423,6 @@ class Build:
             for node in self.graph.effects
             for name in self._done.get(node, ())
         ]
-
-
-class _Constant:
-    """A constant that each place writes for itself when it needs it."""
-
-    def __init__(self, build, node):
-        self._build, self._node = build, node
-        self._written = {}
-
-    def __getitem__(self, place):
-        if place not in self._written:
-            (self._written[place],) = self._build.copy(self._node, [], place)
-        return self._written[place]
-
-    def __iter__(self):
-        # For who asks whether all references are the same.
-        return iter((self,))
 
 
 def _as_it_is(build, node, plan, place, inputs):

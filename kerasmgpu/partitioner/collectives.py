@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.replicas import Replicas, num_bytes
+from kerasmgpu.partitioner.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.partitioner.writing import node_name
 
 BYTES_PER_PACK = 25 << 20
@@ -135,8 +135,10 @@ class CollectiveReplicas(Replicas):
     def gather(self, build, tensor, sharded):
         parts = build.given(tensor)
         if self.num_workers == 1:
-            return _OnEachPlace(
-                lambda place: self.joined(build, tensor, sharded, parts, place)
+            return OnEachPlace(
+                lambda place: self.joined(
+                    build, tensor, sharded, parts, max(place, 0)
+                )
             )
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)
@@ -165,27 +167,17 @@ class CollectiveReplicas(Replicas):
             ]
         )
         blocks = build.reshape(own, shape, tensor.dtype, place)
-        if travels != tensor.dtype:
-            blocks = build.cast(blocks, tensor.dtype, travels, place)
+        blocks = build.cast(blocks, tensor.dtype, travels, place)
         start, _ = build.sizes.bounds(sharded, 0)
         last_start, last_count = build.sizes.bounds(sharded, self.num - 1)
         end = build.sizes.plus(last_start, last_count)
-        after = build.op(
-            "Sub", [build.sizes.scalar(rows), end], {"T": tf.int32}, HOST
-        )[0]
+        after = build.sizes.minus(build.sizes.scalar(rows), end)
         zero = build.sizes.scalar(0)
-        paddings = build.reshape(
-            build.sizes.packed([zero, zero, start, after, zero, zero]),
-            build.constant([3, 2], tf.int32, HOST),
-            tf.int32,
-            HOST,
-        )
-        attributes = {"T": travels, "Tpaddings": tf.int32}
-        padded = build.op("Pad", [blocks, paddings], attributes, place)[0]
+        paddings = [zero, zero, start, after, zero, zero]
+        padded = _padded(build, blocks, paddings, travels, place)
         elements = _num_elements([tensor])
         whole = self._between_hosts(build, padded, travels, elements)
-        if travels != tensor.dtype:
-            whole = build.cast(whole, travels, tensor.dtype, place)
+        whole = build.cast(whole, travels, tensor.dtype, place)
         own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
         shape = build.concat([front, own_axis, behind], 0, tf.int32, HOST)
         return build.reshape(whole, shape, tensor.dtype, place)
@@ -210,14 +202,11 @@ class CollectiveReplicas(Replicas):
     def reduce(self, build, tensors, by):
         if self.total == 1:
             return [build.parts(tensor) for tensor in tensors]
-        totals = [None] * len(tensors)
+        totals = {}
         for numbers in _packs(tensors):
             group = [tensors[number] for number in numbers]
-            for number, references in zip(
-                numbers, self._reduce(build, group, by)
-            ):
-                totals[number] = references
-        return totals
+            totals.update(zip(numbers, self._reduce(build, group, by)))
+        return [totals[number] for number in range(len(tensors))]
 
     def _reduce(self, build, tensors, by):
         """Sums tensors of one type as one vector."""
@@ -225,18 +214,13 @@ class CollectiveReplicas(Replicas):
         travels = _transport(tensors[0])
         packs, shapes = [], []
         for place in range(self.num):
-            flat = []
-            for tensor in tensors:
-                reference = build.parts(tensor)[place]
-                if travels != dtype:
-                    reference = build.cast(reference, dtype, travels, place)
-                flat.append(reference)
+            flat = [
+                build.cast(build.parts(tensor)[place], dtype, travels, place)
+                for tensor in tensors
+            ]
             shapes.append([build.sizes.shape(ref, travels) for ref in flat])
             if len(flat) > 1:
-                flat = [
-                    _flat(build, reference, travels, place)
-                    for reference in flat
-                ]
+                flat = [build.flat(ref, travels, place) for ref in flat]
             packs.append(build.concat(flat, 0, travels, place))
         totals = self.collective(
             build, packs, travels, _MERGE[by], _num_elements(tensors)
@@ -249,9 +233,7 @@ class CollectiveReplicas(Replicas):
                     build, total, shapes[place], travels, place
                 )
             for result, part in zip(results, parts):
-                if travels != dtype:
-                    part = build.cast(part, travels, dtype, place)
-                result.append(part)
+                result.append(build.cast(part, travels, dtype, place))
         return results
 
     def _unpacked(self, build, total, shapes, dtype, place):
@@ -278,16 +260,12 @@ class CollectiveReplicas(Replicas):
             return references
         travels = _TRAVELS_AS.get(dtype, dtype)
         place = build.place_of(references[0])
-        value = references[0]
-        if travels != dtype:
-            value = build.cast(value, dtype, travels, place)
+        value = build.cast(references[0], dtype, travels, place)
         if self.first:
             value = build.op("ZerosLike", [value], {"T": travels}, place)[0]
         elements = _num_elements([tensor])
         value = self._between_hosts(build, value, travels, elements)
-        if travels != dtype:
-            value = build.cast(value, travels, dtype, place)
-        return build.same(value)
+        return build.same(build.cast(value, travels, dtype, place))
 
     def collective(self, build, references, dtype, merge, elements):
         """One value per replica, merged over all replicas of the job.
@@ -372,21 +350,14 @@ class CollectiveReplicas(Replicas):
         shape = number.shape(value, dtype)
         length = _product(build, shape)
         lengths = build.constant(_LENGTHS, tf.int32, HOST)
-        is_less = build.op("Less", [lengths, length], {"T": tf.int32}, HOST)[0]
+        is_less = number.op("Less", lengths, length)
         is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
         which = _reduced(build, "Sum", is_less)
         filled = number.entry_at(lengths, which)
-        rest = build.op("Sub", [filled, length], {"T": tf.int32}, HOST)[0]
+        rest = number.minus(filled, length)
         zero, one = number.scalar(0), number.scalar(1)
-        paddings = build.reshape(
-            number.packed([zero, rest]),
-            build.constant([1, 2], tf.int32, HOST),
-            tf.int32,
-            HOST,
-        )
-        flat = _flat(build, value, dtype, place)
-        attributes = {"T": dtype, "Tpaddings": tf.int32}
-        flat = build.op("Pad", [flat, paddings], attributes, place)[0]
+        flat = build.flat(value, dtype, place)
+        flat = _padded(build, flat, [zero, rest], dtype, place)
         size, group, instance = meeting
         instance = number.plus(
             number.scalar(instance),
@@ -433,23 +404,6 @@ class CollectiveReplicas(Replicas):
         return made[0]
 
 
-class _OnEachPlace:
-    """A value that each place makes for itself when it needs it."""
-
-    def __init__(self, make):
-        self._make = make
-        self._made = {}
-
-    def __getitem__(self, place):
-        if place not in self._made:
-            self._made[place] = self._make(max(place, 0))
-        return self._made[place]
-
-    def __iter__(self):
-        # For who asks whether all references are the same.
-        return iter((self, None))
-
-
 def _concurrent(build):
     """The name of a node with which a function runs on several threads.
 
@@ -475,9 +429,9 @@ def _reduced(build, type, vector):
 
 def _num_elements(tensors):
     """Elements of tensors in all; `None` if one has none, or not always."""
-    if not all(0 < num_bytes(tensor) < float("inf") for tensor in tensors):
+    if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
         return None
-    return sum(num_bytes(tensor) // tensor.dtype.size for tensor in tensors)
+    return sum(tensor.num_elements for tensor in tensors)
 
 
 def _hash(value):
@@ -486,17 +440,24 @@ def _hash(value):
     return int.from_bytes(digest[:6], "big")
 
 
-def _flat(build, reference, dtype, place):
-    return build.reshape(
-        reference, build.constant([-1], tf.int32, HOST), dtype, place
+def _padded(build, reference, paddings, dtype, place):
+    """A value between zeros; `paddings`: two scalars for each axis."""
+    rank = len(paddings) // 2
+    paddings = build.reshape(
+        build.sizes.packed(paddings),
+        build.constant([rank, 2], tf.int32, HOST),
+        tf.int32,
+        HOST,
     )
+    attributes = {"T": dtype, "Tpaddings": tf.int32}
+    return build.op("Pad", [reference, paddings], attributes, place)[0]
 
 
 def _packs(tensors):
     """Numbers of tensors by what is summed as one vector."""
     packs, last = [], {}
     for number, tensor in enumerate(tensors):
-        size = num_bytes(tensor)
+        size = tensor.num_bytes
         pack = last.get(tensor.dtype)
         if pack is None or pack[1] + size > BYTES_PER_PACK:
             pack = last[tensor.dtype] = [[], 0]

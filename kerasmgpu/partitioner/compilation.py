@@ -86,9 +86,7 @@ def compile_stretches(build, outputs):
         if after is not None:
             stretches[after].takes(reference)
         if before is not None:
-            stretches[before].gives(
-                reference, f"compiled/{before[1]}_{before[2]}"
-            )
+            stretches[before].gives(reference, _name(before))
     moved = {}
     for stretch in stretches.values():
         moved.update(stretch.moved)
@@ -182,7 +180,7 @@ class _Stretch:
 
     def call(self, writer, function, key, moved):
         """Writes the call of the function."""
-        device, level, _ = key
+        device, *_ = key
         attributes = {
             "Tin": [writer.dtype(r) for r in self._arguments],
             "Tout": [writer.dtype(r) for r in self.results],
@@ -194,9 +192,15 @@ class _Stretch:
             [moved.get(r, r) for r in self._arguments],
             attributes,
             device,
-            f"compiled/{key[1]}_{key[2]}",
+            _name(key),
             [moved.get(r, r)[1:] for r in self._controls],
         )
+
+
+def _name(key):
+    """The name of the call of a stretch; see `_levelled`."""
+    _, level, label = key
+    return f"compiled/{level}_{label}"
 
 
 def _stretches(build, nodes, edges, only_marked):

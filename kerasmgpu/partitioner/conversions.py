@@ -101,24 +101,21 @@ def _made_locally(build, tensor, sharded):
     node = tensor.node
     if node.type not in table.CHEAP and node.type not in table.GENERATORS:
         return None
-    if node.type not in table.AXES or node.controls or tensor.shape is None:
+    if node.controls or tensor.shape is None:
         return None
     if build.plans.kinds.get(tensor) != REPLICATED:
         return None
     if tensor.shape[sharded.axis] != sharded.size:
         return None
-    axes = table.AXES[node.type](node)
+    axes = table.axes_of(node)
     labels = None if axes is None else axes.outputs[tensor.index]
     if labels is None or labels[sharded.axis] is None:
         return None
     plan = table.by_label(node, axes, labels[sharded.axis], sharded)
     if plan is None:
         return None
-    inputs = [
-        build.want(source, want)
-        for source, want in zip(node.inputs, plan.wants)
-    ]
-    return build.run_on_each(node, plan, inputs)[tensor.index]
+    made = build.run_on_each(node, plan, build.wanted(node, plan))
+    return made[tensor.index]
 
 
 def _taken(build, tensor, sharded):
@@ -147,12 +144,9 @@ def _rows_of(build, tensor, reference, sharded, place):
         reference, build.sizes.vector(blocks), tensor.dtype, where
     )
     part = sliced(build, split, axis + 1, start, count, tensor.dtype)
-    own = [
-        build.sizes.scalar(size) if n != axis else None
-        for n, size in enumerate(shape)
-    ]
-    own[axis] = build.sizes.local(sharded, place)
-    return build.reshape(part, build.sizes.packed(own), tensor.dtype, where)
+    local = build.sizes.local(sharded, place)
+    own = build.sizes.with_axis(shape, axis, local)
+    return build.reshape(part, own, tensor.dtype, where)
 
 
 def sliced(build, reference, axis, start, count, dtype):
@@ -189,11 +183,10 @@ def _rows_unless_one(build, tensor, reference, axis, size, start, count):
     One element for one row is that row: replicas without rows get none.
     """
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
-    integers = {"T": tf.int32}
     given = [build.sizes.scalar(s) for s in (tensor.shape[axis], size)]
-    is_one = build.op("Less", given, integers, HOST)[0]
+    is_one = build.sizes.op("Less", *given)
     start, count = (
-        build.op("SelectV2", [is_one, if_one, otherwise], integers, HOST)[0]
+        build.sizes.op("SelectV2", is_one, if_one, otherwise)
         for if_one, otherwise in ((zero, start), (one, count))
     )
     return sliced(build, reference, axis, start, count, tensor.dtype)
@@ -219,8 +212,7 @@ def _local_sizes(build, tensor, kind):
     result = []
     for place in range(build.replicas.num):
         own = build.sizes.local(kind.sharded, place)
-        if dtype != tf.int32:
-            own = build.cast(own, tf.int32, dtype, HOST)
+        own = build.cast(own, tf.int32, dtype, HOST)
         if isinstance(value, tuple) and None not in value:
             entries = [build.sizes.scalar(entry, dtype) for entry in value]
             entries[axis] = own
@@ -236,7 +228,7 @@ def _may_infer(value, axis):
     if not isinstance(value, tuple):
         return False
     others = value[:axis] + value[axis + 1 :]
-    return all(isinstance(size, int) and size > 0 for size in others)
+    return sizes.are_integers(others) and all(size > 0 for size in others)
 
 
 def _with_entry(build, vector, index, entry, dtype):

@@ -38,7 +38,7 @@ class CrossDeviceReplicas(Replicas):
         self._operations = operations
 
     def _sums(self, build, tensors, parts):
-        totals = [None] * len(tensors)
+        totals = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             numbers = [
                 n for n, tensor in enumerate(tensors) if tensor.dtype == dtype
@@ -47,9 +47,8 @@ class CrossDeviceReplicas(Replicas):
             sums = self._of_a_type(
                 build, dtype, shapes, [parts[n] for n in numbers]
             )
-            for number, references in zip(numbers, sums):
-                totals[number] = references
-        return totals
+            totals.update(zip(numbers, sums))
+        return [totals[number] for number in range(len(tensors))]
 
     def _of_a_type(self, build, dtype, shapes, parts):
         """Sums of tensors of one type, by the operations of the user."""

@@ -7,17 +7,12 @@ which for integers, lengths of sequences, is one of ones, and drops it. Mirrored
 padding, which XLA refuses too, always has the row more: it only copies.
 """
 
-import itertools
-
 import tensorflow as tf
 
 from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
-from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
 from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
-from kerasmgpu.partitioner.writing import Writer, function_attribute
-
-_numbers = itertools.count()
+from kerasmgpu.partitioner.writing import branches
 
 
 def is_fragile(build, node, plan):
@@ -43,46 +38,27 @@ def write(build, node, plan, place, inputs):
             build.writer, node, plan, inputs, device, prefix, controls
         )
     sharded = next(k for k in plan.wants if isinstance(k, Sharded))
-    branches = build.keep(
-        ("branches", node), lambda: _branches(build, node, plan)
+    attributes = build.keep(
+        ("branches", node),
+        lambda: branches(
+            build.library,
+            f"kerasmgpu_{node.type}",
+            [tensor.dtype for tensor in node.inputs],
+            [tensor.dtype for tensor in node.outputs],
+            (  # For a share with rows, and for one without.
+                lambda writer, given: writer.copy(node, given, "", ""),
+                lambda writer, given: _with_a_row_more(
+                    writer, node, plan, given
+                ),
+            ),
+        ),
     )
     count = build.sizes.count(sharded.rows, place)
-    has_rows = build.op(
-        "Greater", [count, build.sizes.scalar(0)], {"T": tf.int32}, HOST
-    )[0]
-    attributes = {
-        "Tcond": tf.bool,
-        "Tin": [tensor.dtype for tensor in node.inputs],
-        "Tout": [tensor.dtype for tensor in node.outputs],
-        "then_branch": function_attribute(branches[0]),
-        "else_branch": function_attribute(branches[1]),
-        "_lower_using_switch_merge": True,
-    }
+    has_rows = build.sizes.op("Greater", count, build.sizes.scalar(0))
     name = prefix + node.name
     return build.op(
         "If", [has_rows, *inputs], attributes, place, name, controls
     )
-
-
-def _branches(build, node, plan):
-    """Names of the functions for a share with rows, and for one without."""
-    names = []
-    for body in (_with_rows, _with_a_row_more):
-        writer = Writer()
-        inputs = [
-            writer.add_input("given", tensor.dtype) for tensor in node.inputs
-        ]
-        outputs = body(writer, node, plan, inputs)
-        types = [tensor.dtype for tensor in node.outputs]
-        names.append(f"kerasmgpu_{node.type}_{next(_numbers)}")
-        build.library.append(
-            writer.function(names[-1], list(zip(outputs, types)), [])
-        )
-    return names
-
-
-def _with_rows(writer, node, plan, inputs):
-    return writer.copy(node, inputs, "", "")
 
 
 def _with_a_row_more(

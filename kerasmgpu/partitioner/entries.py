@@ -1,14 +1,10 @@
 """Where the entries of each replica's sparse rows are, on the host."""
 
-import itertools
-
 import tensorflow as tf
 
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.writing import Writer, function_attribute
-
-_numbers = itertools.count()
+from kerasmgpu.partitioner.writing import branches
 
 _LAST = tf.int32.max
 """No row has a higher number."""
@@ -35,43 +31,31 @@ def put_in_order(build, leaf):
         numbers, one, zero, one, tf.int64, HOST, end_mask=1
     )
     before = build.strided_slice(numbers, zero, last, one, tf.int64, HOST)
-    rises = build.op("LessEqual", [before, behind], {"T": tf.int64}, HOST)[0]
+    rises = build.sizes.op("LessEqual", before, behind, dtype=tf.int64)
     attributes = {"Tidx": tf.int32, "keep_dims": False}
     rises = build.op("All", [rises, zero], attributes, HOST)[0]
-    attributes = {
-        "Tcond": tf.bool,
-        "Tin": types,
-        "Tout": types[:2],
-        "then_branch": _branch(build, types, _as_they_are),
-        "else_branch": _branch(build, types, _reordered),
-        "_lower_using_switch_merge": True,
-    }
+    attributes = branches(
+        build.library,
+        "kerasmgpu_entries",
+        types,
+        types[:2],
+        (_as_they_are, _reordered),
+    )
     ordered = build.op("StatelessIf", [rises, *given], attributes, HOST)
     for tensor, reference in zip((leaf.indices, leaf.values), ordered):
         build.give(tensor, REPLICATED, build.same(reference))
 
 
-def _branch(build, types, body):
-    """A function of the parts of a sparse tensor, as an attribute."""
-    writer = Writer()
-    inputs = [writer.add_input("given", dtype) for dtype in types]
-    outputs = list(zip(body(writer, inputs, types[1]), types))
-    name = f"kerasmgpu_entries_{next(_numbers)}"
-    build.library.append(writer.function(name, outputs, []))
-    return function_attribute(name)
-
-
-def _as_they_are(writer, inputs, dtype):
+def _as_they_are(writer, inputs):
     return [
-        writer.op("Identity", [reference], {"T": type_}, "")[0]
-        for reference, type_ in zip(inputs, (tf.int64, dtype))
+        writer.op("Identity", [name], {"T": writer.dtype(name)}, "")[0]
+        for name in inputs[:2]
     ]
 
 
-def _reordered(writer, inputs, dtype):
-    indices, values, shape = inputs
-    attributes = {"T": dtype}
-    return writer.op("SparseReorder", [indices, values, shape], attributes, "")
+def _reordered(writer, inputs):
+    attributes = {"T": writer.dtype(inputs[1])}
+    return writer.op("SparseReorder", inputs, attributes, "")
 
 
 def shares(build, rows):
@@ -105,11 +89,10 @@ def shares(build, rows):
         {"T": tf.int64, "out_type": tf.int32},
         HOST,
     )[0]
-    flat = build.constant([-1], tf.int32, HOST)
-    found = build.reshape(found, flat, tf.int32, HOST)
+    found = build.flat(found, tf.int32, HOST)
     starts = [sizes.entry(found, n) for n in range(replicas.num + 1)]
     return [
-        (start, build.op("Sub", [end, start], {"T": tf.int32}, HOST)[0])
+        (start, sizes.minus(end, start))
         for start, end in zip(starts, starts[1:])
     ]
 

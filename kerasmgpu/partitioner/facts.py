@@ -46,32 +46,22 @@ class Inference:
 
     def infer(self, graph):
         """Sets what is known of all tensors of a graph."""
-        axes_of = {}
         for node in graph.nodes:
             for tensor in node.outputs:
                 tensor.shape, tensor.value = tensor.static, None
             if node.type in table.VALUES:
                 _infer_values(node)
-            if node.type == "BroadcastGradientArgs":
-                _infer_gradient_arguments(node)
             if node.type in control_flow.FACTS:
                 control_flow.FACTS[node.type](node, self)
-            if node.type in table.AXES:
-                axes_of[node] = _join_rows(
-                    node, None if self._in_branch else self._joins
-                )
+            axes = _join_rows(node, None if self._in_branch else self._joins)
             if not all(_is_known(tensor) for tensor in node.outputs):
-                _infer_shapes(node, axes_of.get(node))
+                _infer_shapes(node, axes)
 
     def infer_branch(self, graph):
         """Does so for what may not be run: it tells nothing of its inputs."""
         self._in_branch += 1
         self.infer(graph)
         self._in_branch -= 1
-
-    def complete(self, tensor):
-        """Gives each axis of unknown size a symbol of its own."""
-        complete(tensor)
 
     def elements(self, node):
         """The `Elements` of the list that a node makes."""
@@ -119,13 +109,6 @@ def _infer_values(node):
             _set_value(tensor, value)
 
 
-def _infer_gradient_arguments(node):
-    values = integers.broadcast_gradient(node)
-    if values is not None:
-        for tensor, value in zip(node.outputs, values):
-            _set_value(tensor, value)
-
-
 def _set_value(tensor, value):
     if isinstance(value, tuple):
         value = tuple(
@@ -147,31 +130,27 @@ def _join_rows(node, joins):
 
     Unless `joins` is `None`.
     """
-    axes = table.AXES[node.type](node)
+    axes = table.axes_of(node)
     if axes is None:
         return None
     found, joined = {}, False
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is None or not isinstance(size, sizes.Size):
-                continue
-            other = found.setdefault(label, size)
-            if joins is None:
-                continue
-            if other != size and _join(other, size, joins):
-                joined = True
+    for label, size in axes.sizes_of_labels(node):
+        if joins is None or not isinstance(size, sizes.Size):
+            continue
+        other = found.setdefault(label, size)
+        if other != size and _join(other, size, joins):
+            joined = True
     if not axes.stretches:
         _settle(node, axes)
-    return table.AXES[node.type](node) if joined else axes
+    return table.axes_of(node) if joined else axes
 
 
 def _settle(node, axes):
     """Without stretching, axes with one label have the size that is known."""
     known = {}
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is not None and size is not None:
-                known.setdefault(label, []).append(size)
+    for label, size in axes.sizes_of_labels(node):
+        if size is not None:
+            known.setdefault(label, []).append(size)
     for labels, tensor in zip(axes.inputs, node.inputs):
         if labels is not None and tensor.shape is not None:
             tensor.shape = tuple(
@@ -219,44 +198,23 @@ def _infer_shapes(node, axes):
         inferred = None if shapes is None else shapes[number]
         if tensor.shape is None:
             tensor.shape = inferred
-        if tensor.shape is None:
-            continue
-        tensor.shape = tuple(
-            _first_known(
-                size,
-                inferred[axis]
-                if inferred is not None and len(inferred) == len(tensor.shape)
-                else None,
-            )
-            for axis, size in enumerate(tensor.shape)
-        )
-        complete(tensor)
-
-
-def complete(tensor):
-    """Gives each axis of unknown size a symbol of its own."""
-    if tensor.shape is not None and None in tensor.shape:
-        tensor.shape = tuple(
-            sizes.of(tensor.symbol(axis)) if size is None else size
-            for axis, size in enumerate(tensor.shape)
-        )
+        else:
+            tensor.shape = sizes.filled_in(tensor.shape, inferred)
+        tensor.complete()
 
 
 def _shapes_by_axes(node, axes):
     known = {}
-    for labels, tensor in zip(axes.inputs, node.inputs):
-        for label, size in zip(labels or (), tensor.shape or ()):
-            if label is None:
-                continue
-            if label not in known or size == known[label]:
+    for label, size in axes.sizes_of_labels(node):
+        if label not in known or size == known[label]:
+            known[label] = size
+        elif isinstance(size, int) and (size != 1 or not axes.stretches):
+            known[label] = size
+        elif not isinstance(known[label], int):
+            if axes.stretches:
+                known[label] = None  # Either may be 1.
+            elif _has_rows(size):
                 known[label] = size
-            elif isinstance(size, int) and (size != 1 or not axes.stretches):
-                known[label] = size
-            elif not isinstance(known[label], int):
-                if axes.stretches:
-                    known[label] = None  # Either may be 1.
-                elif _has_rows(size):
-                    known[label] = size
     # Where no input has a label, all have the size 1 there, or no such axis.
     missing = 1 if axes.stretches else None
     return [
@@ -270,10 +228,6 @@ def _shapes_by_axes(node, axes):
 
 def _has_rows(size):
     return size is not None and any(s.joined.is_rows for s in size.symbols)
-
-
-def _first_known(one, two):
-    return two if one is None else one
 
 
 def is_known(node):

@@ -110,16 +110,37 @@ class Tensor:
         """
         return self.dtype.is_floating and self.dtype.size < 4
 
+    @property
+    def rank(self):
+        """Number of axes; `None` where it isn't known."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def num_elements(self):
+        """Elements in all; `None` where their number isn't known."""
+        return None if self.shape is None else sizes.product(self.shape)
+
+    @property
+    def num_bytes(self):
+        """Bytes in all; infinity where they aren't known beforehand."""
+        elements = self.num_elements
+        if not isinstance(elements, int):
+            return float("inf")
+        return elements * self.dtype.size
+
     def learn(self, static):
         """Adds what another static shape of the same tensor says."""
-        if static is None:
-            return
         if self.static is not None:
-            static = tuple(
-                other if size is None else size
-                for size, other in zip(self.static, static)
-            )
+            static = sizes.filled_in(self.static, static)
         self.static = self.shape = static
+
+    def complete(self):
+        """Gives each axis of unknown size a symbol of its own."""
+        if self.shape is not None:
+            self.shape = tuple(
+                sizes.of(self.symbol(axis)) if size is None else size
+                for axis, size in enumerate(self.shape)
+            )
 
     def symbol(self, axis):
         """The symbol for the size of an axis of which nothing is known."""
@@ -169,6 +190,11 @@ class Node:
         if self._names is None:
             self._names = _output_names(self)
         return self._names
+
+    @property
+    def needs(self):
+        """Nodes that must have run before it."""
+        return [*(tensor.node for tensor in self.inputs), *self.controls]
 
     @property
     def is_stateful(self):
@@ -375,7 +401,7 @@ class _Reader:
             value = self._definitions[op.name].attr[attribute]
             for function in value.list.func or [value.func]:
                 shapes = [tensor.shape for tensor in op.inputs]
-                if "If" in op.type or "Case" in op.type:
+                if op.type in _BRANCHES:
                     shapes = shapes[1:]
                 node.bodies.append(self._function(function.name, shapes))
         return node
@@ -447,23 +473,6 @@ def new_node(type, name, definition=None):
     return Node(name, type, template, device)
 
 
-def constant(array, dtype, name):
-    """A node that is a constant.
-
-    Args:
-        array: What `tf.make_tensor_proto` takes.
-        dtype: `tf.DType`.
-        name: Name of the node.
-    """
-    proto = tf.make_tensor_proto(array, dtype=dtype)
-    node = new_node("Const", name)
-    node.definition.attr["dtype"].type = proto.dtype
-    node.definition.attr["value"].tensor.CopyFrom(proto)
-    shape = tuple(dimension.size for dimension in proto.tensor_shape.dim)
-    node.outputs = [Tensor(node, 0, tf.as_dtype(dtype), shape)]
-    return node
-
-
 def constant_array(node):
     """The NumPy array of a constant."""
     return tf.make_ndarray(node.definition.attr["value"].tensor)
@@ -491,9 +500,8 @@ def _without_hints(graph):
     """
     waited_for = set()
     for node in graph.nodes:
-        needs = [*(tensor.node for tensor in node.inputs), *node.controls]
         if (
-            not waited_for.isdisjoint(needs)
+            not waited_for.isdisjoint(node.needs)
             or (node.is_stateful and node.type not in ONLY_LOOK)
             or node.bodies
             or node.type in _CHECKS
@@ -513,10 +521,7 @@ def without_unneeded(graph):
 
 def ordered(graph):
     """The nodes of a graph so that each comes after what it needs."""
-    nodes = _in_order(
-        graph.nodes,
-        lambda node: [*(tensor.node for tensor in node.inputs), *node.controls],
-    )
+    nodes = _in_order(graph.nodes, lambda node: node.needs)
     return [node for node in nodes if node.type != "Input"]
 
 
@@ -575,8 +580,7 @@ def _needed(graph):
         if node in needed:
             continue
         needed.add(node)
-        waiting += [tensor.node for tensor in node.inputs]
-        waiting += node.controls
+        waiting += node.needs
     return needed
 
 
@@ -630,17 +634,3 @@ def _python_value(value):
             for dimension in value.shape.dim
         )
     return None if field is None else getattr(value, field)
-
-
-__all__ = [
-    "BODIES",
-    "Graph",
-    "Node",
-    "Tensor",
-    "constant",
-    "constant_array",
-    "new_node",
-    "op_definition",
-    "read",
-    "shape_of",
-]

@@ -23,7 +23,6 @@ class HostSizes:
 
     def __init__(self, build):
         self._build = build
-        self._known = {}
         self.imports = {}
 
     def vector(self, value, dtype=tf.int32):
@@ -40,6 +39,22 @@ class HostSizes:
             return self.scalar(value, dtype)
         return self.packed(
             [self.scalar(entry, dtype) for entry in entries], dtype
+        )
+
+    def with_axis(self, shape, axis, *sizes):
+        """A shape as a vector, with other sizes in the place of one axis.
+
+        Args:
+            shape: Tuple of sizes.
+            axis: Number of the axis.
+            *sizes: References to scalars.
+        """
+        return self.packed(
+            [
+                *map(self.scalar, shape[:axis]),
+                *sizes,
+                *map(self.scalar, shape[axis + 1 :]),
+            ]
         )
 
     def packed(self, entries, dtype=tf.int32):
@@ -66,7 +81,8 @@ class HostSizes:
     def symbol(self, symbol):
         """The number that a symbol stands for."""
         symbol = symbol.joined
-        return self._keep(("symbol", symbol), lambda: self._symbol(symbol))
+        key = ("symbol", symbol)
+        return self._build.keep(key, lambda: self._symbol(symbol))
 
     def _symbol(self, symbol):
         build, (tensor, axis) = self._build, symbol.source
@@ -80,7 +96,7 @@ class HostSizes:
                 return build.replicas.total_rows(build, kind.rows)
             return self.scalar(kind.size)
         reference = build.given(tensor)[0]
-        return self.entry(self.shape(reference, tensor.dtype), axis)
+        return self.size(reference, tensor.dtype, axis)
 
     def entry_of_value(self, symbol):
         """The number that a symbol stands for which is one of a vector."""
@@ -94,6 +110,10 @@ class HostSizes:
         attributes = {"T": dtype, "out_type": tf.int32}
         place = self._build.place_of(reference)
         return self._build.op("Shape", [reference], attributes, place)[0]
+
+    def size(self, reference, dtype, axis=0):
+        """The size of an axis of what a reference is to."""
+        return self.entry(self.shape(reference, dtype), axis)
 
     def entry(self, vector, index, dtype=tf.int32):
         """An entry of a vector."""
@@ -114,24 +134,20 @@ class HostSizes:
 
     def start(self, rows, place):
         """The number of a replica's first row."""
-        return self._keep(
-            ("start", rows, place), lambda: self._rows("start", rows, place)
-        )
+        return self._of_rows("start", rows, place)
 
     def count(self, rows, place):
         """The number of a replica's rows."""
-        return self._keep(
-            ("count", rows, place), lambda: self._rows("count", rows, place)
-        )
+        return self._of_rows("count", rows, place)
 
-    def _rows(self, what, rows, place):
-        if self._build.parent is not None:
+    def _of_rows(self, what, rows, place):
+        build = self._build
+        if build.parent is not None:
             return self.imported((what, rows, place))
-        shares = self._build.replicas.shares(self._build, rows)
-        for number, (start, count) in enumerate(shares):
-            self._known["start", rows, number] = start
-            self._known["count", rows, number] = count
-        return self._known[what, rows, place]
+        start, count = build.keep(
+            ("shares", rows), lambda: build.replicas.shares(build, rows)
+        )[place]
+        return start if what == "start" else count
 
     def local(self, sharded, place):
         """Elements of a sharded axis on one replica."""
@@ -152,28 +168,28 @@ class HostSizes:
 
     def share(self, rows, dtype, place):
         """A replica's rows over all rows, divided in float64."""
-        ratio = self._build.op(
-            "RealDiv",
-            [
-                self._build.cast(number, tf.int32, tf.float64, HOST)
-                for number in (self.count(rows, place), self.scalar(rows.size))
-            ],
-            {"T": tf.float64},
-            HOST,
-        )[0]
-        if dtype == tf.float64:
-            return ratio
+        numbers = [
+            self._build.cast(number, tf.int32, tf.float64, HOST)
+            for number in (self.count(rows, place), self.scalar(rows.size))
+        ]
+        ratio = self.op("RealDiv", *numbers, dtype=tf.float64)
         return self._build.cast(ratio, tf.float64, dtype, HOST)
 
     def times(self, one, two):
         """A product of scalars; `None` is 1."""
-        if one is None:
-            return two
-        return self._build.op("Mul", [one, two], {"T": tf.int32}, HOST)[0]
+        return two if one is None else self.op("Mul", one, two)
 
     def plus(self, one, two):
         """A sum of scalars."""
-        return self._build.op("AddV2", [one, two], {"T": tf.int32}, HOST)[0]
+        return self.op("AddV2", one, two)
+
+    def minus(self, one, two):
+        """A difference of scalars."""
+        return self.op("Sub", one, two)
+
+    def op(self, type, *operands, dtype=tf.int32):
+        """An operation on numbers of one type; references to them."""
+        return self._build.op(type, list(operands), {"T": dtype}, HOST)[0]
 
     def imported(self, request):
         """A number that the function around this one passes.
@@ -194,8 +210,3 @@ class HostSizes:
         """What a body asked for with `imported`."""
         what, *about = request
         return getattr(self, what)(*about)
-
-    def _keep(self, key, make):
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]

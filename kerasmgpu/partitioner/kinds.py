@@ -67,6 +67,10 @@ class Sharded:
         """The same rows on another axis."""
         return dataclasses.replace(self, axis=axis)
 
+    def in_blocks(self, outer):
+        """The same rows, in so many blocks of all rows."""
+        return dataclasses.replace(self, outer=outer)
+
     def __str__(self):
         return f"sharded on axis {self.axis}"
 

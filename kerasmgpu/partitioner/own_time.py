@@ -91,13 +91,11 @@ class _Clock:
         """
         build = self._build
         place = build.place_of(reference)
-        flat = build.reshape(
-            reference, build.constant([-1], tf.int32, HOST), dtype, place
-        )
+        flat = build.flat(reference, dtype, place)
         bounds = [build.constant([n], tf.int32, HOST) for n in (0, 1, 1)]
         first = build.strided_slice(flat, *bounds, dtype, place)
         on_host = build.op("Identity", [first], {"T": dtype}, HOST)[0]
         return node_name(on_host)
 
     def _op(self, type, *inputs):
-        return self._build.op(type, list(inputs), {"T": tf.float64}, HOST)[0]
+        return self._build.sizes.op(type, *inputs, dtype=tf.float64)

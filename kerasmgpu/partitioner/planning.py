@@ -23,7 +23,6 @@ from kerasmgpu.partitioner.rules import (
     elementwise,
     lists,
     own,
-    state,
     table,
 )
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
@@ -141,12 +140,11 @@ class Planner:
                 or self._shared(node)
                 or table.replicated(node)
             )
-        if node.type in table.AXES:
-            axes = table.AXES[node.type](node)
-            if axes is not None:
-                plan = table.by_axes(node, axes, kinds, plans.free)
-                if plan is not None and not self._updates(node, plan, kinds):
-                    return plan
+        axes = table.axes_of(node)
+        if axes is not None:
+            plan = table.by_axes(node, axes, kinds, plans.free)
+            if plan is not None and not self._updates(node, plan, kinds):
+                return plan
         if any(isinstance(kind, Sharded) for kind in kinds):
             return table.whole(node)
         return table.replicated(node)
@@ -178,17 +176,16 @@ class Planner:
 
     def _generated(self, node):
         """Each replica makes its own rows where an operation makes rows."""
-        if node.type not in table.GENERATORS or node.type not in table.AXES:
+        if node.type not in table.GENERATORS:
             return None
         sharded = self._rows_of(node.outputs[0])
-        axes = table.AXES[node.type](node)
+        axes = table.axes_of(node)
         if sharded is None or axes is None:
             return None
-        if axes.outputs[0][sharded.axis] is None:
+        label = axes.outputs[0][sharded.axis]
+        if label is None:
             return None
-        return table.by_label(
-            node, axes, axes.outputs[0][sharded.axis], sharded
-        )
+        return table.by_label(node, axes, label, sharded)
 
     def _shared(self, node):
         """A product of whole values, shared by an axis that data decide on.
@@ -198,18 +195,14 @@ class Planner:
         """
         if node.type not in PRODUCTS or node not in self._outer:
             return None
-        axes = table.AXES[node.type](node) if node.type in table.AXES else None
+        axes = table.axes_of(node)
         if (
             axes is None
             or max(map(table.rough_size, node.inputs)) < LEAST_SHARED
         ):
             return None
-        for labels, tensor in zip(axes.inputs, node.inputs):
-            for label, size in zip(labels or (), tensor.shape or ()):
-                if isinstance(size, int) or label is None:
-                    continue
-                if label not in axes.outputs[0]:
-                    continue
+        for label, size in axes.sizes_of_labels(node):
+            if not isinstance(size, int) and label in axes.outputs[0]:
                 kind = Sharded(0, self._known(Rows(size)))
                 return table.by_label(node, axes, label, kind)
         return None
@@ -276,6 +269,3 @@ def _tells(tensor, size):
         symbol.source is not None and symbol.source[0] is tensor
         for symbol in size.symbols
     )
-
-
-__all__ = ["ListOf", "Planner", "Plans", "Rows", "state"]

@@ -66,7 +66,7 @@ class Program:
             if size is not None:
                 leaf.shape = (size, *leaf.shape[1:])
                 self._kinds[leaf] = Sharded(0, Rows(size, leaf))
-            facts.complete(leaf)
+            leaf.complete()
 
     def _describe_sparse(self, leaf, size, first):
         """Entries of sparse rows are dealt out by the numbers of their rows.
@@ -100,7 +100,7 @@ class Program:
         for tensor, outer in self.trace.captured:
             variable = container(outer)
             tensor.element = _handle_shape(outer)
-            facts.complete(tensor)
+            tensor.complete()
             self._kinds[tensor] = REPLICATED
             self._handles[tensor] = [outer] * self.replicas.num
             if variable is not None:
@@ -139,7 +139,7 @@ class Program:
         if build.natural(tensor) == REPLICATED:
             references = references[:1]
         return [
-            build.sizes.entry(build.sizes.shape(reference, tensor.dtype), 0)
+            build.sizes.size(reference, tensor.dtype)
             for reference in references
         ]
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import entries, sizes
+from kerasmgpu.partitioner import entries
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 
@@ -102,36 +102,24 @@ class Replicas:
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
                 return [
-                    build.sizes.entry(
-                        build.sizes.shape(reference, tensor.dtype), 0
-                    )
+                    build.sizes.size(reference, tensor.dtype)
                     for reference in build.given(tensor)
                 ]
         return None
 
     def _computed_shares(self, build, size):
         """Shares of a batch that is given whole: the first get one row more."""
-
-        def op(type, *inputs):
-            return build.op(type, list(inputs), {"T": tf.int32}, HOST)[0]
-
-        total = build.sizes.scalar(self.total)
-        each, rest = op("FloorDiv", size, total), op("FloorMod", size, total)
+        sizes, total = build.sizes, build.sizes.scalar(self.total)
+        each = sizes.op("FloorDiv", size, total)
+        rest = sizes.op("FloorMod", size, total)
         numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
-        starts = build.op(
-            "Unpack",
-            [
-                op(
-                    "AddV2",
-                    op("Mul", numbers, each),
-                    op("Minimum", numbers, rest),
-                )
-            ],
-            {"num": self.total + 1, "T": tf.int32, "axis": 0},
-            HOST,
+        starts = sizes.plus(
+            sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
         )
+        attributes = {"num": self.total + 1, "T": tf.int32, "axis": 0}
+        starts = build.op("Unpack", [starts], attributes, HOST)
         return [
-            (starts[number], op("Sub", starts[number + 1], starts[number]))
+            (starts[number], sizes.minus(starts[number + 1], starts[number]))
             for number in range(self.first, self.first + self.num)
         ]
 
@@ -157,23 +145,14 @@ class Replicas:
         # Several blocks of all rows: joined block by block.
         split = []
         for number, part in enumerate(parts):
+            outer = build.sizes.scalar(sharded.outer)
             _, count = build.sizes.bounds(sharded, number)
-            blocks = [
-                *map(build.sizes.scalar, shape[:axis]),
-                build.sizes.scalar(sharded.outer),
-                count,
-                *map(build.sizes.scalar, shape[axis + 1 :]),
-            ]
-            split.append(
-                build.reshape(part, build.sizes.packed(blocks), dtype, number)
-            )
+            blocks = build.sizes.with_axis(shape, axis, outer, count)
+            split.append(build.reshape(part, blocks, dtype, number))
         together = build.concat(split, axis + 1, dtype, place)
-        own = [
-            *map(build.sizes.scalar, shape[:axis]),
-            self.own_size(build, sharded),
-            *map(build.sizes.scalar, shape[axis + 1 :]),
-        ]
-        return build.reshape(together, build.sizes.packed(own), dtype, place)
+        size = self.own_size(build, sharded)
+        own = build.sizes.with_axis(shape, axis, size)
+        return build.reshape(together, own, dtype, place)
 
     def own_size(self, build, sharded):
         """Elements that the local replicas have together on a sharded axis."""
@@ -202,15 +181,12 @@ class Replicas:
 
     def _sums(self, build, tensors, parts):
         """References by replica to the sum of each tensor's parts."""
-        totals = [None] * len(tensors)
+        totals = {}
         for numbers in packs(tensors, SMALL):
             dtype = tensors[numbers[0]].dtype
-            for number, total in zip(
-                numbers,
-                self._sum(build, dtype, [parts[number] for number in numbers]),
-            ):
-                totals[number] = build.same(total)
-        return totals
+            sums = self._sum(build, dtype, [parts[n] for n in numbers])
+            totals.update(zip(numbers, map(build.same, sums)))
+        return [totals[number] for number in range(len(tensors))]
 
     def agreed(self, build, references, tensor):
         """A whole value that all processes have to the same bits."""
@@ -246,7 +222,7 @@ def packs(tensors, largest):
     """Numbers of tensors by what is summed as one: small ones of one shape."""
     groups = {}
     for number, tensor in enumerate(tensors):
-        is_small = num_bytes(tensor) <= largest
+        is_small = tensor.num_bytes <= largest
         key = (tensor.dtype, tensor.shape) if is_small else number
         groups.setdefault(key, []).append(number)
     return list(groups.values())
@@ -265,13 +241,3 @@ def bounds_of(size, num_replicas):
     """First rows of the shares of `size` rows, and the end of the last one."""
     each, rest = divmod(size, num_replicas)
     return [n * each + min(n, rest) for n in range(num_replicas + 1)]
-
-
-def num_bytes(tensor):
-    """Bytes of a tensor; infinity where they aren't known beforehand."""
-    if tensor.shape is None:
-        return float("inf")
-    elements = sizes.product(tensor.shape)
-    if not isinstance(elements, int):
-        return float("inf")
-    return elements * tensor.dtype.size

@@ -5,7 +5,6 @@ import collections
 from absl import logging
 
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.kinds import is_local
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _logged = set()
@@ -33,7 +32,7 @@ def counts(program):
         operations += 1
         if not plan.rule:
             types[node.type] += 1
-        elif any(map(is_local, (*plan.wants, *plan.gives))):
+        elif plan.is_local:
             with_rule += 1
     return operations, with_rule, sum(types.values()), types
 
@@ -80,22 +79,13 @@ def by_layer(program, rows):
 
     def part(node):
         name = _part(node.name)
-        return parts.setdefault(
-            name,
-            dict(
-                name=name,
-                operations=0,
-                sharded=0,
-                gathered=0,
-                summed=0,
-                no_rule=[],
-            ),
-        )
+        empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
+        return parts.setdefault(name, {"name": name, **empty})
 
     for node, plan in _planned(program.trace.graph, program.plans):
         entry = part(node)
         entry["operations"] += 1
-        entry["sharded"] += any(map(is_local, (*plan.wants, *plan.gives)))
+        entry["sharded"] += plan.is_local
         if not plan.rule and node.type not in entry["no_rule"]:
             entry["no_rule"].append(node.type)
     for tensor, what in program.written().sent:
@@ -117,15 +107,9 @@ def whole_products(program):
         node
         for node, plan in _planned(program.trace.graph, program.plans)
         if node.type in (*PRODUCTS, "CudnnRNNV3")
-        and not any(map(is_local, (*plan.wants, *plan.gives)))
-        and any(_depends_on_batch(tensor) for tensor in node.inputs)
+        and not plan.is_local
+        and not all(sizes.are_integers(t.shape) for t in node.inputs)
     ]
-
-
-def _depends_on_batch(tensor):
-    if tensor.shape is None:
-        return True
-    return not all(isinstance(size, int) for size in tensor.shape)
 
 
 def log(program, written):
@@ -182,9 +166,9 @@ def _part(name):
 
 def _bytes(tensor, rows):
     """Bytes of a tensor, with one number for all sizes that aren't known."""
-    if tensor.shape is None:
+    elements = tensor.num_elements
+    if elements is None:
         return 0
-    elements = sizes.product(tensor.shape)
     if isinstance(elements, sizes.Size):
         symbols = dict.fromkeys(elements.symbols, 0)
         known = {s: rows if s.joined.is_rows else 1 for s in symbols}

@@ -151,6 +151,33 @@ def sum_of(sizes):
     return result
 
 
+def are_integers(value):
+    """Whether a value is a tuple of numbers that are all known."""
+    return isinstance(value, tuple) and all(
+        isinstance(size, int) for size in value
+    )
+
+
+def as_tuple(value):
+    """A size, or a tuple of sizes, as a tuple."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def as_scalar(value):
+    """A size, or the only one of a tuple of one size, as it is by itself."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def filled_in(shape, other):
+    """A shape, with another one's sizes where it knows none.
+
+    As it is where the other isn't known, or has another rank.
+    """
+    if other is None or len(other) != len(shape):
+        return shape
+    return tuple(b if a is None else a for a, b in zip(shape, other))
+
+
 def divide(size, divisor):
     """The exact quotient of two sizes, or `None` where there is none.
 

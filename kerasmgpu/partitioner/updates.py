@@ -6,6 +6,7 @@ the same for all. Three rewrites of the one-device graph, which change no bit:
 * `forwarded`: what was just assigned is not read again, and `assign_add` is an
   addition and an assignment, so that an update is a plain function of gradients
   and old values;
+* `last_only`: what is assigned anew before anyone looks is not assigned;
 * `stacked`: the same function of several variables of one shape is one function
   of their stack.
 """
@@ -14,13 +15,12 @@ import collections
 
 from kerasmgpu.partitioner.graph import Tensor, new_node, ordered
 from kerasmgpu.partitioner.rules.elementwise import ELEMENTWISE
-from kerasmgpu.partitioner.writing import attribute_value
+from kerasmgpu.partitioner.writing import set_attributes
 
 LARGEST = 1 << 16
 """Bytes of the largest variable that is stacked: stacking copies."""
 
 _SUMS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
-_ASSIGNMENTS = {"AssignVariableOp", *_SUMS}
 
 
 # What was assigned need not be read -------------------------------------------
@@ -63,20 +63,19 @@ def _as_assignment(node, same):
     read = _read_before(node)
     made = []
     if read is None:
-        read = new_node("ReadVariableOp", f"{node.name}/Read")
-        _set(read, dtype=value.dtype)
-        read.inputs, read.controls = [handle], list(node.controls)
-        read.outputs = [Tensor(read, 0, value.dtype, value.static)]
+        name = f"{node.name}/Read"
+        read = _new("ReadVariableOp", name, [handle], dtype=value.dtype)
+        read.controls = list(node.controls)
+        old = _output(read, value.static, value.dtype)
         made.append(read)
-        same[read.outputs[0]] = _assigned_before(read) or read.outputs[0]
+        same[old] = _assigned_before(read) or old
     old = read.outputs[0]
-    total = new_node(_SUMS[node.type], f"{node.name}/{_SUMS[node.type]}")
-    _set(total, T=value.dtype)
-    total.inputs = [same.get(old, old), value]
-    total.outputs = [Tensor(total, 0, value.dtype, value.static)]
+    type = _SUMS[node.type]
+    inputs = [same.get(old, old), value]
+    total = _new(type, f"{node.name}/{type}", inputs, T=value.dtype)
     made.append(total)
     node.type = node.definition.op = "AssignVariableOp"
-    node.inputs = [handle, total.outputs[0]]
+    node.inputs = [handle, _output(total, value.static, value.dtype)]
     node.controls = list(dict.fromkeys([*node.controls, read]))
     return made
 
@@ -211,7 +210,7 @@ def _lanes(graph):
 def _members(value):
     """Elementwise nodes of one shape that a value is computed by, or `None`."""
     shape = value.static
-    if not shape or None in shape or _bytes(value) > LARGEST:
+    if not shape or value.num_bytes > LARGEST:
         return None
     members, waiting = set(), [value]
     while waiting:
@@ -231,13 +230,6 @@ def _may_stack(node, shape):
         and node.outputs[0].static == shape
         and all(tensor.static in (shape, ()) for tensor in node.inputs)
     )
-
-
-def _bytes(tensor):
-    size = tensor.dtype.size
-    for entry in tensor.static:
-        size *= entry
-    return size
 
 
 def _depend_on_each_other(lanes, needed_by):
@@ -261,10 +253,8 @@ def _depend_on_each_other(lanes, needed_by):
 def _consumers(graph):
     needed_by = collections.defaultdict(list)
     for node in graph.nodes:
-        for tensor in node.inputs:
-            needed_by[tensor.node].append(node)
-        for control in node.controls:
-            needed_by[control].append(node)
+        for other in node.needs:
+            needed_by[other].append(node)
     return needed_by
 
 
@@ -274,9 +264,13 @@ def _stack(lanes, graph, needed_by):
     made, now = [], {}
     for number, leaf in enumerate(first.leaves):
         pack = _new(
-            "Pack", f"{leaf.node.name}/stack", N=count, T=leaf.dtype, axis=0
+            "Pack",
+            f"{leaf.node.name}/stack",
+            [lane.leaves[number] for lane in lanes],
+            N=count,
+            T=leaf.dtype,
+            axis=0,
         )
-        pack.inputs = [lane.leaves[number] for lane in lanes]
         now[leaf] = _output(pack, (count, *leaf.static), leaf.dtype)
         made.append(pack)
     for node in first.members:
@@ -293,11 +287,11 @@ def _stack(lanes, graph, needed_by):
             unpack = _new(
                 "Unpack",
                 f"{tensor.node.name}/unstack",
+                [now[tensor]],
                 num=count,
                 T=tensor.dtype,
                 axis=0,
             )
-            unpack.inputs = [now[tensor]]
             unpack.outputs = [
                 Tensor(unpack, n, tensor.dtype, tensor.static)
                 for n in range(count)
@@ -308,38 +302,30 @@ def _stack(lanes, graph, needed_by):
 
     members = {node for lane in lanes for node in lane.members}
     for number, lane in enumerate(lanes):
-        place = {node: n for n, node in enumerate(lane.members)}
-        for node in lane.members:
-            (tensor,) = node.outputs
+        for node, alike in zip(lane.members, first.members):
+            (tensor,), (of_first,) = node.outputs, alike.outputs
             for other in needed_by[node]:
-                if other in members:
-                    continue
-                other.inputs = [
-                    part(first.members[place[node]].outputs[0], number)
-                    if t is tensor
-                    else t
-                    for t in other.inputs
-                ]
-            if tensor in graph.outputs:
-                new = part(first.members[place[node]].outputs[0], number)
-                graph.outputs = [
-                    new if t is tensor else t for t in graph.outputs
-                ]
+                if other not in members:
+                    other.inputs = [
+                        part(of_first, number) if t is tensor else t
+                        for t in other.inputs
+                    ]
+            graph.outputs = [
+                part(of_first, number) if t is tensor else t
+                for t in graph.outputs
+            ]
     return made
 
 
-def _new(type, name, **attributes):
+def _new(type, name, inputs, **attributes):
     node = new_node(type, name)
-    _set(node, **attributes)
+    node.inputs = inputs
+    set_attributes(node.definition, attributes)
     return node
 
 
-def _set(node, **attributes):
-    for name, value in attributes.items():
-        node.definition.attr[name].CopyFrom(attribute_value(value))
-
-
 def _output(node, shape, dtype):
+    """Gives a node its only output."""
     tensor = Tensor(node, 0, dtype, shape)
     node.outputs = [tensor]
     return tensor

@@ -17,6 +17,8 @@ from tensorflow.core.framework import (
 
 from kerasmgpu.partitioner import graph as graphs
 
+_numbers = itertools.count()
+
 
 class Writer:
     """Writes one function.
@@ -68,8 +70,7 @@ class Writer:
         """
         written = node_def_pb2.NodeDef()
         written.CopyFrom(node.definition)
-        for attribute, value in (attributes or {}).items():
-            written.attr[attribute].CopyFrom(attribute_value(value))
+        set_attributes(written, attributes or {})
         name = self._add(written, prefix + node.name, inputs, device, controls)
         return [f"{name}:{output}" for output in node.output_names]
 
@@ -94,8 +95,7 @@ class Writer:
             if key in self._known:
                 return self._known[key]
         node = graphs.new_node(type, name or type)
-        for attribute, value in attributes.items():
-            node.definition.attr[attribute].CopyFrom(attribute_value(value))
+        set_attributes(node.definition, attributes)
         written = self._add(
             node.definition,
             name or f"partition/{type}",
@@ -132,13 +132,12 @@ class Writer:
             )
         return self._known[key]
 
-    def function(self, name, outputs, effects=None):
+    def function(self, name, outputs):
         """The function that was written.
 
         Args:
             name: Its name.
             outputs: List of `(reference, dtype)`.
-            effects: Names of nodes that must run; default: `effects`.
 
         Returns:
             A `FunctionDef` without the nodes that nobody needs.
@@ -152,12 +151,9 @@ class Writer:
             output = f"output_{number}"
             definition.signature.output_arg.append(argument(output, dtype))
             definition.ret[output] = reference
-        if effects is not None:
-            self.effects = effects
-        effects = self.effects
         needed = self.needed_nodes([reference for reference, _ in outputs])
-        effects = [name for name in dict.fromkeys(effects) if name in needed]
-        for effect in self._by_device(effects):
+        effects = dict.fromkeys(self.effects)
+        for effect in self._by_device([n for n in effects if n in needed]):
             definition.signature.control_output.append(effect)
             definition.control_ret[effect] = effect
             needed[effect] = self._nodes[effect]
@@ -264,6 +260,12 @@ class Writer:
         return name in self._nodes and self._nodes[name].op in graphs.ONLY_LOOK
 
 
+def set_attributes(definition, attributes):
+    """Sets attributes of a `NodeDef`, given as Python values by name."""
+    for name, value in attributes.items():
+        definition.attr[name].CopyFrom(attribute_value(value))
+
+
 def attribute_value(value):
     """A Python value as an `AttrValue`."""
     if isinstance(value, attr_value_pb2.AttrValue):
@@ -308,6 +310,34 @@ def functions_attribute(names):
     for name in names:
         value.list.func.add().name = name
     return value
+
+
+def branches(library, name, given, made, bodies):
+    """Writes the two functions of an `If`; returns its attributes.
+
+    Args:
+        library: List that the functions are added to.
+        name: What their names begin with.
+        given: Types of what the functions take.
+        made: Types of what they return.
+        bodies: Functions `(writer, references)` that write one each and return
+            references to its outputs.
+    """
+    functions = []
+    for body in bodies:
+        writer = Writer()
+        inputs = [writer.add_input("given", dtype) for dtype in given]
+        outputs = list(zip(body(writer, inputs), made))
+        functions.append(f"{name}_{next(_numbers)}")
+        library.append(writer.function(functions[-1], outputs))
+    return {
+        "Tcond": tf.bool,
+        "Tin": given,
+        "Tout": made,
+        "then_branch": function_attribute(functions[0]),
+        "else_branch": function_attribute(functions[1]),
+        "_lower_using_switch_merge": True,
+    }
 
 
 def argument(name, dtype):

@@ -69,3 +69,9 @@ def test_values(symbols):
     values = {first: 3, second: 5}
     assert sizes.evaluate(2 * rows * time - rows + 4, values) == 31
     assert sizes.evaluate(7, values) == 7
+
+
+def test_unknown_sizes_are_filled_in_from_a_shape_of_the_same_rank():
+    assert sizes.filled_in((None, 3, None), (2, 4, None)) == (2, 3, None)
+    assert sizes.filled_in((None, 3), (2,)) == (None, 3)
+    assert sizes.filled_in((None, 3), None) == (None, 3)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.replicas import Replicas, packs
 from tests.partitioner.rules import planned
 
@@ -108,11 +109,8 @@ def test_sums_and_extremes_go_apart():
 
 
 def test_small_ones_of_a_shape_are_summed_as_one():
-    class Tensor:
-        def __init__(self, shape):
-            self.shape, self.dtype = shape, tf.float32
-
-    given = [Tensor((4,)), Tensor((100, 100)), Tensor((4,)), Tensor((2,))]
+    shapes = (4,), (100, 100), (4,), (2,)
+    given = [Tensor(None, 0, tf.float32, shape) for shape in shapes]
     assert packs(given, 1000) == [[0, 2], [1], [3]]
 
 

@@ -41,7 +41,7 @@ def while_facts(node, inference):
         for n, tensor in enumerate(node.inputs)
     ]
     for _ in range(_MOST_PASSES):
-        _give(inference, body, shapes, elements, values)
+        _give(body.inputs, shapes, elements, values)
         inference.infer(body)
         before = list(shapes), list(elements)
         for n, tensor in enumerate(body.outputs):
@@ -49,20 +49,17 @@ def while_facts(node, inference):
             elements[n] = held.common(elements[n], tensor.element)
         if (shapes, elements) == before:
             break
-    _give(inference, condition, shapes, elements, values)
+    _give(condition.inputs, shapes, elements, values)
     inference.infer(condition)
-    for n, tensor in enumerate(node.outputs):
-        tensor.shape, tensor.element = shapes[n], elements[n]
-        tensor.value = values[n]
-        inference.complete(tensor)
+    _give(node.outputs, shapes, elements, values)
 
 
-def _give(inference, graph, shapes, elements, values):
-    """Sets what is known of the inputs of a body."""
-    for n, tensor in enumerate(graph.inputs):
+def _give(tensors, shapes, elements, values):
+    """Sets what is known of tensors."""
+    for n, tensor in enumerate(tensors):
         tensor.shape, tensor.element = shapes[n], elements[n]
         tensor.value = values[n]
-        inference.complete(tensor)
+        tensor.complete()
 
 
 @control("While", "StatelessWhile")
@@ -95,7 +92,7 @@ def branch_facts(node, inference):
         for inner, outer in zip(body.inputs, node.inputs[1:]):
             inner.shape, inner.value = outer.shape, outer.value
             inner.element = outer.element
-            inference.complete(inner)
+            inner.complete()
         inference.infer_branch(body)
     for n, tensor in enumerate(node.outputs):
         given = [body.outputs[n] for body in node.bodies]
@@ -105,7 +102,7 @@ def branch_facts(node, inference):
             element = held.common(element, other.element)
             value = value if value == other.value else None
         tensor.shape, tensor.element, tensor.value = shape, element, value
-        inference.complete(tensor)
+        tensor.complete()
 
 
 @control("If", "StatelessIf", "Case", "StatelessCase")

@@ -38,33 +38,20 @@ IdentityN SelectV2 StringJoin
 ELEMENTWISE = frozenset(UNARY + BINARY + OTHERS)
 """Kernels that give the same bits for the same inputs on every replica."""
 
+_LINEAR_IN_FIRST = """
+Conj Div EluGrad DivNoNan Identity Imag LeakyReluGrad MulNoNan Neg
+PreventGradient Real RealDiv Relu6Grad ReluGrad SeluGrad Snapshot SoftplusGrad
+SoftsignGrad StopGradient
+""".split()
+
+_LINEAR_IN_SECOND = """
+InvGrad ReciprocalGrad RsqrtGrad SigmoidGrad SqrtGrad TanhGrad
+""".split()
+
 _LINEAR = {
-    "Conj": (0,),
-    "Div": (0,),
-    "EluGrad": (0,),
-    "DivNoNan": (0,),
-    "Identity": (0,),
-    "Imag": (0,),
-    "InvGrad": (1,),
-    "LeakyReluGrad": (0,),
+    **dict.fromkeys(_LINEAR_IN_FIRST, (0,)),
+    **dict.fromkeys(_LINEAR_IN_SECOND, (1,)),
     "Mul": (0, 1),
-    "MulNoNan": (0,),
-    "Neg": (0,),
-    "PreventGradient": (0,),
-    "Real": (0,),
-    "RealDiv": (0,),
-    "ReciprocalGrad": (1,),
-    "Relu6Grad": (0,),
-    "ReluGrad": (0,),
-    "RsqrtGrad": (1,),
-    "SeluGrad": (0,),
-    "SigmoidGrad": (1,),
-    "Snapshot": (0,),
-    "SoftplusGrad": (0,),
-    "SoftsignGrad": (0,),
-    "SqrtGrad": (1,),
-    "StopGradient": (0,),
-    "TanhGrad": (1,),
 }
 _SCALES = {"Mul", "RealDiv"}
 _ADDITIVE = {"AccumulateNV2", "Add", "AddN", "AddV2", "Sub"}
@@ -150,7 +137,7 @@ def _is_wild(tensor):
 @axes("BiasAdd")
 def bias_add(node):
     """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -160,7 +147,7 @@ def bias_add(node):
 @axes("BiasAddGrad")
 def bias_add_grad(node):
     """Sums all axes but the last (or the second: `NCHW`)."""
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     channel = _channel(node, rank)
@@ -188,7 +175,7 @@ def select(node):
 @axes("EnsureShape")
 def ensure_shape(node):
     """What it ensures was checked on whole values: the input's shape."""
-    rank = _rank(node.outputs[0])
+    rank = node.outputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -211,7 +198,7 @@ def bitcast(node):
     """Bits of one element become one element."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
-    rank = _rank(node.inputs[0])
+    rank = node.inputs[0].rank
     if rank is None:
         return None
     labels = tuple(range(rank))
@@ -232,7 +219,3 @@ def like(node, kinds):
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))
     return None
-
-
-def _rank(tensor):
-    return None if tensor.shape is None else len(tensor.shape)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.rules.table import Axes, axes, shape
 
 
@@ -12,9 +13,7 @@ def gather(node):
     batch = node.attr("batch_dims") or 0
     axis = 0
     if node.type == "GatherV2":
-        axis = node.inputs[2].value
-        if isinstance(axis, tuple) and len(axis) == 1:
-            (axis,) = axis
+        axis = sizes.as_scalar(node.inputs[2].value)
     if indices.shape is None or not isinstance(axis, int):
         return None
     ids = tuple(f"i{n}" for n in range(len(indices.shape)))
@@ -75,12 +74,6 @@ def scatter_nd(node):
     )
 
 
-@axes("TensorScatterAdd", "TensorScatterSub")
-def tensor_scatter(node):
-    """Rows of `updates` go where `indices` say: all of them are needed."""
-    return None
-
-
 @axes("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
 def unsorted_segment(node):
     """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
@@ -100,11 +93,11 @@ def unsorted_segment(node):
     )
 
 
-@axes("Bincount", "DenseBincount")
+@axes("DenseBincount")
 def bincount(node):
     """`(input, size, weights)`: counts of the rows are added."""
     shape = node.inputs[0].shape
-    if shape is None or len(shape) != 1 or node.type == "Bincount":
+    if shape is None or len(shape) != 1:
         return None
     weights = node.inputs[2].shape
     if weights is None or (weights != (0,) and len(weights) != 1):

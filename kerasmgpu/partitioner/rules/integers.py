@@ -16,8 +16,8 @@ def const(node):
     shape = [dimension.size for dimension in proto.tensor_shape.dim]
     if not dtype.is_integer or len(shape) > 1 or sum(shape) > LONGEST:
         return None
-    array = constant_array(node)
-    return _plain(array.tolist())
+    entries = constant_array(node).tolist()
+    return tuple(entries) if shape else entries
 
 
 @value("Shape")
@@ -63,22 +63,26 @@ def unpack(node):
     return list(entries) if isinstance(entries, tuple) else None
 
 
-SEVERAL = {"ConcatOffset", "ShapeN", "Split", "Unpack"}
+SEVERAL = {
+    "BroadcastGradientArgs",
+    "ConcatOffset",
+    "ShapeN",
+    "Split",
+    "Unpack",
+}
 """Operations with a list of values, one for each output."""
 
 
 @value("Size")
 def size(node):
     """The product of the input's sizes."""
-    shape = node.inputs[0].shape
-    return None if shape is None else sizes.product(shape)
+    return node.inputs[0].num_elements
 
 
 @value("Rank")
 def rank(node):
     """The number of the input's axes."""
-    shape = node.inputs[0].shape
-    return None if shape is None else len(shape)
+    return node.inputs[0].rank
 
 
 @value("Identity", "Cast", "StopGradient", "PreventGradient")
@@ -115,9 +119,7 @@ def strided_slice(node):
         return None
     bounds = []
     for bound in (begin, end, strides):
-        if not isinstance(bound, tuple) or len(bound) != 1:
-            return None
-        if not isinstance(bound[0], int):
+        if not sizes.are_integers(bound) or len(bound) != 1:
             return None
         bounds.append(bound[0])
     first, last, step = bounds
@@ -138,7 +140,7 @@ def slice_(node):
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
         return None
-    if not _is_integer_vector(begin) or not _is_integer_vector(size):
+    if not sizes.are_integers(begin) or not sizes.are_integers(size):
         return None
     (first,), (count,) = begin, size
     return entries[first:] if count == -1 else entries[first : first + count]
@@ -152,7 +154,7 @@ def gather(node):
         return None
     if isinstance(indices, int):
         return entries[indices] if 0 <= indices < len(entries) else None
-    if not _is_integer_vector(indices):
+    if not sizes.are_integers(indices):
         return None
     if not all(0 <= index < len(entries) for index in indices):
         return None
@@ -168,7 +170,7 @@ def reshape(node):
         source = _slice_of_constant(given) or _side_by_side(given)
     if source is None or out is None or len(out) > 1:
         return None
-    entries = source if isinstance(source, tuple) else (source,)
+    entries = sizes.as_tuple(source)
     if len(out) == 0:
         return entries[0] if len(entries) == 1 else None
     return entries
@@ -196,7 +198,7 @@ def _slice_of_constant(tensor):
     begin, size = (given.value for given in node.inputs[1:])
     if not tensor.dtype.is_integer or sum(node.inputs[0].shape) > LONGEST:
         return None
-    if not _is_integer_vector(begin) or not _is_integer_vector(size):
+    if not sizes.are_integers(begin) or not sizes.are_integers(size):
         return None
     taken = constant_array(node.inputs[0].node)[
         tuple(
@@ -224,7 +226,7 @@ def arithmetic(node):
         made = operate(a, b)
         return made if sizes.fits(made, node.outputs[0].dtype, 128) else None
 
-    return _broadcast(result, *(tensor.value for tensor in node.inputs))
+    return _broadcast(result, node)
 
 
 @value("FloorDiv", "TruncateDiv", "RealDiv")
@@ -238,7 +240,7 @@ def quotient(node):
                 return a // b
         return exact
 
-    return _broadcast(divide, *(tensor.value for tensor in node.inputs))
+    return _broadcast(divide, node)
 
 
 @value("FloorMod")
@@ -250,7 +252,7 @@ def remainder(node):
             return a % b
         return None if sizes.divide(a, b) is None else 0
 
-    return _broadcast(modulo, *(tensor.value for tensor in node.inputs))
+    return _broadcast(modulo, node)
 
 
 @value("Maximum")
@@ -264,7 +266,7 @@ def maximum(node):
             return max(a, b)
         return None
 
-    return _broadcast(largest, *(tensor.value for tensor in node.inputs))
+    return _broadcast(largest, node)
 
 
 @value("Prod", "Sum")
@@ -298,7 +300,7 @@ def fill(node):
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():
         return entry
-    if not _is_integer_vector(shape) or len(shape) != 1:
+    if not sizes.are_integers(shape) or len(shape) != 1:
         return None
     return (entry,) * shape[0] if shape[0] <= LONGEST else None
 
@@ -313,7 +315,9 @@ def stitch(node):
             return None
         if entries.value != () and places.shape != entries.shape:
             return None
-        found.update(zip(_entries(places.value), _entries(entries.value)))
+        found.update(
+            zip(sizes.as_tuple(places.value), sizes.as_tuple(entries.value))
+        )
     if set(found) != set(range(len(found))):
         return None
     return tuple(found[place] for place in range(len(found)))
@@ -323,13 +327,12 @@ def stitch(node):
 def invert(node):
     """The place at which each number stands."""
     order = node.inputs[0].value
-    if not isinstance(order, tuple) or not all(
-        isinstance(n, int) for n in order
-    ):
+    if not sizes.are_integers(order):
         return None
     return tuple(order.index(n) for n in range(len(order)))
 
 
+@value("BroadcastGradientArgs")
 def broadcast_gradient(node):
     """The two vectors of a `BroadcastGradientArgs`: axes that were stretched.
 
@@ -360,33 +363,14 @@ def broadcast_gradient(node):
     return tuple(first), tuple(second)
 
 
-def _broadcast(operate, a, b):
+def _broadcast(operate, node):
     """Entry by entry; a scalar, or a single entry, meets each of the other's."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        if len(a) != len(b):
-            if len(a) == 1:
-                a = a * len(b)
-            elif len(b) == 1:
-                b = b * len(a)
-            else:
-                return None
-        return tuple(operate(x, y) for x, y in zip(a, b))
-    if isinstance(a, tuple):
-        return tuple(operate(x, b) for x in a)
-    if isinstance(b, tuple):
-        return tuple(operate(a, y) for y in b)
-    return operate(a, b)
-
-
-def _is_integer_vector(entries):
-    return isinstance(entries, tuple) and all(
-        isinstance(entry, int) for entry in entries
-    )
-
-
-def _entries(value):
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _plain(entries):
-    return tuple(entries) if isinstance(entries, list) else entries
+    a, b = (tensor.value for tensor in node.inputs)
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
+        return operate(a, b)
+    a, b = sizes.as_tuple(a), sizes.as_tuple(b)
+    if len(a) == 1:
+        a = a * len(b)
+    elif len(b) == 1:
+        b = b * len(a)
+    return tuple(map(operate, a, b)) if len(a) == len(b) else None

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import common
 from kerasmgpu.partitioner.graph import LISTS
 from kerasmgpu.partitioner.kinds import (
@@ -89,7 +90,7 @@ def item_facts(node, inference):
     if elements is not None and elements.shape is not None:
         # Sizes that nobody knows are left to TensorFlow, or get symbols.
         item = node.outputs[-1]
-        item.shape = _merged(elements.shape, item.static)
+        item.shape = sizes.filled_in(elements.shape, item.static)
         item.value = elements.value
 
 
@@ -102,7 +103,7 @@ def stack_facts(node, inference):
     count = out.shape[0] if out.shape else node.attr("num_elements")
     if count is None or (isinstance(count, int) and count < 0):
         count = None
-    out.shape = _merged((count, *elements.shape), out.static)
+    out.shape = sizes.filled_in((count, *elements.shape), out.static)
 
 
 @facts("TensorListElementShape")
@@ -113,13 +114,6 @@ def element_shape_facts(node, inference):
         return
     if None not in elements.shape:
         node.outputs[0].value = elements.shape
-
-
-def _merged(shape, static):
-    """Sizes that are known in one of two shapes of a rank."""
-    if static is None or len(static) != len(shape):
-        return shape
-    return tuple(b if a is None else a for a, b in zip(shape, static))
 
 
 @control(*LISTS)

@@ -9,7 +9,12 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import GENERATORS, Axes, axes, shape
+from kerasmgpu.partitioner.rules.table import (
+    GENERATORS,
+    Axes,
+    axes,
+    shape_is_input,
+)
 
 COUNTED = (
     "StatelessRandomNormalV2",
@@ -46,18 +51,14 @@ def counted(node):
     )
 
 
-@shape(
-    *COUNTED,
+shape_is_input(
+    0,
+    *DRAWS,
     "RandomStandardNormal",
     "RandomUniform",
     "RandomUniformInt",
-    "StatelessTruncatedNormalV2",
     "TruncatedNormal",
 )
-def shape_drawn(node):
-    """The shape is the first input."""
-    given = node.inputs[0].value
-    return [given] if isinstance(given, tuple) else None
 
 
 def _draw_rows(build, node, plan, place, inputs):
@@ -69,10 +70,9 @@ def _draw_rows(build, node, plan, place, inputs):
     inner = sizes.product(
         [sharded.inner, *node.outputs[0].shape[sharded.axis + 1 :]]
     )
-    integers = {"T": tf.int64}
 
     def op(type, *operands):
-        return build.op(type, list(operands), integers, HOST)[0]
+        return build.sizes.op(type, *operands, dtype=tf.int64)
 
     def rows(number):
         return op(
@@ -98,8 +98,7 @@ def _draw_rows(build, node, plan, place, inputs):
         node, [drawn_shape, key, counter, *rest], place, Tshape=tf.int64
     )
     if draws_all:
-        flat = build.constant([-1], tf.int32, HOST)
-        drawn = build.reshape(drawn, flat, dtype, place)
+        drawn = build.flat(drawn, dtype, place)
     own = build.strided_slice(
         drawn,
         build.sizes.packed([skipped], tf.int64),
@@ -114,10 +113,7 @@ def _draw_rows(build, node, plan, place, inputs):
 
 def _advanced(build, counter, blocks):
     """A counter of 128 bits, the lower 64 first, after a number of blocks."""
-    unsigned = {"T": tf.uint64}
     blocks = build.cast(blocks, tf.int64, tf.uint64, HOST)
     zero = build.constant(0, tf.uint64, HOST)
-    step = build.op(
-        "Pack", [blocks, zero], {"N": 2, "T": tf.uint64, "axis": 0}, HOST
-    )[0]
-    return build.op("AddV2", [counter, step], unsigned, HOST)[0]
+    step = build.sizes.packed([blocks, zero], tf.uint64)
+    return build.sizes.op("AddV2", counter, step, dtype=tf.uint64)

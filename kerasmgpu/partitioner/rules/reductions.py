@@ -2,7 +2,7 @@
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import Partial
-from kerasmgpu.partitioner.rules.table import Axes, axes, shape
+from kerasmgpu.partitioner.rules.table import Axes, all_but, axes, shape
 
 _BY = {
     "All": "all",
@@ -59,13 +59,10 @@ def reduced_shape(node):
 
 def reduced_axes(node):
     """Axes that a reduction goes over, or `None` where that isn't known."""
-    shape, value = node.inputs[0].shape, node.inputs[1].value
-    if shape is None or value is None:
+    shape, reduced = node.inputs[0].shape, sizes.as_tuple(node.inputs[1].value)
+    if shape is None or not sizes.are_integers(reduced):
         return None
-    value = value if isinstance(value, tuple) else (value,)
-    if not all(isinstance(axis, int) for axis in value):
-        return None
-    return {axis % len(shape) for axis in value} if shape else set()
+    return {axis % len(shape) for axis in reduced} if shape else set()
 
 
 def _local_mean(build, node, plan, place, inputs):
@@ -76,15 +73,14 @@ def _local_mean(build, node, plan, place, inputs):
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
         return [mean]
-    dtype = node.outputs[0].dtype
-    share = build.sizes.share(plan.wants[0].rows, dtype, place)
-    return build.op("MulNoNan", [mean, share], {"T": dtype}, place)
+    rows, dtype = plan.wants[0].rows, node.outputs[0].dtype
+    return [build.times_share(mean, rows, dtype, place)]
 
 
 @axes("ArgMax", "ArgMin")
 def arg(node):
     """The axis that is looked along must be whole."""
-    labels = _all_but(node, node.inputs[1].value)
+    labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
     kept = tuple(label for label in labels if label is not None)
@@ -94,7 +90,7 @@ def arg(node):
 @axes("Cumsum", "Cumprod", "CumulativeLogsumexp")
 def cumulative(node):
     """The axis that is summed along must be whole."""
-    labels = _all_but(node, node.inputs[1].value)
+    labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
     return Axes(
@@ -170,18 +166,3 @@ def cross_entropy_shape(node):
             for a, b in zip(logits, labels)
         )
     return [logits[:1], logits]
-
-
-def _all_but(node, axis):
-    """Labels of the first input, with none for one axis."""
-    shape = node.inputs[0].shape
-    if shape is None or not isinstance(axis, int):
-        return None
-    axis %= len(shape)
-    return tuple(None if n == axis else n for n in range(len(shape)))
-
-
-def count(node):
-    """Elements that each element of a reduction's result comes from."""
-    reduced = reduced_axes(node)
-    return sizes.product(node.inputs[0].shape[axis] for axis in reduced)

@@ -1,6 +1,7 @@
 """Operations that move, join or cut axes and leave the elements as they are."""
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import constant_array
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -13,34 +14,19 @@ from kerasmgpu.partitioner.rules.table import (
     GENERATORS,
     Axes,
     Plan,
+    all_but,
     axes,
     plan,
     shape,
+    shape_is_input,
 )
 
 CHEAP.update(
-    [
-        "BroadcastTo",
-        "ConcatV2",
-        "ExpandDims",
-        "Fill",
-        "MatrixBandPart",
-        "MatrixDiag",
-        "MatrixDiagV2",
-        "MatrixDiagV3",
-        "OneHot",
-        "Pack",
-        "Range",
-        "Reshape",
-        "Slice",
-        "Split",
-        "SplitV",
-        "Squeeze",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "Unpack",
-    ]
+    """
+    BroadcastTo ConcatV2 ExpandDims Fill MatrixBandPart MatrixDiag MatrixDiagV2
+    MatrixDiagV3 OneHot Pack Range Reshape Slice Split SplitV Squeeze
+    StridedSlice Tile Transpose Unpack
+    """.split()
 )
 GENERATORS.update(["BroadcastTo", "Fill", "Range", "Tile"])
 
@@ -71,8 +57,7 @@ def reshape_shape(node):
         return None
     if -1 not in target:
         return [target]
-    source = node.inputs[0].shape
-    total = None if source is None else sizes.product(source)
+    total = node.inputs[0].num_elements
     rest = sizes.product(size for size in target if size != -1)
     missing = None if rest == 0 else sizes.divide(total, rest)
     return [tuple(missing if size == -1 else size for size in target)]
@@ -81,9 +66,10 @@ def reshape_shape(node):
 @plan("ExpandDims", "Squeeze")
 def expand_or_squeeze(node, kinds):
     """Axes of one element come and go."""
-    if kinds[0] == PARTIAL:
-        return Plan((PARTIAL, *[REPLICATED] * (len(kinds) - 1)), (PARTIAL,))
     kind, source = kinds[0], node.inputs[0].shape
+    rest = (REPLICATED,) * (len(kinds) - 1)
+    if kind == PARTIAL:
+        return Plan((PARTIAL, *rest), (PARTIAL,))
     if not isinstance(kind, Sharded) or source is None:
         return None
     if node.type == "Squeeze":
@@ -94,13 +80,11 @@ def expand_or_squeeze(node, kinds):
             return None
         axis = kind.axis - sum(n < kind.axis for n in squeezed)
     else:
-        where = node.inputs[1].value
-        if isinstance(where, tuple) and len(where) == 1:
-            (where,) = where
+        where = sizes.as_scalar(node.inputs[1].value)
         if not isinstance(where, int):
             return None
         axis = kind.axis + (where % (len(source) + 1) <= kind.axis)
-    return Plan((kind, *[REPLICATED] * (len(kinds) - 1)), (kind.at(axis),))
+    return Plan((kind, *rest), (kind.at(axis),))
 
 
 def moved_axis(node, kind):
@@ -129,9 +113,8 @@ def moved_axis(node, kind):
 @shape("ExpandDims")
 def expand_dims_shape(node):
     """One more axis, of size 1."""
-    source, axis = node.inputs[0].shape, node.inputs[1].value
-    if isinstance(axis, tuple) and len(axis) == 1:
-        (axis,) = axis
+    source = node.inputs[0].shape
+    axis = sizes.as_scalar(node.inputs[1].value)
     if source is None or not isinstance(axis, int):
         return None
     axis %= len(source) + 1
@@ -152,7 +135,7 @@ def squeeze_shape(node):
 def transpose(node):
     """Axes change places; each may be sharded."""
     order = node.inputs[1].value
-    if not isinstance(order, tuple) or not _are_integers(order):
+    if not sizes.are_integers(order):
         return None
     rank = len(order)
     labels = tuple(range(rank))
@@ -168,7 +151,7 @@ def transpose(node):
 def concat(node, kinds):
     """On another axis than that of the rows, or rows after rows."""
     *parts, where = node.inputs
-    rank = _rank(node.outputs[0])
+    rank = node.outputs[0].rank
     if rank is None or not isinstance(where.value, int):
         return None
     axis = where.value % rank
@@ -182,14 +165,11 @@ def concat(node, kinds):
     if first.axis != axis:
         return Plan((first,) * len(parts) + (REPLICATED,), (first,))
     # Rows after rows: each part is a block of all rows.
-    alike = Sharded(axis, first.rows, 1, first.inner)
     if len(sharded) != len(parts) or any(
-        alike != Sharded(kind.axis, kind.rows, 1, kind.inner)
-        for kind in sharded
+        kind.in_blocks(1) != first.in_blocks(1) for kind in sharded
     ):
         return None
-    outer = sum(kind.outer for kind in sharded)
-    given = Sharded(axis, first.rows, outer, first.inner)
+    given = first.in_blocks(sum(kind.outer for kind in sharded))
     return Plan((*sharded, REPLICATED), (given,))
 
 
@@ -201,20 +181,16 @@ def concat_shape(node):
     if None in shapes or not isinstance(where.value, int):
         return None
     axis = where.value % len(shapes[0])
-    result = list(_most_known(shapes))
-    result[axis] = 0
-    for one in shapes:
-        result[axis] = None if one[axis] is None else result[axis] + one[axis]
-        if result[axis] is None:
-            break
+    result = _most_known(shapes)
+    result[axis] = sizes.sum_of(one[axis] for one in shapes)
     return [tuple(result)]
 
 
 def _most_known(shapes):
     """Sizes of an axis on which all shapes agree: integers where any has one."""
     return [
-        next((size for size in sizes if isinstance(size, int)), sizes[0])
-        for sizes in zip(*shapes)
+        next((size for size in axis if isinstance(size, int)), axis[0])
+        for axis in zip(*shapes)
     ]
 
 
@@ -227,11 +203,8 @@ def pack(node):
     rank = len(shapes[0]) + 1
     axis = node.attr("axis") % rank
     labels = tuple(range(rank - 1))
-    return Axes(
-        (labels,) * len(shapes),
-        ((*labels[:axis], None, *labels[axis:]),),
-        additive=False,
-    )
+    out = (*labels[:axis], None, *labels[axis:])
+    return Axes((labels,) * len(shapes), (out,))
 
 
 @plan("Pack")
@@ -257,11 +230,9 @@ def pack_shape(node):
 @axes("Unpack")
 def unpack(node):
     """The axis that is taken apart must be whole."""
-    shape = node.inputs[0].shape
-    if shape is None:
+    labels = all_but(node.inputs[0], node.attr("axis"))
+    if labels is None:
         return None
-    axis = node.attr("axis") % len(shape)
-    labels = _without(axis, len(shape))
     out = tuple(label for label in labels if label is not None)
     return Axes((labels,), (out,) * len(node.outputs), linear=(0,))
 
@@ -282,9 +253,9 @@ def split_v(node):
 
 def _cut(node, value, axis, before, behind):
     """Axes of a value and its parts; the one that is cut must be whole."""
-    if value.shape is None or not isinstance(axis, int):
+    labels = all_but(value, axis)
+    if labels is None:
         return None
-    labels = _without(axis % len(value.shape), len(value.shape))
     return Axes(
         (*before, labels, *behind),
         (labels,) * len(node.outputs),
@@ -303,8 +274,9 @@ def split_blocks(node, kinds):
     outer = sizes.divide(kind.outer, len(node.outputs))
     if outer is None:
         return None
-    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
-    return Plan((REPLICATED, kind), (given,) * len(node.outputs))
+    return Plan(
+        (REPLICATED, kind), (kind.in_blocks(outer),) * len(node.outputs)
+    )
 
 
 @shape("Split")
@@ -437,18 +409,16 @@ def strided_slice(node):
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
-    labels = [None] * len(node.inputs[0].shape)
-    out = []
-    for axis, what, _ in taken:
-        if what == "whole":
-            labels[axis] = axis
-        if what != "one":
-            out.append(axis if what == "whole" else None)
-    return Axes(
-        (tuple(labels), None, None, None),
-        (tuple(out),),
-        linear=(0,),
-    )
+    labels, out = _labels_taken(taken, node.inputs[0].rank)
+    return Axes((labels, None, None, None), (out,), linear=(0,))
+
+
+def _labels_taken(taken, rank):
+    """Labels of a value's axes, and of the axes of what is taken of it."""
+    whole = [axis for axis, what, _ in taken if what == "whole"]
+    labels = tuple(n if n in whole else None for n in range(rank))
+    left = [axis for axis, what, _ in taken if what != "one"]
+    return labels, tuple(axis if axis in whole else None for axis in left)
 
 
 @shape("StridedSlice")
@@ -469,18 +439,9 @@ def strided_slice_grad(node):
     taken = sliced_axes(node, shape)
     if taken is None:
         return None
-    out = [None] * len(shape)
-    labels = []
-    for axis, what, _ in taken:
-        if what == "whole":
-            out[axis] = axis
-        if what != "one":
-            labels.append(axis if what == "whole" else None)
+    out, labels = _labels_taken(taken, len(shape))
     return Axes(
-        (None, None, None, None, tuple(labels)),
-        (tuple(out),),
-        sizes={0: 0},
-        linear=(4,),
+        (None, None, None, None, labels), (out,), sizes={0: 0}, linear=(4,)
     )
 
 
@@ -493,11 +454,8 @@ def range_shape(node):
     return [(limit,)]
 
 
-@shape("StridedSliceGrad", "BroadcastTo", "Fill")
-def shape_is_given(node):
-    """The shape is an input."""
-    given = node.inputs[1 if node.type == "BroadcastTo" else 0].value
-    return [given] if isinstance(given, tuple) else None
+shape_is_input(0, "Fill", "StridedSliceGrad")
+shape_is_input(1, "BroadcastTo")
 
 
 @axes("Pad", "PadV2", "MirrorPad", "MirrorPadGrad")
@@ -507,8 +465,6 @@ def pad(node):
     paddings = node.inputs[1].node
     if value.shape is None or paddings.type != "Const":
         return None
-    from kerasmgpu.partitioner.graph import constant_array
-
     labels = tuple(
         n if not pads.any() else None
         for n, pads in enumerate(constant_array(paddings))
@@ -520,11 +476,8 @@ def pad(node):
 @axes("ReverseV2", "Roll")
 def reverse(node):
     """Axes that are not reversed may be sharded."""
-    shape, where = node.inputs[0].shape, node.inputs[-1].value
-    if shape is None or where is None:
-        return None
-    where = where if isinstance(where, tuple) else (where,)
-    if not _are_integers(where):
+    shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
+    if shape is None or not sizes.are_integers(where):
         return None
     moved = {axis % len(shape) for axis in where}
     labels = tuple(None if n in moved else n for n in range(len(shape)))
@@ -538,8 +491,6 @@ def reverse(node):
 @axes("BroadcastTo")
 def broadcast_to(node):
     """`(value, shape)`: each axis of the result may be sharded."""
-    from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
-
     source, out = node.inputs[0].shape, node.outputs[0].shape
     if source is None or out is None:
         return None
@@ -554,11 +505,9 @@ def broadcast_to(node):
 def fill(node):
     """`(shape, entry)`: each axis may be sharded."""
     out = node.outputs[0].shape
-    return (
-        None
-        if out is None
-        else Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
-    )
+    if out is None:
+        return None
+    return Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
 
 
 @axes("Tile")
@@ -584,8 +533,7 @@ def tile_rows(node, kinds):
     times = multiples[kind.axis]
     if not isinstance(times, int) or times == 1:
         return None
-    outer = sizes.product([kind.outer, times])
-    given = Sharded(kind.axis, kind.rows, outer, kind.inner)
+    given = kind.in_blocks(sizes.product([kind.outer, times]))
     return Plan((kind, REPLICATED), (given,))
 
 
@@ -613,44 +561,19 @@ def one_hot(node):
 # Matrices in the last two axes -----------------------------------------------
 
 
-@axes(
-    "BatchMatrixBandPart",
-    "Cholesky",
-    "CholeskyGrad",
-    "MatrixBandPart",
-    "MatrixDeterminant",
-    "MatrixDiag",
-    "MatrixDiagPart",
-    "MatrixDiagPartV2",
-    "MatrixDiagPartV3",
-    "MatrixDiagV2",
-    "MatrixDiagV3",
-    "MatrixExponential",
-    "MatrixInverse",
-    "MatrixSetDiag",
-    "MatrixSetDiagV2",
-    "MatrixSetDiagV3",
-    "MatrixSolve",
-    "Qr",
-    "SelfAdjointEigV2",
-    "Svd",
-    "FFT",
-    "FFT2D",
-    "FFT3D",
-    "IFFT",
-    "IFFT2D",
-    "IFFT3D",
-    "IRFFT",
-    "IRFFT2D",
-    "RFFT",
-    "RFFT2D",
-)
+_OF_MATRICES = """
+BatchMatrixBandPart Cholesky CholeskyGrad MatrixBandPart MatrixDeterminant
+MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2
+MatrixDiagV3 MatrixExponential MatrixInverse MatrixSetDiag MatrixSetDiagV2
+MatrixSetDiagV3 MatrixSolve Qr SelfAdjointEigV2 Svd FFT FFT2D FFT3D IFFT IFFT2D
+IFFT3D IRFFT IRFFT2D RFFT RFFT2D
+""".split()
+
+
+@axes(*_OF_MATRICES)
 def batch_of_matrices(node):
     """Axes in front of the matrix may be sharded."""
-    ranks = [
-        None if tensor.shape is None else len(tensor.shape)
-        for tensor in (*node.inputs, *node.outputs)
-    ]
+    ranks = [tensor.rank for tensor in (*node.inputs, *node.outputs)]
     if None in ranks:
         return None
     inner = 2
@@ -697,16 +620,3 @@ def triangular_solve(node):
         ((*range(2 - len(out), 0), *matrix),),
         stretches=True,
     )
-
-
-def _without(axis, rank):
-    """Labels of axes, one of which must be whole."""
-    return tuple(None if n == axis else n for n in range(rank))
-
-
-def _are_integers(items):
-    return all(isinstance(item, int) for item in items)
-
-
-def _rank(tensor):
-    return None if tensor.shape is None else len(tensor.shape)

@@ -17,7 +17,12 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import Plan, plan, shape
+from kerasmgpu.partitioner.rules.table import (
+    Plan,
+    plan,
+    shape,
+    shape_is_input,
+)
 
 _SAME = {"Cast", "Identity", "PreventGradient", "StopGradient"}
 
@@ -158,11 +163,7 @@ def shapes_in_order(node):
     return [node.inputs[0].shape, node.inputs[1].shape]
 
 
-@shape("SparseToDense")
-def shape_of_dense(node):
-    """What the second input says."""
-    given = node.inputs[1].value
-    return [given] if isinstance(given, tuple) else None
+shape_is_input(1, "SparseToDense")
 
 
 @shape("SparseTensorDenseMatMul")
@@ -305,7 +306,6 @@ def _segments(build, node, plan, place, inputs):
     entries = plan.wants[1]
     count = build.sizes.count(entries.rows.of, place)
     dtype = node.inputs[2].dtype
-    if dtype != tf.int32:
-        count = build.cast(count, tf.int32, dtype, HOST)
+    count = build.cast(count, tf.int32, dtype, HOST)
     ids = _own_numbers(build, node.inputs[1], entries, place, ids)
     return build.copy(node, [data, ids, count], place)

@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
     LocalSizes,
     Partial,
     Sharded,
+    is_local,
 )
 
 AXES = {}
@@ -74,6 +74,13 @@ class Axes:
     in_blocks: bool = True
     emit: Callable | None = None
 
+    def sizes_of_labels(self, node):
+        """Yields each label of the inputs' axes, with the size of the axis."""
+        for labels, tensor in zip(self.inputs, node.inputs):
+            for label, size in zip(labels or (), tensor.shape or ()):
+                if label is not None:
+                    yield label, size
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -97,6 +104,11 @@ class Plan:
     rule: bool = True
     details: Any = None
     dealt: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_local(self):
+        """Whether replicas have something of their own to do, or all the same."""
+        return any(map(is_local, (*self.wants, *self.gives)))
 
 
 def axes(*types):
@@ -130,13 +142,35 @@ def register(table, types):
     return put
 
 
+def shape_is_input(number, *types):
+    """Registers operations whose shape is what one of their inputs says."""
+
+    def given(node):
+        value = node.inputs[number].value
+        return [value] if isinstance(value, tuple) else None
+
+    register(SHAPES, types)(given)
+
+
+def axes_of(node):
+    """A node's `Axes`, or `None` where none describe it."""
+    return AXES[node.type](node) if node.type in AXES else None
+
+
+def all_but(tensor, axis):
+    """Labels of a tensor's axes, of which one must be whole.
+
+    `None` where its rank, or the axis, isn't known.
+    """
+    if tensor.shape is None or not isinstance(axis, int):
+        return None
+    axis %= tensor.rank
+    return tuple(None if n == axis else n for n in range(tensor.rank))
+
+
 def whole(node):
     """The plan of an operation without a rule: all is whole."""
-    return Plan(
-        (REPLICATED,) * len(node.inputs),
-        (REPLICATED,) * len(node.outputs),
-        rule=False,
-    )
+    return dataclasses.replace(replicated(node), rule=False)
 
 
 def replicated(node):
@@ -249,12 +283,10 @@ def _wanted(labels, label, kind):
 
 def _whole_is_better(node, wants, kinds, free):
     """Whether rows that nobody has to gather meet a value that is whole."""
-    sharded = [
-        tensor
+    if any(
+        isinstance(kind, Sharded) and tensor not in free
         for tensor, kind in zip(node.inputs, kinds)
-        if isinstance(kind, Sharded)
-    ]
-    if not all(tensor in free for tensor in sharded):
+    ):
         return False
     return any(
         kind == REPLICATED and isinstance(want, Sharded)
@@ -286,18 +318,13 @@ def _linear(node, axes, kinds):
 
 def _grows(node, number):
     """Whether what comes out has more elements than what goes in."""
-    before = _elements(node.inputs[number])
-    after = [_elements(tensor) for tensor in node.outputs]
+    before = node.inputs[number].num_elements
+    after = [tensor.num_elements for tensor in node.outputs]
     if before is None or None in after:
         return True
     if isinstance(before, int) and all(isinstance(n, int) for n in after):
         return sum(after) > before
     return sum(after) != before
-
-
-def _elements(tensor):
-    """How many elements a tensor has, or `None` where that isn't known."""
-    return None if tensor.shape is None else sizes.product(tensor.shape)
 
 
 def rough_size(tensor):

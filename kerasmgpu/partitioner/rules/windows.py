@@ -1,7 +1,5 @@
 """Convolutions, pooling and images: rows are independent, the rest is whole."""
 
-import dataclasses
-
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import REPLICATED, Sharded
 from kerasmgpu.partitioner.rules.table import Axes, Plan, axes, plan, shape
@@ -22,25 +20,15 @@ ResizeBilinearGrad
 """.split()
 """All inputs with a rank of 4 or 5 have rows."""
 
-FRAGILE = {
-    "AvgPool",
-    "AvgPoolGrad",
-    "AvgPool3D",
-    "AvgPool3DGrad",
-    "Conv2D",
-    "Conv2DBackpropFilter",
-    "Conv2DBackpropInput",
-    "Conv3D",
-    "Conv3DBackpropFilterV2",
-    "Conv3DBackpropInputV2",
-    "DepthwiseConv2dNative",
-    "DepthwiseConv2dNativeBackpropFilter",
-    "DepthwiseConv2dNativeBackpropInput",
-    "MaxPool",
-    "MaxPoolGrad",
-    "MaxPool3D",
-    "MaxPool3DGrad",
-}
+FRAGILE = frozenset(
+    """
+    AvgPool AvgPoolGrad AvgPool3D AvgPool3DGrad Conv2D Conv2DBackpropFilter
+    Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2
+    DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter
+    DepthwiseConv2dNativeBackpropInput MaxPool MaxPoolGrad MaxPool3D
+    MaxPool3DGrad
+    """.split()
+)
 """Kernels that end the process, or give wrong shapes, for no rows on a CPU."""
 
 MIRRORS = {"MirrorPad", "MirrorPadGrad"}
@@ -50,8 +38,8 @@ MIRRORS = {"MirrorPad", "MirrorPadGrad"}
 @axes(*ROWS)
 def rows_of_images(node):
     """`(images, …)`: the first axis may be sharded, all else is whole."""
-    rank = _rank(node.outputs[0])
-    if rank is None or _rank(node.inputs[0]) is None:
+    rank = node.outputs[0].rank
+    if rank is None or node.inputs[0].rank is None:
         return None
     if node.type == "AdjustContrastv2" and rank < 4:
         return None  # The first axis is one of those with a common mean.
@@ -66,7 +54,7 @@ def rows_of_images(node):
 def projective_transform(node):
     """`(images, transforms, …)`: a transform per image, or one for all."""
     images, transforms = node.inputs[:2]
-    if _rank(images) is None or transforms.shape is None:
+    if images.rank is None or transforms.shape is None:
         return None
     rows = None if transforms.shape[0] == 1 else "rows"
     rest = (None,) * (len(node.inputs) - 2)
@@ -80,7 +68,7 @@ def projective_transform(node):
 @axes("CropAndResize")
 def crop_and_resize(node):
     """`(images, boxes, indices, size)`: boxes choose among all images."""
-    out = _rank(node.outputs[0])
+    out = node.outputs[0].rank
     if out is None:
         return None
     boxes = ("b",)
@@ -92,19 +80,19 @@ def crop_and_resize(node):
 @axes("CropAndResizeGradBoxes")
 def boxes_gradient(node):
     """`(gradient, images, boxes, indices)`: boxes choose among all images."""
-    if _rank(node.inputs[0]) is None:
+    if node.inputs[0].rank is None:
         return None
-    crops = ("b", *(None,) * (_rank(node.inputs[0]) - 1))
+    crops = ("b", *(None,) * (node.inputs[0].rank - 1))
     return Axes((crops, None, ("b", None), ("b",)), (("b", None),))
 
 
 @axes("CropAndResizeGradImage")
 def cropped_gradient(node):
     """`(gradient, boxes, indices, size)`: boxes are added to their images."""
-    if None in (_rank(node.inputs[0]), _rank(node.outputs[0])):
+    if None in _ranks(node.inputs[0], node.outputs[0]):
         return None
-    crops = ("b", *(None,) * (_rank(node.inputs[0]) - 1))
-    images = (None,) * _rank(node.outputs[0])
+    crops = ("b", *(None,) * (node.inputs[0].rank - 1))
+    images = (None,) * node.outputs[0].rank
     return Axes(
         (crops, ("b", None), ("b",), None),
         (images,),
@@ -116,11 +104,11 @@ def cropped_gradient(node):
 @axes(*GRADIENTS)
 def rows_of_gradients(node):
     """The first axis of each value of rank 4 or 5 may be sharded."""
-    if None in map(_rank, (*node.outputs, *node.inputs)):
+    if None in _ranks(*node.outputs, *node.inputs):
         return None
     return Axes(
         tuple(
-            _rows(tensor) if _rank(tensor) in (4, 5) else None
+            _rows(tensor) if tensor.rank in (4, 5) else None
             for tensor in node.inputs
         ),
         (_rows(node.outputs[0]),),
@@ -130,7 +118,7 @@ def rows_of_gradients(node):
 @axes("AvgPoolGrad", "AvgPool3DGrad", "ResizeNearestNeighborGrad")
 def pool_gradient(node):
     """`(shape, gradient)` or `(gradient, size)`."""
-    if None in map(_rank, (*node.outputs, *node.inputs)):
+    if None in _ranks(*node.outputs, *node.inputs):
         return None
     if node.type == "ResizeNearestNeighborGrad":
         return Axes((_rows(node.inputs[0]), None), (_rows(node.outputs[0]),))
@@ -146,7 +134,7 @@ def pool_gradient(node):
 )
 def input_gradient(node):
     """`(shape, filter, gradient)`."""
-    if None in map(_rank, (node.outputs[0], node.inputs[2])):
+    if None in _ranks(node.outputs[0], node.inputs[2]):
         return None
     return Axes(
         (None, None, _rows(node.inputs[2])),
@@ -164,12 +152,12 @@ def input_gradient(node):
 )
 def filter_gradient(node):
     """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
-    if None in map(_rank, (*node.outputs, node.inputs[0], node.inputs[2])):
+    if None in _ranks(*node.outputs, node.inputs[0], node.inputs[2]):
         return None
     rows = _rows(node.inputs[0])
     return Axes(
         (rows, None, _rows(node.inputs[2])),
-        ((None,) * _rank(node.outputs[0]),),
+        ((None,) * node.outputs[0].rank,),
         sums=("rows",),
         linear=(0, 2) if node.type != "Dilation2DBackpropFilter" else (),
     )
@@ -187,8 +175,7 @@ def space_and_batch(node, kinds):
         outer = sizes.divide(kind.outer, places)
     if outer is None:
         return None
-    given = dataclasses.replace(kind, outer=outer)
-    return Plan((kind, REPLICATED, REPLICATED), (given,))
+    return Plan((kind, REPLICATED, REPLICATED), (kind.in_blocks(outer),))
 
 
 @shape("SpaceToBatchND", "BatchToSpaceND")
@@ -208,17 +195,15 @@ def space_and_batch_shape(node):
 def _places_of_window(node):
     """How many places a window has, or `None` where that isn't known."""
     window = node.inputs[1].value
-    if not isinstance(window, tuple) or not all(
-        isinstance(size, int) and size > 0 for size in window
-    ):
+    if not sizes.are_integers(window) or min(window, default=1) < 1:
         return None
     return sizes.product(window)
 
 
+def _ranks(*tensors):
+    return [tensor.rank for tensor in tensors]
+
+
 def _rows(tensor):
     """Labels of images: rows first, and the rest is whole."""
-    return ("rows", *(None,) * (_rank(tensor) - 1))
-
-
-def _rank(tensor):
-    return None if tensor.shape is None else len(tensor.shape)
+    return ("rows", *(None,) * (tensor.rank - 1))
