@@ -11,6 +11,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.autoencoder import generated_ratings
+from tests.recipes.autoencoder import ratings_file
 
 PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 
@@ -20,7 +21,7 @@ def ratings_path(tmp_path_factory):
     """A small ratings.csv: 80 users, 60 items."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
     ratings = generated_ratings.generate(80, 60, 1500)
-    generated_ratings.write_csv(ratings, path)
+    ratings_file.write(path, ratings)
     return path
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.autoencoder import generated_ratings
+from tests.recipes.autoencoder import ratings_file
 
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
 # Weights that differ in the last bits only, after a whole run.
@@ -23,7 +24,7 @@ def data(tmp_path_factory):
     """Keywords of `run` for a small file of ratings."""
     folder = tmp_path_factory.mktemp("data")
     ratings = generated_ratings.generate(80, 60, 1500)
-    generated_ratings.write_csv(ratings, folder / "ratings.csv")
+    ratings_file.write(folder / "ratings.csv", ratings)
     return {
         "data_path": str(folder / "ratings.csv"),
         "data_dir": str(folder / "cache"),

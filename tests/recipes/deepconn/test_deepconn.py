@@ -17,6 +17,7 @@ from kerasmgpu.recipes.deepconn import (
     review_baselines,
     review_towers,
 )
+from tests.recipes.deepconn import reviews_file
 
 PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 
@@ -25,7 +26,7 @@ PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 def reviews_path(tmp_path_factory):
     """120 reviews: 30 users, 12 items."""
     path = tmp_path_factory.mktemp("data") / "reviews.json"
-    generated_reviews.write_json_lines(path, 30, 12, 120)
+    reviews_file.write(path, generated_reviews.generate(30, 12, 120))
     return path
 
 
