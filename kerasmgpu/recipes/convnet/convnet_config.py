@@ -3,7 +3,6 @@
 import keras
 
 from kerasmgpu.errors import InputError, checked_integer
-from kerasmgpu.recipes import convnet_example
 from kerasmgpu.recipes.convnet import configured_objects, yaml_config
 
 # Keys of the file; a section's other keys are keywords of its class.
@@ -21,10 +20,7 @@ _INTEGERS = {
 
 def load(settings):
     """The file with its overrides, checked, as a `yaml_config.Section`."""
-    if settings.config is None:
-        config = yaml_config.parse(convnet_example.CONFIG, "the example")
-    else:
-        config = yaml_config.load(settings.config)
+    config = yaml_config.load(settings.config)
     overrides = list(settings.set)
     if settings.num_replicas is not None:
         overrides.append(f"model.n_gpus={settings.num_replicas}")
