@@ -136,14 +136,12 @@ def run(**keywords):
         )
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    from kerasmgpu.recipes.convnet import yaml_config
-
-    # Told before TensorFlow is imported, which takes seconds.
-    yaml_config.load(settings.config)
-    from kerasmgpu.recipes.convnet import convnet_config, convnet_data
-    from kerasmgpu.recipes.shared import training_run
+    from kerasmgpu.recipes.convnet import convnet_config
 
     config = convnet_config.load(settings)
+    # TensorFlow comes in here: a file with mistakes was told before.
+    from kerasmgpu.recipes.convnet import convnet_data
+    from kerasmgpu.recipes.shared import training_run
 
     strategy = make_strategy(settings, config)
     # What the file decides is compared with the file that is kept.

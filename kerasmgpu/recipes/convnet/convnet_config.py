@@ -1,7 +1,5 @@
 """The configuration of the convnet recipe: read, checked and kept."""
 
-import keras
-
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.convnet import configured_objects, yaml_config
 
@@ -57,6 +55,8 @@ def _require_integer(section, key, minimum):
 
 def build_model(config, data):
     """Builds the configured model for the data, and compiles it."""
+    import keras
+
     keras.utils.set_random_seed(config["training"]["seed"])
     section = config["model"]
     model = configured_objects.build(section, without=("n_gpus",))
@@ -86,6 +86,8 @@ def build_model(config, data):
 
 def _require_names(config):
     """Refuses names of losses and metrics that Keras doesn't have."""
+    import keras
+
     # These depend on the loss; `keras.metrics.get` does not know them.
     special = ("accuracy", "acc", "crossentropy", "ce")
     named = [("loss", config["loss"], keras.losses.get)]
@@ -107,6 +109,8 @@ def _require_names(config):
 
 def build_callbacks(config):
     """The configured callbacks."""
+    import keras
+
     callbacks = configured_objects.built(config.get("callbacks", []))
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):

@@ -92,18 +92,36 @@ def test_the_example_is_learned():
     assert result.figures["val_accuracy"] > 0.9
 
 
-def test_a_cut_run_goes_on_to_the_same_end(tmp_path, cut_after):
-    # 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
-    length = ("training.epochs=3", "training.steps_per_epoch=3")
-    whole = run(*length)
+# 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
+LENGTH = ("training.epochs=3", "training.steps_per_epoch=3")
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The result of a run that is never interrupted."""
+    return run(*LENGTH)
+
+
+def test_a_cut_run_goes_on_to_the_same_end(whole, tmp_path, cut_after):
     cut = dict(output_dir=str(tmp_path))
-    cut_after(1, run, *length, **cut)
+    cut_after(1, run, *LENGTH, **cut)
     with pytest.raises(
         InputError, match="Received: model.n_gpus=2; .* had model.n_gpus=0"
     ):
-        run(*length, "model.n_gpus=2", resume=True, **cut)
-    resumed = run(*length, resume=True, **cut)
+        run(*LENGTH, "model.n_gpus=2", resume=True, **cut)
+    resumed = run(*LENGTH, resume=True, **cut)
     assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+
+
+def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
+    whole, tmp_path
+):
+    keywords = dict(output_dir=str(tmp_path))
+    run(*LENGTH, "training.epochs=1", **keywords)
+    resumed = run(*LENGTH, resume=True, **keywords)
+    assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+    with pytest.raises(InputError, match="epochs=2; .* had training.epochs=3"):
+        run(*LENGTH, "training.epochs=2", resume=True, **keywords)
 
 
 def shuffled_batches(steps):
@@ -153,16 +171,6 @@ def test_data_that_make_their_batches_go_on(
     resumed = convnet.run(**keywords, resume=True)
     assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
     assert resumed.steps == 3 * steps_per_epoch
-
-
-def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(tmp_path):
-    longer = run("training.epochs=3")
-    keywords = dict(output_dir=str(tmp_path))
-    run("training.epochs=1", **keywords)
-    resumed = run("training.epochs=3", resume=True, **keywords)
-    assert (resumed.loss, resumed.figures) == (longer.loss, longer.figures)
-    with pytest.raises(InputError, match="epochs=2; .* had training.epochs=3"):
-        run("training.epochs=2", resume=True, **keywords)
 
 
 def test_a_callback_may_end_the_training(tmp_path):
