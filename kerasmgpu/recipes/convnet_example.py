@@ -7,32 +7,6 @@ makes a Keras model, and one that returns data.
 import keras
 import numpy as np
 
-CONFIG = """\
-model:
-  # Any class or function that makes a Keras model, by its dotted name.
-  class: kerasmgpu.recipes.convnet_example.ConvNet
-  # Devices that every batch is divided over; 0 is the CPU.
-  n_gpus: 0
-  # All other keys are keywords of the class.
-  filters: [16, 32]
-  num_classes: 8
-dataset:
-  # Returns arrays, a tf.data.Dataset or a keras.utils.PyDataset.
-  class: kerasmgpu.recipes.convnet_example.gratings
-  num_images: 4000
-loss: sparse_categorical_crossentropy
-metrics: [accuracy]
-optimizer:
-  class: keras.optimizers.Adam
-  learning_rate: 3e-3
-training:
-  # Rows of a step on all devices together.
-  global_batch_size: 100
-  epochs: 5
-  seed: 0
-"""
-"""The configuration that is used without `--config`."""
-
 
 @keras.saving.register_keras_serializable("kerasmgpu")
 class ConvNet(keras.Model):

@@ -170,7 +170,17 @@ def test_bad_counts(recipe, tmp_path, counts):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["nope", "no.such.recipe", "__init__"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nope",
+        "no.such.recipe",
+        "__init__",
+        # A study of many runs, without a result of one.
+        "image_batch_study",
+        "kerasmgpu.recipes.image_batch_study",
+    ],
+)
 def test_an_unknown_recipe_lists_the_recipes(tmp_path, name):
     with pytest.raises(InputError, match="there are: .*autoencoder"):
         report_on(name, tmp_path)
@@ -184,6 +194,28 @@ def test_flags_of_the_report_are_refused_behind_the_dashes(
 ):
     with pytest.raises(InputError, match="is set by the report itself"):
         report_on(recipe, tmp_path, recipe_flags=[flag])
+
+
+@pytest.mark.parametrize("flags", [[], ["--placement=data_parallel"]])
+def test_deepconn_is_reported_on_with_a_model_on_each_device(
+    tmp_path, monkeypatch, flags
+):
+    commands = []
+    monkeypatch.setattr(
+        child_process,
+        "run_logged",
+        lambda command, log: commands.append(command) or (1, []),
+    )
+    report_on("deepconn", tmp_path, counts=[2], recipe_flags=flags)
+    (command,) = commands
+    assert "--num_replicas=2" in command
+    assert "--placement=data_parallel" in command
+
+
+def test_other_placements_of_deepconn_are_refused(tmp_path):
+    with pytest.raises(InputError, match="Received: --placement=all; leave it"):
+        report_on("deepconn", tmp_path, recipe_flags=["--placement=all"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_overwritten(recipe, tmp_path):

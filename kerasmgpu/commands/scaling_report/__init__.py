@@ -30,6 +30,8 @@ leaves in the latter a `result.json`, an object with at least
     examples_per_second              over all replicas
     examples_per_second_per_replica  the same by the number of replicas
 
+Of deepconn's placements it is `--placement=data_parallel` that is reported on.
+
 TensorFlow is not imported here: the runs have the devices for themselves.
 """
 
@@ -59,6 +61,8 @@ RESULT_KEYS = (
 
 _OURS = ("num_replicas", "virtual_devices", "output_dir")
 _RECIPES = "kerasmgpu.recipes"
+_NEEDED = {f"{_RECIPES}.deepconn": ("--placement=data_parallel",)}
+"""Flags without which a recipe trains something else than N replicas."""
 
 
 def run(
@@ -87,7 +91,7 @@ def run(
     """
     module = _module(recipe)
     counts = checked_counts(replica_counts)
-    _require_foreign_flags(recipe_flags)
+    recipe_flags = _checked_flags(module, recipe_flags)
     folder = output_folder.empty(output_dir)
     on_cpu = virtual_devices or not visible_gpus.names()
     runs = []
@@ -102,7 +106,7 @@ def run(
     _compare(runs)
     report = {
         "recipe": recipe,
-        "recipe_flags": list(recipe_flags),
+        "recipe_flags": recipe_flags,
         "on_logical_cpu_devices": on_cpu,
         "runs": runs,
     }
@@ -165,7 +169,8 @@ def _module(recipe):
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError:
         found = None  # Of a dotted name, the package is missing.
-    if found and ("." in recipe or recipe in _recipes()):
+    room, _, last = name.rpartition(".")
+    if found and (room != _RECIPES or last in _recipes()):
         return name
     raise InputError(
         f"unknown recipe {recipe!r}; there are: {', '.join(_recipes())} "
@@ -174,22 +179,34 @@ def _module(recipe):
 
 
 def _recipes():
-    """Names of the modules of `kerasmgpu.recipes` that can be run."""
+    """Names of the recipes; a study of many runs has no presets."""
     package = importlib.util.find_spec(_RECIPES)
     return sorted(
         path.parent.name
         for folder in package.submodule_search_locations
-        for path in pathlib.Path(folder).glob("*/__main__.py")
+        for path in pathlib.Path(folder).glob("*/presets")
     )
 
 
-def _require_foreign_flags(recipe_flags):
+def _checked_flags(module, recipe_flags):
+    """The flags of every run, with those that the recipe needs."""
+    needed = _NEEDED.get(module, ())
     for flag in recipe_flags:
-        if flag.lstrip("-").partition("=")[0] in _OURS:
+        if _name(flag) in _OURS:
             raise InputError(
                 f"{flag} is set by the report itself for each run; give the "
                 "report's own flag before --"
             )
+        if _name(flag) in map(_name, needed) and flag not in needed:
+            raise InputError(
+                f"The report is of runs with {' '.join(needed)}. Received: "
+                f"{flag}; leave it out"
+            )
+    return [*needed, *recipe_flags]
+
+
+def _name(flag):
+    return flag.lstrip("-").partition("=")[0]
 
 
 def _replicas(count):

@@ -116,19 +116,6 @@ def make_batches(settings, shape, data, plan, left_out):
     )
 
 
-def make_strategy(settings):
-    """The strategy that the flags ask for."""
-    import kerasmgpu
-
-    return kerasmgpu.strategy(
-        settings.num_replicas,
-        virtual_devices=settings.virtual_devices,
-        all_reduce=settings.all_reduce,
-        num_packs=settings.num_packs,
-        batch_norm=settings.batch_norm,
-    )
-
-
 def run(**keywords):
     """Trains a network once; every flag is a keyword.
 
@@ -151,7 +138,7 @@ def run(**keywords):
     )
     from kerasmgpu.recipes.shared import run_report, training_run
 
-    experiment = training_run.TrainingRun(settings, make_strategy(settings))
+    experiment = training_run.TrainingRun(settings)
     data = image_sources.load(settings)
     shape = image_sources.network_shape(settings, data)
     plan = make_plan(settings, experiment.num_replicas, len(data.train))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import checked_integer
 
 SHAPES = ("disc", "square", "triangle", "ring", "cross")
 TEXTURES = ("plain", "striped")
@@ -46,15 +46,9 @@ def generate(num_images=4000, image_size=32, seed=0):
     print(CLASS_NAMES[labels[0]])
     ```
     """
-    for name, value, least in (
-        ("num_images", num_images, 1),
-        ("image_size", image_size, 8),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise InputError(
-                f"{name} must be at least {least}. Received: {name}={value}"
-            )
+    checked_integer(num_images, "num_images", minimum=1)
+    checked_integer(image_size, "image_size", minimum=8)
+    checked_integer(seed, "seed", minimum=0)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(num_images).astype(np.int32) % len(CLASS_NAMES)
     images = np.empty((num_images, image_size, image_size, 3), np.uint8)

@@ -51,7 +51,7 @@ def comparison(history, model_alone, plan, num_classes):
     )
     real = run_report.median_of(history, "examples_per_second")
     figures = {"synthetic_examples_per_second": ("examples/s, no input", alone)}
-    if real is not None and alone is not None:
+    if real is not None:
         figures["real_over_synthetic"] = ("speed with input", real / alone)
         figures["limit"] = ("what sets the pace", verdict(real, alone))
     return figures

@@ -4,11 +4,6 @@ import keras
 
 from kerasmgpu.recipes.alexnet.image_lars import LARS
 from kerasmgpu.recipes.shared import optimizers
-from kerasmgpu.schedules import WarmUp
-
-# After 30, 60 and 80 of 90 epochs the learning rate is divided by ten (Goyal
-# et al., arXiv:1706.02677, section 5.1).
-_STAIRS = (30 / 90, 60 / 90, 80 / 90)
 
 
 def learning_rate(settings, plan):
@@ -27,18 +22,9 @@ def learning_rate(settings, plan):
     initial = settings.learning_rate
     if initial >= plan.learning_rate:
         initial = 0.0
-    if settings.learning_rate_decay != "stairs":
-        return optimizers.learning_rate_schedule(
-            plan, settings.learning_rate_decay, initial
-        )
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        # A boundary is the last step of its stair.
-        [round(stair * plan.steps) - 1 for stair in _STAIRS],
-        [plan.learning_rate * 0.1**k for k in range(len(_STAIRS) + 1)],
+    return optimizers.learning_rate_schedule(
+        plan, settings.learning_rate_decay, initial
     )
-    if not plan.warmup_steps:
-        return schedule
-    return WarmUp(schedule, plan.warmup_steps, initial)
 
 
 def penalty(settings):

@@ -43,11 +43,6 @@ def load(settings):
 def _from_path(settings):
     """The images of `--data_path`: TFRecords, or else a tree of folders."""
     path = pathlib.Path(settings.data_path)
-    if not path.exists():
-        raise InputError(
-            "--data_path must be a folder of images or TFRecords. Received: "
-            f"{path}, which does not exist"
-        )
     if path.is_file() or any(
         entry.is_file() and image_records.is_record_file(entry.name)
         for entry in path.iterdir()

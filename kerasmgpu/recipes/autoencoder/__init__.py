@@ -19,6 +19,17 @@ from absl import flags
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import early_checks, shared_flags
 
+MOVIELENS = (
+    "ml-100k",
+    "ml-1m",
+    "ml-10m",
+    "ml-20m",
+    "ml-25m",
+    "ml-32m",
+    "ml-latest-small",
+)
+"""Data sets that `movielens.load` fetches by their names."""
+
 
 def define_flags(flag_values):
     """Defines this recipe's flags; each is a keyword of `run`."""
@@ -31,9 +42,7 @@ def define_flags(flag_values):
         learning_rate_scaling="sqrt",
         epochs=20,
     )
-    shared_flags.define_data(
-        flag_values, datasets="ml-100k, ml-1m, ml-10m, ml-20m, ml-25m, ml-32m"
-    )
+    shared_flags.define_data(flag_values, datasets=", ".join(MOVIELENS))
     flags.DEFINE_enum(
         "network",
         "residual",

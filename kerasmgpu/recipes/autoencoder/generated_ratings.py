@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.autoencoder.ratings import Ratings
 
 # Star scale and spreads like those of MovieLens-25M, in stars.
@@ -20,8 +20,6 @@ _ACTIVITY_SPREAD = 1.1
 # active users are drawn without it; each round is vectorised, each user of the
 # last is not.
 _ROUNDS = 8
-
-_ROWS_PER_WRITE = 1 << 20
 
 
 def generate(
@@ -56,8 +54,7 @@ def generate(
             and clipping add to it. Defaults to `0.7`.
 
     Returns:
-        `ratings.Ratings` with `generated=True`; ids count
-        from 1.
+        `ratings.Ratings`; ids count from 1.
 
     Raises:
         InputError: a number is out of range.
@@ -86,50 +83,14 @@ def generate(
             f"generated, not real: {num_ratings:,} ratings of {num_users:,} "
             f"users and {num_items:,} items, seed {seed}"
         ),
-        generated=True,
     )
 
 
-def write_csv(ratings, path):
-    """Writes ratings as MovieLens does: `userId,movieId,rating,timestamp`.
-
-    The time stamps are made up: one second per rating.
-
-    Args:
-        ratings: `ratings.Ratings`.
-        path: File to write; an existing one is replaced.
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    import polars as pl
-
-    with open(path, "wb") as file:
-        for start in range(0, len(ratings), _ROWS_PER_WRITE):
-            rows = slice(start, start + _ROWS_PER_WRITE)
-            values = ratings.values[rows]
-            table = pl.DataFrame(
-                {
-                    "userId": ratings.user_ids[ratings.users[rows]],
-                    "movieId": ratings.item_ids[ratings.items[rows]],
-                    "rating": values,
-                    "timestamp": 10**9 + start + np.arange(len(values)),
-                }
-            )
-            table.write_csv(file, include_header=start == 0)
-
-
 def _check(num_users, num_items, num_ratings, seed, rank):
-    for name, value, least in (
-        ("num_users", num_users, 1),
-        ("num_items", num_items, 2),
-        ("rank", rank, 1),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise InputError(
-                f"{name} must be at least {least}. Received: {name}={value}"
-            )
+    checked_integer(num_users, "num_users", minimum=1)
+    checked_integer(num_items, "num_items", minimum=2)
+    checked_integer(rank, "rank", minimum=1)
+    checked_integer(seed, "seed", minimum=0)
     least = max(num_users, num_items)
     most = num_users * num_items // 2
     if not least <= num_ratings <= most:

@@ -15,19 +15,14 @@ import numpy as np
 from absl import logging
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.autoencoder import ratings_cache, ratings_table
+from kerasmgpu.recipes.autoencoder import (
+    MOVIELENS,
+    ratings_cache,
+    ratings_table,
+)
 from kerasmgpu.recipes.autoencoder.ratings import Ratings
 from kerasmgpu.recipes.shared import download
 
-NAMES = (
-    "ml-100k",
-    "ml-1m",
-    "ml-10m",
-    "ml-20m",
-    "ml-25m",
-    "ml-32m",
-    "ml-latest-small",
-)
 BASE_URL = "https://files.grouplens.org/datasets/movielens"
 
 _FILE_NAMES = ("ratings.csv", "ratings.dat", "u.data")
@@ -50,7 +45,8 @@ def load(path_or_name, cache_dir=None, base_url=BASE_URL):
     item by the same user, are errors.
 
     Args:
-        path_or_name: Path, or one of `NAMES`. What exists as a path is a path.
+        path_or_name: Path, or one of `autoencoder.MOVIELENS`. What exists as a
+            path is a path.
         cache_dir: Folder for parsed forms and downloads. Defaults to
             `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`.
         base_url: Where named data sets are. Defaults to GroupLens's server.
@@ -74,10 +70,10 @@ def load(path_or_name, cache_dir=None, base_url=BASE_URL):
     cache_dir = Path(cache_dir or ratings_cache.default_cache_dir())
     path = Path(path_or_name).expanduser()
     if not path.exists():
-        if str(path_or_name) not in NAMES:
+        if str(path_or_name) not in MOVIELENS:
             raise InputError(
                 f"{path_or_name} is no file or folder, and no data set that "
-                f"can be downloaded. Known by name: {', '.join(NAMES)}"
+                f"can be downloaded. Known by name: {', '.join(MOVIELENS)}"
             )
         path = _fetch(str(path_or_name), cache_dir, base_url)
     source = _locate(path)

@@ -6,13 +6,14 @@ import numpy as np
 
 from kerasmgpu.recipes.shared import holding_out
 
-_DTYPES = {
+DTYPES = {
     "users": np.int32,
     "items": np.int32,
     "values": np.float32,
     "user_ids": np.int64,
     "item_ids": np.int64,
 }
+"""Names of the arrays of `Ratings` to their types."""
 
 
 # Arrays have no single truth value, so the generated `==` would only raise.
@@ -33,7 +34,6 @@ class Ratings:
         user_ids: int64 array `[num_users]`, the id in the file of each user.
         item_ids: int64 array `[num_items]`, the id in the file of each item.
         description: One line for people: where the ratings are from.
-        generated: Whether a program made them up. Defaults to `False`.
 
     Raises:
         ValueError: an array has another dtype, rank or length.
@@ -59,10 +59,9 @@ class Ratings:
     user_ids: np.ndarray
     item_ids: np.ndarray
     description: str
-    generated: bool = False
 
     def __post_init__(self):
-        for name, dtype in _DTYPES.items():
+        for name, dtype in DTYPES.items():
             array = getattr(self, name)
             if array.dtype != dtype or array.ndim != 1:
                 raise ValueError(

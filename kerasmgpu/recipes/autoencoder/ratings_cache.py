@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from kerasmgpu.recipes.autoencoder.ratings import Ratings
+from kerasmgpu.recipes.autoencoder.ratings import DTYPES, Ratings
 
 # Raise it when the same file would be parsed to something else.
 _PARSER_VERSION = 1
 
-_ARRAYS = ("users", "items", "values", "user_ids", "item_ids")
 _MANIFEST = "manifest.json"
 
 
@@ -70,7 +69,7 @@ def read(cache_dir, source_fingerprint):
         # `asarray` drops the memmap subclass, not the mapping.
         arrays = {
             name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
-            for name in _ARRAYS
+            for name in DTYPES
         }
         for name, array in arrays.items():
             if zlib.crc32(array) != manifest["crc32"][name]:
@@ -96,7 +95,7 @@ def write(cache_dir, source_fingerprint, ratings):
     Args:
         cache_dir: `Path` of the cache folder; made where it doesn't exist.
         source_fingerprint: What `fingerprint` said before parsing.
-        ratings: `Ratings`, not generated ones.
+        ratings: `Ratings`.
     """
     folder = _folder(cache_dir, source_fingerprint)
     try:
@@ -105,7 +104,7 @@ def write(cache_dir, source_fingerprint, ratings):
             new = Path(scratch, "new")
             new.mkdir()
             crc32 = {}
-            for name in _ARRAYS:
+            for name in DTYPES:
                 array = getattr(ratings, name)
                 np.save(new / f"{name}.npy", array)
                 crc32[name] = zlib.crc32(array)

@@ -27,6 +27,8 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet import predictions_file
 from kerasmgpu.recipes.shared import presets, shared_flags
 
+_EXAMPLE = "gratings"
+
 
 def define_flags(flag_values):
     """Defines this recipe's flags; each is a keyword of `run`."""
@@ -92,13 +94,14 @@ def check(settings):
 
 def make_strategy(settings, config):
     """The strategy for `n_gpus` devices: GPUs, or the CPU for 0."""
+    import tensorflow as tf
+
     import kerasmgpu
+    from kerasmgpu.recipes.shared import training_run
 
     count = config["model"]["n_gpus"]
     if count == 0:
         return kerasmgpu.strategy(devices=["CPU:0"])
-    import tensorflow as tf
-
     on_gpus = tf.config.list_physical_devices("GPU")
     if not on_gpus and not settings.virtual_devices:
         raise config["model"].error(
@@ -106,12 +109,7 @@ def make_strategy(settings, config):
             f"is {count}, but no GPU is visible. 0 is the CPU; "
             f"--virtual_devices={count} makes devices of it",
         )
-    return kerasmgpu.strategy(
-        count,
-        virtual_devices=settings.virtual_devices,
-        all_reduce=settings.all_reduce,
-        num_packs=settings.num_packs,
-    )
+    return training_run.make_strategy(settings, num_replicas=count)
 
 
 def run(**keywords):
@@ -128,25 +126,22 @@ def run(**keywords):
             folder can't be used.
     """
     preset = keywords.pop("preset", None)
-    if preset is not None:
-        if keywords.get("config") is not None:
-            raise InputError(
-                "A preset is a configuration. Received: --preset and --config; "
-                "give one of them"
-            )
-        path = presets.path(define_flags, preset, ".yaml")
+    if keywords.get("config") is None:
+        path = presets.path(define_flags, preset or _EXAMPLE, ".yaml")
         keywords["config"] = str(path)
+    elif preset is not None:
+        raise InputError(
+            "A preset is a configuration. Received: --preset and --config; "
+            "give one of them"
+        )
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    from kerasmgpu.recipes.convnet import yaml_config
-
-    if settings.config is not None:
-        # Told before TensorFlow is imported, which takes seconds.
-        yaml_config.load(settings.config)
-    from kerasmgpu.recipes.convnet import convnet_config, convnet_data
-    from kerasmgpu.recipes.shared import training_run
+    from kerasmgpu.recipes.convnet import convnet_config
 
     config = convnet_config.load(settings)
+    # TensorFlow comes in here: a file with mistakes was told before.
+    from kerasmgpu.recipes.convnet import convnet_data
+    from kerasmgpu.recipes.shared import training_run
 
     strategy = make_strategy(settings, config)
     # What the file decides is compared with the file that is kept.

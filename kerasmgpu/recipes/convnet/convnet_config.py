@@ -1,9 +1,6 @@
 """The configuration of the convnet recipe: read, checked and kept."""
 
-import keras
-
 from kerasmgpu.errors import InputError, checked_integer
-from kerasmgpu.recipes import convnet_example
 from kerasmgpu.recipes.convnet import configured_objects, yaml_config
 
 # Keys of the file; a section's other keys are keywords of its class.
@@ -21,10 +18,7 @@ _INTEGERS = {
 
 def load(settings):
     """The file with its overrides, checked, as a `yaml_config.Section`."""
-    if settings.config is None:
-        config = yaml_config.parse(convnet_example.CONFIG, "the example")
-    else:
-        config = yaml_config.load(settings.config)
+    config = yaml_config.load(settings.config)
     overrides = list(settings.set)
     if settings.num_replicas is not None:
         overrides.append(f"model.n_gpus={settings.num_replicas}")
@@ -61,6 +55,8 @@ def _require_integer(section, key, minimum):
 
 def build_model(config, data):
     """Builds the configured model for the data, and compiles it."""
+    import keras
+
     keras.utils.set_random_seed(config["training"]["seed"])
     section = config["model"]
     model = configured_objects.build(section, without=("n_gpus",))
@@ -90,6 +86,8 @@ def build_model(config, data):
 
 def _require_names(config):
     """Refuses names of losses and metrics that Keras doesn't have."""
+    import keras
+
     # These depend on the loss; `keras.metrics.get` does not know them.
     special = ("accuracy", "acc", "crossentropy", "ce")
     named = [("loss", config["loss"], keras.losses.get)]
@@ -111,6 +109,8 @@ def _require_names(config):
 
 def build_callbacks(config):
     """The configured callbacks."""
+    import keras
+
     callbacks = configured_objects.built(config.get("callbacks", []))
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import kerasmgpu
 from kerasmgpu import placement
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import review_towers
@@ -117,10 +116,8 @@ def start(settings, devices):
     name = settings.placement
     if name == "data_parallel":
         devices = devices[: settings.num_replicas]
-        strategy = kerasmgpu.strategy(
-            devices=devices,
-            all_reduce=settings.all_reduce,
-            num_packs=settings.num_packs,
+        strategy = training_run.make_strategy(
+            settings, devices=devices, num_replicas=None, virtual_devices=None
         )
         return training_run.TrainingRun(settings, strategy, devices)
     return training_run.TrainingRun(

@@ -1,7 +1,5 @@
 """Made-up reviews whose ratings depend on both texts, where there is no file."""
 
-import json
-
 import numpy as np
 
 from kerasmgpu.errors import InputError, checked_integer
@@ -52,39 +50,6 @@ def generate(num_users=500, num_items=100, num_reviews=8000, seed=0):
     reviews = generate(num_users=50, num_items=20, num_reviews=400)
     ```
     """
-    collected = Collector()
-    for review in _reviews(num_users, num_items, num_reviews, seed):
-        collected.add(*review)
-    return collected.reviews("generated, not real", f", seed {seed}")
-
-
-def write_json_lines(
-    path, num_users=500, num_items=100, num_reviews=8000, seed=0
-):
-    """Writes generated reviews as a file that `reviews.load` reads.
-
-    Args:
-        path: File to write; an existing one is replaced.
-        num_users: See `generate`.
-        num_items: See `generate`.
-        num_reviews: See `generate`.
-        seed: See `generate`.
-    """
-    with open(path, "w", encoding="utf-8") as file:
-        for user, item, rating, text in _reviews(
-            num_users, num_items, num_reviews, seed
-        ):
-            review = {
-                "reviewerID": user,
-                "asin": item,
-                "reviewText": text,
-                "overall": rating,
-            }
-            file.write(json.dumps(review) + "\n")
-
-
-def _reviews(num_users, num_items, num_reviews, seed):
-    """Yields user, item, rating and text of each review."""
     num_users = checked_integer(num_users, "num_users", minimum=1)
     num_items = checked_integer(num_items, "num_items", minimum=1)
     num_reviews = checked_integer(num_reviews, "num_reviews", minimum=1)
@@ -100,6 +65,7 @@ def _reviews(num_users, num_items, num_reviews, seed):
     user_biases = _USER_SPREAD * rng.standard_normal(num_users)
     item_biases = _ITEM_SPREAD * rng.standard_normal(num_items)
     pairs = rng.choice(num_users * num_items, num_reviews, replace=False)
+    collected = Collector()
     for pair in pairs:
         user, item = divmod(int(pair), num_items)
         agrees = 1 if has[item, cares[user]] else -1
@@ -107,7 +73,8 @@ def _reviews(num_users, num_items, num_reviews, seed):
         stars += _NOISE * rng.standard_normal()
         rating = int(np.clip(np.rint(stars), _LOWEST, _HIGHEST))
         text = _text(rng, cares[user], has[item])
-        yield f"user{user}", f"item{item}", float(rating), text
+        collected.add(f"user{user}", f"item{item}", rating, text)
+    return collected.reviews("generated, not real", f", seed {seed}")
 
 
 def _text(rng, cares, has):

@@ -37,7 +37,6 @@ class Reviews:
         num_items: Number of items.
         description: One line for people: where the reviews are from, and how
             many lines of the file were left out.
-        malformed: Number of lines that are no reviews. Defaults to `0`.
     """
 
     users: np.ndarray
@@ -49,7 +48,6 @@ class Reviews:
     num_users: int
     num_items: int
     description: str
-    malformed: int = 0
 
     def __len__(self):
         return len(self.ratings)
@@ -134,7 +132,7 @@ def load(path):
             f"; {malformed:,} malformed line(s) left out, first "
             f"{first_malformed}"
         )
-    return collected.reviews(path.name, note, malformed)
+    return collected.reviews(path.name, note)
 
 
 class Collector:
@@ -164,7 +162,7 @@ class Collector:
         )
         self._starts.append(len(self._tokens))
 
-    def reviews(self, source, note="", malformed=0):
+    def reviews(self, source, note=""):
         """What was added, as `Reviews`; `source` and `note` describe it."""
         users, items, ratings = self._columns
         return Reviews(
@@ -180,7 +178,6 @@ class Collector:
                 f"{source}: {len(self):,} reviews of {len(self._items):,} items "
                 f"by {len(self._users):,} users{note}"
             ),
-            malformed=malformed,
         )
 
 

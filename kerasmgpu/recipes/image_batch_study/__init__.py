@@ -198,15 +198,14 @@ def run(**keywords):
     check(settings)
     import keras
 
-    from kerasmgpu.recipes import alexnet
     from kerasmgpu.recipes.alexnet import image_sources, left_out_images
     from kerasmgpu.recipes.image_batch_study import image_batch_report
-    from kerasmgpu.recipes.shared import run_folder, run_report
+    from kerasmgpu.recipes.shared import run_folder, run_report, training_run
 
     sizes = batch_sizes(settings)
     # Runs of other lengths can't be compared.
     folder = run_folder.RunFolder(settings.output_dir, settings, may_grow=())
-    strategy = alexnet.make_strategy(settings)
+    strategy = training_run.make_strategy(settings)
     records = _finished(folder)
     left_out = left_out_images.LeftOutImages(folder)
     done = {(r["global_batch_size"], r["rule"], r["seed"]) for r in records}

@@ -16,6 +16,5 @@ def require_place(settings):
         InputError: If the environment's variables of a job are malformed, or
             the output folder can't be used.
     """
-    worker = cluster.from_environment()
-    if worker is None or worker.is_first:
+    if cluster.is_first_worker():
         run_folder.RunFolder(settings.output_dir, settings)

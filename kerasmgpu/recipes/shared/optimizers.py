@@ -4,6 +4,10 @@ import keras
 
 from kerasmgpu.schedules import WarmUp
 
+# After 30, 60 and 80 of 90 epochs the learning rate is divided by ten (Goyal
+# et al., arXiv:1706.02677, section 5.1).
+_STAIRS = (30 / 90, 60 / 90, 80 / 90)
+
 
 def learning_rate_schedule(plan, learning_rate_decay, initial_learning_rate):
     """The learning rate over a whole run, for any Keras optimizer.
@@ -11,7 +15,8 @@ def learning_rate_schedule(plan, learning_rate_decay, initial_learning_rate):
     Args:
         plan: `TrainingPlan`: the full learning rate, the steps in all and
             those of the warm-up.
-        learning_rate_decay: `"cosine"`, to 0 over the whole run, or `"none"`.
+        learning_rate_decay: `"cosine"`, to 0 over the whole run, `"stairs"`, to a
+            thousandth in three, or `"none"`.
         initial_learning_rate: Learning rate that the warm-up begins with.
 
     Returns:
@@ -21,6 +26,12 @@ def learning_rate_schedule(plan, learning_rate_decay, initial_learning_rate):
     if learning_rate_decay == "cosine":
         learning_rate = keras.optimizers.schedules.CosineDecay(
             learning_rate, decay_steps=plan.steps
+        )
+    elif learning_rate_decay == "stairs":
+        learning_rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+            # A boundary is the last step of its stair.
+            [round(stair * plan.steps) - 1 for stair in _STAIRS],
+            [learning_rate * 0.1**k for k in range(len(_STAIRS) + 1)],
         )
     if plan.warmup_steps:
         learning_rate = WarmUp(

@@ -184,7 +184,8 @@ def define_output(flag_values):
         "resume",
         False,
         "Go on from the last checkpoint in --output_dir, with the same flags; "
-        "--epochs or --steps may be raised. Start there if there is none.",
+        "--epochs or --steps may be raised if the learning rate doesn't fall "
+        "over the whole run. Start there if there is none.",
         flag_values=flag_values,
     )
 

@@ -21,6 +21,25 @@ from kerasmgpu import callbacks as kerasmgpu_callbacks
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import epoch_records, run_folder, run_report
 
+_STRATEGY_FLAGS = (
+    "num_replicas",
+    "virtual_devices",
+    "all_reduce",
+    "num_packs",
+    "batch_norm",
+)
+
+
+def make_strategy(settings, **keywords):
+    """The strategy that the flags ask for; see `kerasmgpu.strategy`.
+
+    Args:
+        settings: The recipe's settings.
+        **keywords: What the strategy gets in place of flags, or beside them.
+    """
+    asked = {k: v for k, v in vars(settings).items() if k in _STRATEGY_FLAGS}
+    return kerasmgpu.strategy(**asked | keywords)
+
 
 class TrainingRun:
     """One run of a recipe, from its settings to its result.
@@ -28,8 +47,8 @@ class TrainingRun:
     Args:
         settings: The recipe's settings, with those of
             `shared_flags.define_devices` and `shared_flags.define_output`.
-        strategy: `tf.distribute.Strategy` to train under. Defaults to the one
-            that the settings ask for; see `kerasmgpu.strategy`.
+        strategy: `tf.distribute.Strategy` to train under. Defaults to that of
+            `make_strategy`.
         devices: List of the names of the devices that work. Defaults to those
             of the strategy.
         num_replicas: Copies of the model. Defaults to those of the strategy.
@@ -48,19 +67,13 @@ class TrainingRun:
     def __init__(
         self, settings, strategy=None, devices=None, num_replicas=None
     ):
-        worker = cluster.from_environment()
-        self._is_first_worker = worker is None or worker.is_first
+        self._is_first_worker = cluster.is_first_worker()
         # A folder that can't be used is told before a device is started. Of
         # several workers only the first writes and speaks.
         self.folder = run_folder.RunFolder(
             settings.output_dir if self._is_first_worker else None, settings
         )
-        self.strategy = strategy or kerasmgpu.strategy(
-            settings.num_replicas,
-            virtual_devices=settings.virtual_devices,
-            all_reduce=settings.all_reduce,
-            num_packs=settings.num_packs,
-        )
+        self.strategy = strategy or make_strategy(settings)
         self.devices = devices or run_report.short_names(self.strategy)
         self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
         self._output_dir = settings.output_dir

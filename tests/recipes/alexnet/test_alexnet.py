@@ -48,49 +48,70 @@ def run(tree, **keywords):
     )
 
 
-def test_one_and_two_replicas_have_the_same_loss(tree):
-    # 13 rows of 16: batches of 5, 5 and 3, which two replicas share unevenly.
-    results = [run(tree, num_replicas=count) for count in (1, 2)]
-    assert len(results[1].devices) == 2
-    assert results[1].loss == pytest.approx(results[0].loss, abs=1e-5)
-    assert results[1].figures["accuracy"] == results[0].figures["accuracy"]
+# 13 rows of 16: batches of 5, 5 and 3, which two replicas share unevenly. 3
+# steps a pass and 2 an epoch: a run goes on in the middle of a pass.
+LENGTH = dict(steps=6, steps_per_epoch=2, optimizer="lars")
 
 
-def test_a_folder_of_images_is_learned(tree, tmp_path):
+@pytest.fixture(scope="module")
+def on_two(tree):
+    """The result of a run that is never interrupted, on two replicas."""
+    return run(tree, num_replicas=2, **LENGTH)
+
+
+def test_one_and_two_replicas_have_the_same_loss(tree, on_two):
+    on_one = run(tree, **LENGTH)
+    assert len(on_two.devices) == 2
+    assert on_two.loss == pytest.approx(on_one.loss, abs=1e-5)
+    assert on_two.figures["accuracy"] == on_one.figures["accuracy"]
+
+
+def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
+    tree, on_two, tmp_path, cut_after, preempt_after
+):
+    keywords = dict(num_replicas=2, output_dir=str(tmp_path / "run"), **LENGTH)
+    cut_after(1, run, tree, **keywords)
+    # Order, cuts and mirroring follow from the step.
+    preempt_after(1, run, tree, resume=True, **keywords)
+    resumed = run(tree, resume=True, **keywords)
+    assert resumed.loss == on_two.loss
+    assert resumed.figures["accuracy"] == on_two.figures["accuracy"]
+
+
+@pytest.fixture(scope="module")
+def learned(tree, tmp_path_factory):
+    """A longer run, its input compared: its result and its folder."""
+    folder = tmp_path_factory.mktemp("learned")
     result = run(
         tree,
         epochs=8,
         width=0.1,
         learning_rate=0.02,
         augment=False,
-        output_dir=str(tmp_path / "run"),
+        compare_input=True,
+        output_dir=str(folder),
     )
+    return result, folder
+
+
+def test_a_folder_of_images_is_learned(learned):
+    result, folder = learned
     assert result.figures["train_accuracy"] > 0.9
-    model = keras.models.load_model(tmp_path / "run" / "model.keras")
+    model = keras.models.load_model(folder / "model.keras")
     pixels = np.stack([np.full((8, 8, 3), level) for level in (0, 190)])
     assert np.argmax(model(pixels.astype("uint8")), 1).tolist() == [0, 1]
 
 
-def test_a_cut_run_goes_on_to_the_same_end(tree, tmp_path, cut_after):
-    # 3 steps a pass and 2 an epoch: it goes on in the middle of a pass.
-    keywords = dict(steps=4, steps_per_epoch=2, optimizer="lars")
-    whole = run(tree, **keywords)
-    keywords["output_dir"] = str(tmp_path / "run")
-    cut_after(1, run, tree, **keywords)
-    resumed = run(tree, resume=True, **keywords)
-    assert resumed.loss == whole.loss
-    assert resumed.figures["accuracy"] == whole.figures["accuracy"]
-
-
-def test_a_run_ended_in_an_epoch_goes_on_in_it(tree, tmp_path, preempt_after):
-    keywords = dict(epochs=2, num_replicas=2)
-    whole = run(tree, **keywords)
-    keywords["output_dir"] = str(tmp_path / "run")
-    # 3 steps an epoch; order, cuts and mirroring follow from the step.
-    preempt_after(4, run, tree, **keywords)
-    resumed = run(tree, resume=True, **keywords)
-    assert resumed.loss == whole.loss
-    assert resumed.figures["accuracy"] == whole.figures["accuracy"]
+def test_the_input_is_compared_with_computing_alone(learned):
+    result, _ = learned
+    figures = result.figures
+    assert figures["real_over_synthetic"] == pytest.approx(
+        result.examples_per_second / figures["synthetic_examples_per_second"]
+    )
+    assert figures["limit"] == image_figures.verdict(
+        result.examples_per_second, figures["synthetic_examples_per_second"]
+    )
+    assert 0 <= figures["input_wait_share"] <= 1
 
 
 def test_synthetic_images_have_no_accuracy(tree):
@@ -105,18 +126,6 @@ def test_synthetic_images_have_no_accuracy(tree):
     assert result.data.startswith("synthetic")
     assert "accuracy" not in result.figures
     assert np.isfinite(result.loss)
-
-
-def test_the_input_is_compared_with_computing_alone(tree):
-    result = run(tree, compare_input=True, epochs=3)
-    figures = result.figures
-    assert figures["real_over_synthetic"] == pytest.approx(
-        result.examples_per_second / figures["synthetic_examples_per_second"]
-    )
-    assert figures["limit"] == image_figures.verdict(
-        result.examples_per_second, figures["synthetic_examples_per_second"]
-    )
-    assert 0 <= figures["input_wait_share"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -209,9 +218,8 @@ def test_lamb_decays_kernels_only():
 )
 def test_presets_train(tree, name, flags_of):
     keywords = flags_of(alexnet, PRESETS / name)
+    keywords.pop("dataset", None)
     keywords.update(
-        data_path=None,
-        dataset="generated",
         # Small enough for a test; all else is the preset's.
         image_size=16,
         width=0.02,

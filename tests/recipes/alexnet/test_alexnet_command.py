@@ -27,6 +27,7 @@ def test_two_virtual_devices_train_to_the_closing_table():
         "--image_size=8",
         "--width=0.02",
         "--steps=2",
+        "--held_out=0.01",
     )
     assert done.returncode == 0, done.stderr
     for text in ("CPU:0, CPU:1", "held-out accuracy", "waiting for input"):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.autoencoder import generated_ratings
+from tests.recipes.autoencoder import ratings_file
 
 PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 
@@ -20,7 +22,7 @@ def ratings_path(tmp_path_factory):
     """A small ratings.csv: 80 users, 60 items."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
     ratings = generated_ratings.generate(80, 60, 1500)
-    generated_ratings.write_csv(ratings, path)
+    ratings_file.write(path, ratings)
     return path
 
 
@@ -45,9 +47,19 @@ def test_the_default_beats_the_baseline_on_generated_ratings(capsys):
     assert "generated, not real" in capsys.readouterr().out
 
 
-def test_the_folder_gets_everything_and_the_model_loads(ratings_path, tmp_path):
-    result = run(ratings_path, output_dir=str(tmp_path / "run"))
-    folder = tmp_path / "run"
+# 3 steps a pass and 2 an epoch: a run goes on in the middle of a pass.
+LENGTH = dict(num_replicas=2, steps=8, steps_per_epoch=2, warmup_steps=3)
+
+
+@pytest.fixture(scope="module")
+def whole(ratings_path, tmp_path_factory):
+    """A run that is never interrupted: its result and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run(ratings_path, output_dir=str(folder), **LENGTH), folder
+
+
+def test_the_folder_gets_everything_and_the_model_loads(whole):
+    result, folder = whole
     assert sorted(entry.name for entry in folder.glob("[!.]*")) == [
         "checkpoints",
         "flags.txt",
@@ -58,8 +70,8 @@ def test_the_folder_gets_everything_and_the_model_loads(ratings_path, tmp_path):
     ]
     written = json.loads((folder / "result.json").read_text())
     assert written["figures"] == result.figures
-    assert written["devices"] == ["CPU:0"]
-    assert (written["steps"], written["global_batch_size"]) == (12, 25)
+    assert written["devices"] == ["CPU:0", "CPU:1"]
+    assert (written["steps"], written["global_batch_size"]) == (8, 25)
     history = (folder / "history.jsonl").read_text().splitlines()
     assert json.loads(history[-1])["val_rmse"] == result.figures["rmse"]
     model = keras.models.load_model(folder / "model.keras")
@@ -67,24 +79,11 @@ def test_the_folder_gets_everything_and_the_model_loads(ratings_path, tmp_path):
     assert model(row).shape == (1, 80)
 
 
-def test_the_same_seed_gives_the_same_figures(ratings_path):
-    first, second, other = (
-        run(ratings_path, seed=seed, epochs=2) for seed in (1, 1, 2)
-    )
+def test_the_same_seed_gives_the_same_figures(ratings_path, whole):
+    first, _ = whole
+    second, other = (run(ratings_path, seed=s, **LENGTH) for s in (0, 1))
     assert (first.figures, first.loss) == (second.figures, second.loss)
     assert first.figures["rmse"] != other.figures["rmse"]
-
-
-def test_a_cut_run_goes_on_to_the_same_end(ratings_path, tmp_path, cut_after):
-    # 3 steps a pass and 2 an epoch: it goes on in the middle of a pass.
-    keywords = dict(steps=8, steps_per_epoch=2, warmup_steps=3)
-    whole = run(ratings_path, **keywords)
-    keywords["output_dir"] = str(tmp_path / "cut")
-    cut_after(2, run, ratings_path, **keywords)
-    resumed = run(ratings_path, resume=True, **keywords)
-    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
-    finished = run(ratings_path, resume=True, **keywords)
-    assert finished == resumed
 
 
 def plain(path):
@@ -100,30 +99,53 @@ def plain(path):
     ]
 
 
-def test_a_run_ended_in_an_epoch_goes_on_in_it(
-    ratings_path, tmp_path, preempt_after
+def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
+    ratings_path, whole, tmp_path, cut_after, preempt_after
 ):
-    keywords = dict(num_replicas=2, epochs=3)
-    whole = run(ratings_path, output_dir=str(tmp_path / "whole"), **keywords)
-    keywords["output_dir"] = str(tmp_path / "cut")
-    preempt_after(5, run, ratings_path, **keywords)
-    checkpoints = tmp_path / "cut" / "checkpoints"
-    assert [path.name for path in sorted(checkpoints.iterdir())] == [
+    result, folder = whole
+    keywords = dict(output_dir=str(tmp_path), **LENGTH)
+    cut_after(2, run, ratings_path, **keywords)
+    preempt_after(1, run, ratings_path, resume=True, **keywords)
+    checkpoints = sorted((tmp_path / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == [
         "checkpoint-000001-000000000.npz",
-        "checkpoint-000001-000000002.npz",
+        "checkpoint-000002-000000000.npz",
+        "checkpoint-000002-000000001.npz",
     ]
     resumed = run(ratings_path, resume=True, **keywords)
-    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
-    assert plain(tmp_path / "cut") == plain(tmp_path / "whole")
+    assert (resumed.figures, resumed.loss) == (result.figures, result.loss)
+    assert run(ratings_path, resume=True, **keywords) == resumed
+    assert plain(tmp_path) == plain(folder)
     models = [
-        keras.models.load_model(tmp_path / name / "model.keras")
-        for name in ("cut", "whole")
+        keras.models.load_model(path / "model.keras")
+        for path in (tmp_path, folder)
     ]
     for model in models:
-        assert int(model.optimizer.iterations) == 9
+        assert int(model.optimizer.iterations) == 8
     states = [[*m.variables, *m.optimizer.variables] for m in models]
     for variable, expected in zip(*states, strict=True):
         np.testing.assert_array_equal(variable, expected)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
+    ratings_path, whole, tmp_path, caplog
+):
+    result, folder = whole
+    shutil.copytree(
+        folder, tmp_path / "run", ignore=shutil.ignore_patterns(".*")
+    )
+    keywords = dict(output_dir=str(tmp_path / "run"), **LENGTH)
+    *_, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    resumed = run(ratings_path, resume=True, **keywords)
+    assert (resumed.figures, resumed.loss) == (result.figures, result.loss)
+    (line,) = [m for m in caplog.messages if "no whole checkpoint" in m]
+    assert str(newest) in line
+    assert any("epoch 4, step 0" in message for message in caplog.messages)
+    for path in newest.parent.glob("checkpoint-*"):
+        path.write_bytes(b"PK")
+    with pytest.raises(InputError, match="None of the 3 checkpoints .* whole"):
+        run(ratings_path, resume=True, **keywords)
 
 
 def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
@@ -137,24 +159,6 @@ def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
     assert (resumed.figures, resumed.loss) == (longer.figures, longer.loss)
     assert resumed.steps == 12
     assert "--epochs=4" in (tmp_path / "run" / "flags.txt").read_text()
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
-    ratings_path, tmp_path, caplog
-):
-    keywords = dict(output_dir=str(tmp_path / "run"), epochs=3)
-    whole = run(ratings_path, **keywords)
-    *_, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
-    newest.write_bytes(newest.read_bytes()[:-100])
-    resumed = run(ratings_path, resume=True, **keywords)
-    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
-    (line,) = [m for m in caplog.messages if "no whole checkpoint" in m]
-    assert str(newest) in line
-    assert any("epoch 3, step 0" in message for message in caplog.messages)
-    for path in newest.parent.glob("checkpoint-*"):
-        path.write_bytes(b"PK")
-    with pytest.raises(InputError, match="None of the 3 checkpoints .* whole"):
-        run(ratings_path, resume=True, **keywords)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.autoencoder import generated_ratings
+from tests.recipes.autoencoder import ratings_file
 
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
 # Weights that differ in the last bits only, after a whole run.
@@ -23,7 +24,7 @@ def data(tmp_path_factory):
     """Keywords of `run` for a small file of ratings."""
     folder = tmp_path_factory.mktemp("data")
     ratings = generated_ratings.generate(80, 60, 1500)
-    generated_ratings.write_csv(ratings, folder / "ratings.csv")
+    ratings_file.write(folder / "ratings.csv", ratings)
     return {
         "data_path": str(folder / "ratings.csv"),
         "data_dir": str(folder / "cache"),
@@ -50,18 +51,20 @@ def result_of(folder):
     return json.loads((pathlib.Path(folder) / "result.json").read_text())
 
 
-def test_four_replicas_train_the_model_of_one(data, data_flags, tmp_path):
+def test_the_flags_as_run_train_the_same_model_on_four_replicas(data, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    one = autoencoder.run(
+        **data, num_replicas=1, epochs=3, seed=5, output_dir=str(first)
+    )
     done = run(
-        *data_flags,
-        "--epochs=3",
+        f"--flagfile={first / 'flags.txt'}",
         "--num_replicas=4",
         "--virtual_devices=4",
-        f"--output_dir={tmp_path}",
+        f"--output_dir={second}",
     )
     assert done.returncode == 0, done.stderr
     assert "held-out RMSE" in done.stdout
-    four = result_of(tmp_path)
-    one = autoencoder.run(**data, epochs=3, num_replicas=1)
+    four = result_of(second)
     assert (len(four["devices"]), len(one.devices)) == (4, 1)
     assert four["figures"] == pytest.approx(one.figures, abs=SAME_MODEL)
     assert four["loss"] == pytest.approx(one.loss, abs=SAME_MODEL)
@@ -69,10 +72,11 @@ def test_four_replicas_train_the_model_of_one(data, data_flags, tmp_path):
 
 def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     # Long enough that it can't end before it is killed.
-    arguments = [*data_flags, "--num_replicas=1", "--epochs=20"]
     cut = tmp_path / "cut"
+    length = dict(num_replicas=1, epochs=20)
+    flags = [f"--{name}={value}" for name, value in length.items()]
     process = subprocess.Popen(
-        [*COMMAND, *arguments, f"--output_dir={cut}"],
+        [*COMMAND, *data_flags, *flags, f"--output_dir={cut}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -85,21 +89,12 @@ def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not (cut / "result.json").exists()
-    resumed = run(*arguments, f"--output_dir={cut}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    whole = autoencoder.run(**data, num_replicas=1, epochs=20)
-    assert result_of(cut)["figures"] == whole.figures
-    assert result_of(cut)["loss"] == whole.loss
-
-
-def test_the_flags_as_run_can_be_run_again(data, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    result = autoencoder.run(
-        **data, num_replicas=1, epochs=1, seed=5, output_dir=str(first)
+    resumed = autoencoder.run(
+        **data, **length, output_dir=str(cut), resume=True
     )
-    done = run(f"--flagfile={first / 'flags.txt'}", f"--output_dir={second}")
-    assert done.returncode == 0, done.stderr
-    assert result_of(second)["figures"] == result.figures
+    whole = autoencoder.run(**data, **length)
+    assert resumed.figures == whole.figures
+    assert resumed.loss == whole.loss
 
 
 @pytest.mark.parametrize(

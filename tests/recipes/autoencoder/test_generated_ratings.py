@@ -13,7 +13,6 @@ def ratings():
 def test_counts_are_those_asked_for(ratings):
     assert len(ratings) == 60_000
     assert (ratings.num_users, ratings.num_items) == (600, 1700)
-    assert ratings.generated
     assert ratings.description.startswith("generated, not real: 60,000")
 
 
@@ -99,16 +98,3 @@ def test_numbers_out_of_range(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(InputError, match=f"{name}={value}"):
         generated_ratings.generate(**wrong)
-
-
-def test_csv_is_written_as_movielens_does(tmp_path, monkeypatch):
-    # Several pieces, one header.
-    monkeypatch.setattr(generated_ratings, "_ROWS_PER_WRITE", 70)
-    ratings = generated_ratings.generate(20, 30, 200)
-    generated_ratings.write_csv(ratings, tmp_path / "ratings.csv")
-    lines = (tmp_path / "ratings.csv").read_text().splitlines()
-    assert lines[0] == "userId,movieId,rating,timestamp"
-    fields = np.array([line.split(",") for line in lines[1:]], float)
-    np.testing.assert_array_equal(fields[:, 0], ratings.users + 1)
-    np.testing.assert_array_equal(fields[:, 1], ratings.items + 1)
-    np.testing.assert_array_equal(fields[:, 2], ratings.values)

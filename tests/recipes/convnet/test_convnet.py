@@ -14,6 +14,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import convnet, convnet_example
 
 PRESETS = pathlib.Path(convnet.__file__).parent / "presets"
+EXAMPLE = (PRESETS / "gratings.yaml").read_text()
 # 90 rows in batches of 25: the last has 15, which 4 devices share unevenly.
 SMALL = [
     "model.filters=[4]",
@@ -91,18 +92,36 @@ def test_the_example_is_learned():
     assert result.figures["val_accuracy"] > 0.9
 
 
-def test_a_cut_run_goes_on_to_the_same_end(tmp_path, cut_after):
-    # 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
-    length = ("training.epochs=3", "training.steps_per_epoch=3")
-    whole = run(*length)
+# 4 steps a pass and 3 an epoch: it goes on in the middle of a pass.
+LENGTH = ("training.epochs=3", "training.steps_per_epoch=3")
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The result of a run that is never interrupted."""
+    return run(*LENGTH)
+
+
+def test_a_cut_run_goes_on_to_the_same_end(whole, tmp_path, cut_after):
     cut = dict(output_dir=str(tmp_path))
-    cut_after(1, run, *length, **cut)
+    cut_after(1, run, *LENGTH, **cut)
     with pytest.raises(
         InputError, match="Received: model.n_gpus=2; .* had model.n_gpus=0"
     ):
-        run(*length, "model.n_gpus=2", resume=True, **cut)
-    resumed = run(*length, resume=True, **cut)
+        run(*LENGTH, "model.n_gpus=2", resume=True, **cut)
+    resumed = run(*LENGTH, resume=True, **cut)
     assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+
+
+def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
+    whole, tmp_path
+):
+    keywords = dict(output_dir=str(tmp_path))
+    run(*LENGTH, "training.epochs=1", **keywords)
+    resumed = run(*LENGTH, resume=True, **keywords)
+    assert (resumed.loss, resumed.figures) == (whole.loss, whole.figures)
+    with pytest.raises(InputError, match="epochs=2; .* had training.epochs=3"):
+        run(*LENGTH, "training.epochs=2", resume=True, **keywords)
 
 
 def shuffled_batches(steps):
@@ -136,7 +155,7 @@ class Sequence(keras.utils.PyDataset):
 def test_data_that_make_their_batches_go_on(
     tmp_path, preempt_after, kind, steps_per_epoch
 ):
-    config = convnet_example.CONFIG.replace(
+    config = EXAMPLE.replace(
         "class: kerasmgpu.recipes.convnet_example.gratings\n  num_images: 4000",
         f"class: {__name__}.{kind}\n  steps: 3",
     ).replace("  global_batch_size: 100\n", "")
@@ -154,16 +173,6 @@ def test_data_that_make_their_batches_go_on(
     assert resumed.steps == 3 * steps_per_epoch
 
 
-def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(tmp_path):
-    longer = run("training.epochs=3")
-    keywords = dict(output_dir=str(tmp_path))
-    run("training.epochs=1", **keywords)
-    resumed = run("training.epochs=3", resume=True, **keywords)
-    assert (resumed.loss, resumed.figures) == (longer.loss, longer.figures)
-    with pytest.raises(InputError, match="epochs=2; .* had training.epochs=3"):
-        run("training.epochs=2", resume=True, **keywords)
-
-
 def test_a_callback_may_end_the_training(tmp_path):
     callback = (
         "callbacks=[{class: keras.callbacks.EarlyStopping, monitor: loss, "
@@ -179,9 +188,6 @@ def test_a_callback_may_end_the_training(tmp_path):
 def test_presets_are_complete():
     from kerasmgpu.recipes.convnet import yaml_config
 
-    assert (
-        (PRESETS / "gratings.yaml").read_text().endswith(convnet_example.CONFIG)
-    )
     for path in PRESETS.glob("*.yaml"):
         assert "n_gpus" in yaml_config.load(path)["model"]
 
@@ -263,7 +269,7 @@ def test_another_models_weights_are_refused(trained, tmp_path):
 
 def test_the_command_tells_the_line(tmp_path):
     path = tmp_path / "net.yaml"
-    path.write_text(convnet_example.CONFIG.replace("epochs", "epoch"))
+    path.write_text(EXAMPLE.replace("epochs", "epoch"))
     command = [sys.executable, "-m", "kerasmgpu.recipes.convnet"]
     done = subprocess.run(
         [*command, f"--config={path}"], capture_output=True, text=True

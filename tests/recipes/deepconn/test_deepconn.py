@@ -1,5 +1,7 @@
 """The recipe from its keywords to its result, in every placement."""
 
+import contextlib
+import io
 import json
 import pathlib
 
@@ -17,6 +19,7 @@ from kerasmgpu.recipes.deepconn import (
     review_baselines,
     review_towers,
 )
+from tests.recipes.deepconn import reviews_file
 
 PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 
@@ -25,7 +28,7 @@ PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 def reviews_path(tmp_path_factory):
     """120 reviews: 30 users, 12 items."""
     path = tmp_path_factory.mktemp("data") / "reviews.json"
-    generated_reviews.write_json_lines(path, 30, 12, 120)
+    reviews_file.write(path, generated_reviews.generate(30, 12, 120))
     return path
 
 
@@ -42,18 +45,27 @@ def run(reviews_path, **keywords):
     )
 
 
-def test_all_placements_end_with_the_same_losses(
-    reviews_path, tmp_path, capsys
-):
-    folder = tmp_path / "run"
-    rows = run(
-        reviews_path,
-        placement="all",
-        # Rounding has no time to grow in 4 steps.
-        epochs=1,
-        profile_steps=2,
-        output_dir=str(folder),
-    )
+# Rounding has no time to grow in 4 steps.
+LENGTH = dict(epochs=None, steps=4, steps_per_epoch=2)
+
+
+@pytest.fixture(scope="module")
+def compared(reviews_path, tmp_path_factory):
+    """A whole comparison: its rows, its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("whole")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        rows = run(
+            reviews_path,
+            placement="all",
+            profile_steps=2,
+            output_dir=str(folder),
+            **LENGTH,
+        )
+    return rows, folder, printed.getvalue()
+
+
+def test_all_placements_end_with_the_same_losses(compared):
+    rows, folder, printed = compared
     assert [row.placement for row in rows] == list(review_towers.PLACEMENTS)
     assert [row.result.devices for row in rows] == [
         ["CPU:0"],
@@ -73,7 +85,6 @@ def test_all_placements_end_with_the_same_losses(
     table = json.loads((folder / "placements.json").read_text())
     assert [row["placement"] for row in table] == list(review_towers.PLACEMENTS)
     assert table[1]["profile"]["measured"]["copies"]["calls"] == copies["dual"]
-    printed = capsys.readouterr().out
     assert "share in" in printed
     assert "Logical CPU devices share cores" in printed
     for name in review_towers.PLACEMENTS:
@@ -82,11 +93,37 @@ def test_all_placements_end_with_the_same_losses(
     assert model.get_layer("item_filters").device == "CPU:1"
     # What is saved has not been through the profiled steps.
     saved = model.get_weights()
-    (checkpoint,) = (folder / "dual" / "checkpoints").iterdir()
+    *_, checkpoint = sorted((folder / "dual" / "checkpoints").iterdir())
     with open(checkpoint, "rb") as file:
         _, arrays = file_format.read(file)
     for weight, other in zip(saved, arrays):
         np.testing.assert_array_equal(weight, other)
+
+
+def test_a_comparison_cut_and_ended_goes_on_to_the_same_end(
+    reviews_path, compared, tmp_path, monkeypatch, cut_after, preempt_after
+):
+    whole, _, _ = compared
+    names = ("dual", "data_parallel")
+    # Two of them show it: one model on two devices, and a model on each.
+    monkeypatch.setattr(review_towers, "PLACEMENTS", names)
+    keywords = dict(output_dir=str(tmp_path), **LENGTH)
+    # In the second epoch, after its first step; that epoch, not saved; the
+    # same of the second placement, when the first has had its last step.
+    preempt_after(3, run, reviews_path, **keywords)
+    entries = sorted(path.name for path in tmp_path.glob("[!.]*"))
+    assert entries == ["dual", "flags.txt"]
+    cut_after(1, run, reviews_path, resume=True, **keywords)
+    preempt_after(1 + 3, run, reviews_path, resume=True, **keywords)
+    first = json.loads((tmp_path / "dual" / "result.json").read_text())
+    assert not (tmp_path / "placements.json").exists()
+    rows = run(reviews_path, resume=True, **keywords)
+    assert rows[0].result.loss == first["loss"]
+    for row, expected in zip(rows, whole[1::2], strict=True):
+        assert row.placement == expected.placement
+        assert row.result.loss == expected.result.loss
+        assert row.result.figures == expected.result.figures
+    assert (tmp_path / "placements.json").is_file()
 
 
 def test_what_is_refused_leaves_a_folder_to_be_used_again(
@@ -98,66 +135,20 @@ def test_what_is_refused_leaves_a_folder_to_be_used_again(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cut_comparison_goes_on_with_the_placement_that_was_cut(
-    reviews_path, tmp_path, monkeypatch
-):
-    keywords = dict(output_dir=str(tmp_path), epochs=1)
-
-    def stop(settings, devices):
-        if settings.placement == "dual":
-            raise KeyboardInterrupt
-        return start(settings, devices)
-
-    start = deepconn_comparison.start
-    # Two of them show it.
-    monkeypatch.setattr(review_towers, "PLACEMENTS", ("single", "dual"))
-    with monkeypatch.context() as patch:
-        patch.setattr(deepconn_comparison, "start", stop)
-        with pytest.raises(KeyboardInterrupt):
-            run(reviews_path, **keywords)
-    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == [
-        "flags.txt",
-        "single",
-    ]
-    first = json.loads((tmp_path / "single" / "result.json").read_text())
-    rows = run(reviews_path, resume=True, **keywords)
-    assert rows[0].result.loss == first["loss"]
-    assert rows[1].result.loss == pytest.approx(first["loss"], abs=1e-5)
-    assert (tmp_path / "placements.json").is_file()
-
-
 def test_the_default_data_are_learned(capsys):
-    row = deepconn.run(placement="single", epochs=4, profile_steps=0)
+    row = deepconn.run(
+        placement="single",
+        # Shorter texts and fewer steps than the default.
+        words=40,
+        epochs=3,
+        learning_rate=0.002,
+        profile_steps=0,
+    )
     figures = row.result.figures
     assert figures["mse"] < 0.4 * figures["biases_mse"]
     assert figures["biases_mse"] < figures["mean_mse"]
     assert figures["rmse"] == pytest.approx(figures["mse"] ** 0.5)
     assert "generated, not real" in capsys.readouterr().out
-
-
-def test_a_cut_run_goes_on_to_the_same_end(reviews_path, tmp_path, cut_after):
-    keywords = dict(placement="dual", epochs=2)
-    whole = run(reviews_path, **keywords)
-    keywords["output_dir"] = str(tmp_path / "cut")
-    cut_after(1, run, reviews_path, **keywords)
-    resumed = run(reviews_path, resume=True, **keywords)
-    assert resumed.result.loss == whole.result.loss
-    assert resumed.result.figures == whole.result.figures
-
-
-@pytest.mark.parametrize("placement", ["dual", "data_parallel"])
-def test_a_run_ended_in_an_epoch_goes_on_in_it(
-    reviews_path, tmp_path, preempt_after, placement
-):
-    keywords = dict(placement=placement, epochs=2, num_replicas=None)
-    if placement == "data_parallel":
-        keywords["num_replicas"] = 2
-    whole = run(reviews_path, **keywords)
-    keywords["output_dir"] = str(tmp_path / "cut")
-    preempt_after(6, run, reviews_path, **keywords)  # 4 steps an epoch.
-    resumed = run(reviews_path, resume=True, **keywords)
-    assert resumed.result.loss == whole.result.loss
-    assert resumed.result.figures == whole.result.figures
 
 
 @pytest.mark.parametrize(
@@ -241,6 +232,10 @@ def test_data_without_a_review_name_the_line(tmp_path):
         (
             dict(num_replicas=9, virtual_devices=8),
             "--placement=all needs 9 device",
+        ),
+        (
+            dict(placement="dual", virtual_devices=1),
+            "--placement=dual needs 2 device.*, but no GPU and 1 CPU device",
         ),
         (dict(data_path="no/such.json"), "no/such.json"),
     ],

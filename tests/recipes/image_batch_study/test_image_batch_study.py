@@ -62,6 +62,9 @@ def test_every_rule_is_trained_for_larger_batches_once():
 
 def test_a_cut_study_goes_on_with_what_is_left(tmp_path, monkeypatch):
     folder = tmp_path / "study"
+    # One rule of each kind: each run takes seconds.
+    rules = [r for r in image_batch_study.RULES if r.label != "linear"]
+    monkeypatch.setattr(image_batch_study, "RULES", rules)
     train = image_batch_study.train
     trained = []
 
@@ -79,10 +82,10 @@ def test_a_cut_study_goes_on_with_what_is_left(tmp_path, monkeypatch):
         output_dir=str(folder), resume=True, **SMALL
     )
     assert [record["learning_rate"] for record in finished] == pytest.approx(
-        [0.01, 0.01, 0.02, 0.04, 0.04]
+        [0.01, 0.01, 0.02, 0.04]
     )
     # 3,200 images: 8 and 2 steps a pass.
-    assert [record["steps"] for record in finished] == [16, 4, 4, 4, 4]
+    assert [record["steps"] for record in finished] == [16, 4, 4, 4]
     assert all(0 <= record["accuracy"] <= 1 for record in finished)
     assert json.loads((folder / "runs.json").read_text()) == finished
     assert (folder / "accuracy_by_batch.png").exists()

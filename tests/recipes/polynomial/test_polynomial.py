@@ -49,44 +49,46 @@ def test_a_file_of_any_length(tmp_path):
     # 37 lines, less than a batch: every step has them all.
     lines = [f"{x},{2 * x * x - x + 1}" for x in np.linspace(-2, 2, 37)]
     path.write_text("\n".join(["x,y", *lines, ""]))
-    result = polynomial.run(num_replicas=2, data_path=str(path))
+    result = polynomial.run(num_replicas=2, data_path=str(path), steps=500)
     np.testing.assert_allclose(weights(result), [2, -1, 1], atol=1e-2)
     assert result.data == f"37 samples of {path}"
 
 
-def test_a_resumed_run_ends_like_a_whole_one(tmp_path, cut_after):
-    short = dict(steps=40, steps_per_epoch=10, num_replicas=2)
-    whole = polynomial.run(**short)
-    cut_after(2, polynomial.run, **short, output_dir=str(tmp_path))
-    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 2
-    resumed = polynomial.run(**short, output_dir=str(tmp_path), resume=True)
-    assert weights(resumed) == weights(whole)
+LENGTH = dict(steps=40, steps_per_epoch=20, num_replicas=2)
 
 
-def test_a_run_ended_in_an_epoch_goes_on_in_it(tmp_path, preempt_after):
-    short = dict(steps=40, steps_per_epoch=10, num_replicas=2)
-    whole = polynomial.run(**short)
-    preempt_after(17, polynomial.run, **short, output_dir=str(tmp_path))
-    resumed = polynomial.run(**short, output_dir=str(tmp_path), resume=True)
+@pytest.fixture(scope="module")
+def whole():
+    """The result of a run that is never interrupted."""
+    return polynomial.run(**LENGTH)
+
+
+def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
+    whole, tmp_path, cut_after, preempt_after
+):
+    keywords = dict(output_dir=str(tmp_path), **LENGTH)
+    cut_after(1, polynomial.run, **keywords)
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 1
+    preempt_after(7, polynomial.run, resume=True, **keywords)
+    resumed = polynomial.run(resume=True, **keywords)
     assert weights(resumed) == weights(whole)
     assert resumed.loss == whole.loss
 
 
-def test_more_steps_are_as_if_there_had_been_more_from_the_start(tmp_path):
-    longer = polynomial.run(steps=40, steps_per_epoch=20)
-    folder = dict(output_dir=str(tmp_path))
-    polynomial.run(steps=20, **folder)
+def test_more_steps_are_as_if_there_had_been_more_from_the_start(
+    whole, tmp_path
+):
+    keywords = dict(output_dir=str(tmp_path), num_replicas=2)
+    polynomial.run(steps=20, **keywords)
     # A pass is 100 steps, and the first run's epoch 20.
     with pytest.raises(
         InputError, match="have 20 steps. Received: steps_per_epoch=40"
     ):
-        polynomial.run(steps=40, resume=True, **folder)
+        polynomial.run(steps=40, resume=True, **keywords)
     # Which leaves the run as it was.
-    polynomial.run(steps=20, resume=True, **folder)
-    resumed = polynomial.run(
-        steps=40, steps_per_epoch=20, resume=True, **folder
-    )
-    assert weights(resumed) == weights(longer)
+    polynomial.run(steps=20, resume=True, **keywords)
+    resumed = polynomial.run(resume=True, output_dir=str(tmp_path), **LENGTH)
+    assert weights(resumed) == weights(whole)
     assert resumed.steps == 40
 
 
