@@ -38,7 +38,6 @@ TensorFlow is not imported here: the runs have the devices for themselves.
 import importlib.util
 import json
 import pathlib
-import signal
 import sys
 
 from absl import flags
@@ -243,8 +242,6 @@ def main(argv):
         raise InputError(
             "give the name of a recipe first: " + ", ".join(_recipes())
         )
-    # A stop from outside ends the child as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(
         argv[1],
         counts_of_flag(flags.FLAGS.replica_counts),

@@ -7,4 +7,4 @@ from kerasmgpu.commands import command_line, scaling_report
 if __name__ == "__main__":
     scaling_report.define_flags(flags.FLAGS)
     command_line.show_help_of(scaling_report)
-    command_line.start(scaling_report.main)
+    command_line.start(scaling_report.main, ends_children=True)

@@ -1,10 +1,9 @@
 """How a scaling report looks: the table, and the plot."""
 
-from rich.console import Console
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import plots, terminal
 
 PUBLISHED = {
     "autoencoder": {
@@ -47,9 +46,7 @@ def print_tables(report):
     Args:
         report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=130)  # A file has room for every column.
+    console = terminal.console()
     table = Table(title=_title(report))
     published = PUBLISHED.get(report["recipe"])
     for name in (

@@ -6,11 +6,11 @@ import statistics
 import types
 
 import tensorflow as tf
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from kerasmgpu import placement
+from kerasmgpu.commands import terminal
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import review_towers
 from kerasmgpu.recipes.shared import run_report, training_run
@@ -177,7 +177,7 @@ def print_operations(row):
             f"{operation.seconds * 1e3:.2f}",
             f"{operation.calls:,}",
         )
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def print_table(rows):
@@ -209,7 +209,7 @@ def print_table(rows):
             f"{row.result.figures['mse']:.5f}",
             *copies,
         )
-    Console().print(table)
+    terminal.console().print(table)
     if not _all_on_gpus(rows):
         run_report.print_line(_CPU_NOTE)
 

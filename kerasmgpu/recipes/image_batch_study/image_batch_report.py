@@ -2,10 +2,9 @@
 
 import statistics
 
-from rich.console import Console
 from rich.table import Table
 
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import plots, terminal
 
 
 def summary(records, size, label):
@@ -60,7 +59,7 @@ def print_table(records, sizes, labels):
         table.add_column(label, justify="right")
     for cells in rows(records, sizes, labels):
         table.add_row(*cells)
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def draw(run_folder, records, sizes, labels):

@@ -1,4 +1,8 @@
-"""Fetches a zip file so that nothing half-downloaded is ever used."""
+"""Fetches a zip file so that nothing half-downloaded is ever used.
+
+Sums are those that the server publishes today. There are none to pin, as pooch
+would: GroupLens replaces files under their names.
+"""
 
 import contextlib
 import hashlib

@@ -4,11 +4,10 @@ import dataclasses
 import math
 import statistics
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import plots, terminal
 from kerasmgpu.job import workers
 
 # Enough to watch a run by; a run of thousands of epochs prints no more.
@@ -152,7 +151,7 @@ def print_table(result, loss_label, labels):
     for label, value in rows.items():
         # What a file or a user named is no markup, whatever its brackets.
         table.add_row(label, Text(str(value)))
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def _rate(value):

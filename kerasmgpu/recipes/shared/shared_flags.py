@@ -137,8 +137,14 @@ def define_devices(flag_values, all_reduce=True):
     flags.DEFINE_enum(
         "all_reduce",
         "auto",
-        ["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"],
-        "How gradients are summed over the replicas.",
+        [
+            "auto",
+            "nccl",
+            "ring",
+            "hierarchical_copy",
+            "reduction_to_one_device",
+        ],
+        "How gradients are summed over the replicas; ring: of several workers.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(

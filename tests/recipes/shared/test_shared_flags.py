@@ -8,6 +8,7 @@ from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.strategies import ALL_REDUCES
 
 
 def define_flags(flag_values):
@@ -38,6 +39,13 @@ def test_settings_as_flags_are_read_back_as_the_same_settings(tmp_path):
     assert {name: flag_values[name].value for name in vars(chosen)} == vars(
         chosen
     )
+
+
+def test_every_way_to_sum_gradients_is_a_flag():
+    flag_values = flags.FlagValues()
+    define_flags(flag_values)
+    choices = flag_values["all_reduce"].parser.enum_values
+    assert sorted(choices) == sorted(ALL_REDUCES)
 
 
 @pytest.mark.parametrize(
