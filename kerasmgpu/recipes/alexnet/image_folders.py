@@ -1,4 +1,8 @@
-"""A tree of folders, one per class, as ImageNet is kept."""
+"""A tree of folders, one per class, as ImageNet is kept.
+
+`keras.utils.image_dataset_from_directory` leaves out no damaged image and has
+no order that a run can go on in.
+"""
 
 import os
 import pathlib

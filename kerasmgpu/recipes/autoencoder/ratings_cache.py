@@ -1,4 +1,7 @@
-"""Keeps parsed ratings on disk, so that a second start maps them in."""
+"""Keeps parsed ratings on disk, so that a second start maps them in.
+
+Polars's own files have no checksums and no columns of several lengths.
+"""
 
 import hashlib
 import json

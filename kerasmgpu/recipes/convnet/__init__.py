@@ -3,7 +3,8 @@
     python -m kerasmgpu.recipes.convnet --num_replicas=2 --virtual_devices=2
 
 The file names a model, data, an optimizer and callbacks by their dotted names;
-nothing of the program changes with the number of GPUs:
+nothing of the program changes with the number of GPUs. Such a file is code: run
+only those that you trust.
 
     model: {class: my_nets.ConvNet, n_gpus: 4, filters: [16, 32]}
     dataset: {class: my_data.photos}

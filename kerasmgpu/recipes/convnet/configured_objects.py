@@ -1,7 +1,8 @@
 """Objects that a configuration names: `{class: keras.optimizers.Adam, ...}`.
 
 Every mapping with the key `class` stands for what the function or class of
-that dotted name returns for the other keys; they may hold such mappings too.
+that dotted name returns for the other keys; they may hold such mappings too. So
+a configuration is code.
 """
 
 import difflib
