@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes import convnet, convnet_example
+from kerasmgpu.recipes import convnet
+from kerasmgpu.recipes.convnet import example
 
 PRESETS = pathlib.Path(convnet.__file__).parent / "presets"
 EXAMPLE = (PRESETS / "gratings.yaml").read_text()
@@ -61,7 +62,7 @@ def test_restored_on_fewer_devices_it_predicts_the_same(
 def test_predictions_are_in_the_order_of_the_data(trained, tmp_path):
     folder, expected = trained
     model = keras.models.load_model(folder / "model.keras")
-    images, _ = convnet_example.gratings(90)["validation"]
+    images, _ = example.gratings(90)["validation"]
     one_by_one = [model(image[None])[0] for image in images]
     np.testing.assert_allclose(expected, one_by_one, atol=1e-6)
 
@@ -126,7 +127,7 @@ def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
 
 def shuffled_batches(steps):
     """A data set that makes its batches: a pass has `steps` of them."""
-    (x, y), _ = convnet_example.gratings(90).values()
+    (x, y), _ = example.gratings(90).values()
     rows = tf.data.Dataset.from_tensor_slices((x, y)).take(25 * steps)
     return rows.shuffle(90, seed=4).batch(25)
 
@@ -137,7 +138,7 @@ class Sequence(keras.utils.PyDataset):
     def __init__(self, steps):
         super().__init__()
         self._steps, self._epoch = steps, 0
-        (self._x, self._y), _ = convnet_example.gratings(90).values()
+        (self._x, self._y), _ = example.gratings(90).values()
 
     def __len__(self):
         return self._steps
@@ -156,7 +157,7 @@ def test_data_that_make_their_batches_go_on(
     tmp_path, preempt_after, kind, steps_per_epoch
 ):
     config = EXAMPLE.replace(
-        "class: kerasmgpu.recipes.convnet_example.gratings\n  num_images: 4000",
+        "class: kerasmgpu.recipes.convnet.example.gratings\n  num_images: 4000",
         f"class: {__name__}.{kind}\n  steps: 3",
     ).replace("  global_batch_size: 100\n", "")
     (tmp_path / "net.yaml").write_text(config)
