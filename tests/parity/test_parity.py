@@ -12,12 +12,6 @@ import pytest
 from tests.parity import harness
 from tests.parity.cases import CASES
 
-RUNS = [
-    pytest.param(case, count, id=f"{case.name}, {count} replicas")
-    for case in CASES.values()
-    for count in case.replica_counts
-]
-
 # The loss, the metrics and the optimizer have no part in a prediction: what
 # cases of these groups would predict, the same nets of other groups do.
 NOT_PREDICTED = {"losses", "metrics", "optimizers"}
@@ -42,7 +36,7 @@ DOUBLE_PRECISION = [
     "several inputs and outputs",
 ]
 
-
+# On devices that have memory of their own, too.
 LIKE_GPUS = [
     "uneven last batch",
     "static batch size",
@@ -59,6 +53,17 @@ LIKE_GPUS = [
     "sparse tensors",
 ]
 
+RUNS = [
+    pytest.param(case, fixture, count, id=f"{case.name}, {count} {what}")
+    # Runs of a case follow each other: they are compared with one plain run.
+    for case in CASES.values()
+    for fixture, what, counts in (
+        ("replicas", "replicas", case.replica_counts),
+        ("like_gpus", "like GPUs", (3,) * (case.name in LIKE_GPUS)),
+    )
+    for count in counts
+]
+
 
 @functools.lru_cache(maxsize=1)
 def on_one_device(case):
@@ -69,23 +74,15 @@ def is_predicted(case):
     return case.group not in NOT_PREDICTED or case.name in PREDICTED
 
 
-@pytest.mark.parametrize("case, num_replicas", RUNS)
-def test_replicas_follow_one_device(case, num_replicas, replicas):
-    require_the_same(case, replicas(num_replicas))
-
-
-def require_the_same(case, strategy):
+@pytest.mark.parametrize("case, fixture, num_replicas", RUNS)
+def test_replicas_follow_one_device(case, fixture, num_replicas, request):
     one = on_one_device(case)
+    strategy = request.getfixturevalue(fixture)(num_replicas)
     many = harness.run(case, strategy, predicts=is_predicted(case))
     for what, distance in harness.distances(one, many).items():
         assert distance <= case.tolerance, f"{what}: {distance:.1e}"
     assert many.spread == 0.0, "the replicas' copies differ"
     assert not many.data_changed, "fit changed the user's arrays"
-
-
-@pytest.mark.parametrize("name", LIKE_GPUS)
-def test_devices_with_memory_of_their_own_follow_one(name, like_gpus):
-    require_the_same(CASES[name], like_gpus(3))
 
 
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)

@@ -21,36 +21,34 @@ OnFirstWorker = kerasmgpu.callbacks.OnFirstWorker
 
 
 def noting(folder):
-    """A tracker that notes in a file that it was made, and each epoch."""
+    """Two that note in a file that they were made, and each epoch.
+
+    One is of a tracker's package, which needs no `OnFirstWorker`.
+    """
     import keras
 
     class Notes(keras.callbacks.Callback):
         def __init__(self):
             super().__init__()
-            self.file = open(folder / "notes", "a", buffering=1)
+            self.begin("on-first-worker")
+
+        def begin(self, name):
+            self.file = open(folder / name, "a", buffering=1)
             self.file.write("made\n")
 
         def on_epoch_end(self, epoch, logs=None):
             self.file.write(f"{epoch} {sorted(logs)}\n")
 
-    return [OnFirstWorker(Notes)]
-
-
-def bare(folder):
-    """The same in a tracker's package, without OnFirstWorker."""
-    import keras
-
-    class Notes(keras.callbacks.Callback):
+    class Bare(Notes):
         __module__ = "wandb.integration.keras"
 
+        def __init__(self):
+            keras.callbacks.Callback.__init__(self)
+
         def on_train_begin(self, logs=None):
-            self.file = open(folder / "notes", "a", buffering=1)
-            self.file.write("made\n")
+            self.begin("bare")
 
-        def on_epoch_end(self, epoch, logs=None):
-            self.file.write(f"{epoch} {sorted(logs)}\n")
-
-    return [Notes()]
+    return [OnFirstWorker(Notes), Bare()]
 
 
 def mlflow(folder):
@@ -107,8 +105,7 @@ def comet(folder):
 
 
 TOOLS = {
-    tool.__name__: tool
-    for tool in (noting, bare, mlflow, autolog, wandb, comet)
+    tool.__name__: tool for tool in (noting, mlflow, autolog, wandb, comet)
 }
 
 
