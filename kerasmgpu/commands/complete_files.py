@@ -49,4 +49,5 @@ def discard(path):
     # What ended the writing is the error to tell, not what follows from it.
     with contextlib.suppress(OSError):
         os.truncate(path, 0)
+    with contextlib.suppress(OSError):
         path.unlink()

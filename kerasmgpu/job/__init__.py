@@ -13,5 +13,6 @@
     file_sharding.py  whether they divide the files of a data set, or its rows
 
 The launcher's part needs no TensorFlow: `cluster.py`, `slurm.py`,
-`addresses.py`, `channel.py`, `rendezvous.py` and `watch.py` import none.
+`addresses.py`, `channel.py`, `rendezvous.py`, `watch.py` and `exit_status.py`
+import none.
 """

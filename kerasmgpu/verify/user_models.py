@@ -6,7 +6,7 @@ from kerasmgpu.errors import InputError
 
 
 def build(function):
-    """Calls the user's function; messages call it build().
+    """Calls the user's function.
 
     Returns:
         The compiled `keras.Model`, and its data or `None`.
@@ -15,17 +15,18 @@ def build(function):
         InputError: If it returns something else.
     """
     model, data = function(), None
+    name = getattr(function, "__name__", "build")
     if isinstance(model, (tuple, list)) and len(model) == 2:
         model, data = model
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__name__}"
         raise InputError(
-            "build() must return a compiled keras.Model, or (model, data). "
+            f"{name}() must return a compiled keras.Model, or (model, data). "
             f"Received: {'None' if model is None else kind}"
         )
     if not model.compiled:
         raise InputError(
-            "build() must return a compiled keras.Model. Received a model "
+            f"{name}() must return a compiled keras.Model. Received a model "
             "that is not: call `model.compile(…)` before it is returned."
         )
     return model, data

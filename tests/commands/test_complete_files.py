@@ -34,6 +34,18 @@ def test_an_error_before_anything_is_written_is_the_one_told(tmp_path):
             temporary.write_text("")
 
 
+def test_what_can_not_be_emptied_is_removed(tmp_path, monkeypatch):
+    path = tmp_path / "model.h5"
+    path.write_text("half")
+
+    def refuse(path, length):
+        raise PermissionError(path)
+
+    monkeypatch.setattr("os.truncate", refuse)
+    complete_files.discard(path)
+    assert not path.exists()
+
+
 def test_what_is_discarded_takes_no_space_while_it_is_open(tmp_path):
     """As HDF5 has its file open after an error."""
     path = tmp_path / "model.h5"

@@ -196,7 +196,10 @@ def test_flags_of_the_report_are_refused_behind_the_dashes(
         report_on(recipe, tmp_path, recipe_flags=[flag])
 
 
-@pytest.mark.parametrize("flags", [[], ["--placement=data_parallel"]])
+@pytest.mark.parametrize(
+    "flags",
+    [[], ["--placement=data_parallel"], ["--placement", "data_parallel"]],
+)
 def test_deepconn_is_reported_on_with_a_model_on_each_device(
     tmp_path, monkeypatch, flags
 ):
@@ -212,9 +215,10 @@ def test_deepconn_is_reported_on_with_a_model_on_each_device(
     assert "--placement=data_parallel" in command
 
 
-def test_other_placements_of_deepconn_are_refused(tmp_path):
+@pytest.mark.parametrize("flags", [["--placement=all"], ["-placement", "all"]])
+def test_other_placements_of_deepconn_are_refused(tmp_path, flags):
     with pytest.raises(InputError, match="Received: --placement=all; leave it"):
-        report_on("deepconn", tmp_path, recipe_flags=["--placement=all"])
+        report_on("deepconn", tmp_path, recipe_flags=flags)
     assert not (tmp_path / "out").exists()
 
 

@@ -4,9 +4,14 @@ from kerasmgpu.commands import terminal
 
 
 def test_a_file_has_room_for_every_column(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("COLUMNS", raising=False)
     terminal.console().print("x" * 120)
     assert capsys.readouterr().out == "x" * 120 + "\n"
+
+
+def test_a_file_has_the_width_that_is_asked_for(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert terminal.console().width == 200
 
 
 def test_a_terminal_keeps_its_width(monkeypatch):

@@ -60,7 +60,7 @@ RESULT_KEYS = (
 
 _OURS = ("num_replicas", "virtual_devices", "output_dir")
 _RECIPES = "kerasmgpu.recipes"
-_NEEDED = {f"{_RECIPES}.deepconn": ("--placement=data_parallel",)}
+_NEEDED = {f"{_RECIPES}.deepconn": {"placement": "data_parallel"}}
 """Flags without which a recipe trains something else than N replicas."""
 
 
@@ -189,23 +189,34 @@ def _recipes():
 
 def _checked_flags(module, recipe_flags):
     """The flags of every run, with those that the recipe needs."""
-    needed = _NEEDED.get(module, ())
+    needed = _NEEDED.get(module, {})
     for flag in recipe_flags:
         if _name(flag) in _OURS:
             raise InputError(
                 f"{flag} is set by the report itself for each run; give the "
                 "report's own flag before --"
             )
-        if _name(flag) in map(_name, needed) and flag not in needed:
+    for name, value in needed.items():
+        given = _value(name, recipe_flags)
+        if given not in (None, value):
             raise InputError(
-                f"The report is of runs with {' '.join(needed)}. Received: "
-                f"{flag}; leave it out"
+                f"The report is of runs with --{name}={value}. Received: "
+                f"--{name}={given}; leave it out"
             )
-    return [*needed, *recipe_flags]
+    # Behind them, so that no flag file has the last word.
+    return [*recipe_flags, *(f"--{k}={v}" for k, v in needed.items())]
 
 
 def _name(flag):
     return flag.lstrip("-").partition("=")[0]
+
+
+def _value(name, recipe_flags):
+    """What a flag is given, as `--name=value` or `--name value`, or `None`."""
+    for flag, following in zip(recipe_flags, [*recipe_flags[1:], ""]):
+        if flag.startswith("-") and _name(flag) == name:
+            return flag.partition("=")[2] if "=" in flag else following
+    return None
 
 
 def _replicas(count):

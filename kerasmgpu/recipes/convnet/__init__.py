@@ -35,7 +35,9 @@ def define_flags(flag_values):
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags, ".yaml")
     shared_flags.define_devices(flag_values)
-    shared_flags.define_output(flag_values)
+    shared_flags.define_output(
+        flag_values, longer="training.epochs may be raised. "
+    )
     flags.DEFINE_string(
         "config",
         None,

@@ -46,7 +46,7 @@ def build(name, plan, learning_rate_decay, initial_learning_rate):
     Args:
         name: `"adam"`, `"rmsprop"` or `"sgd"`.
         plan: See `learning_rate_schedule`, as for the others.
-        learning_rate_decay: `"cosine"` or `"none"`.
+        learning_rate_decay: See `learning_rate_schedule`.
         initial_learning_rate: Learning rate that the warm-up begins with.
 
     Returns:

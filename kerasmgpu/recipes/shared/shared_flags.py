@@ -107,7 +107,11 @@ def define(
         "rows.",
         flag_values=flag_values,
     )
-    define_output(flag_values)
+    define_output(
+        flag_values,
+        longer="--epochs or --steps may be raised if the learning rate doesn't "
+        "fall over the whole run. ",
+    )
 
 
 def define_devices(flag_values, all_reduce=True):
@@ -173,11 +177,13 @@ def define_preset(flag_values, define_flags, ending=".flags"):
     )
 
 
-def define_output(flag_values):
+def define_output(flag_values, longer=""):
     """Defines where results go; `define` includes it.
 
     Args:
         flag_values: `absl.flags.FlagValues` to define them in.
+        longer: Sentence on how a run that goes on may be longer, for the help.
+            Defaults to none.
     """
     flags.DEFINE_string(
         "output_dir",
@@ -189,9 +195,8 @@ def define_output(flag_values):
     flags.DEFINE_bool(
         "resume",
         False,
-        "Go on from the last checkpoint in --output_dir, with the same flags; "
-        "--epochs or --steps may be raised if the learning rate doesn't fall "
-        "over the whole run. Start there if there is none.",
+        "Go on from the last checkpoint in --output_dir, with the same flags. "
+        f"{longer}Start there if there is none.",
         flag_values=flag_values,
     )
 
