@@ -1,7 +1,5 @@
 """Where tables are printed."""
 
-import os
-
 from rich.console import Console
 
 _COLUMNS_OF_A_FILE = 140
@@ -10,12 +8,11 @@ _COLUMNS_OF_A_FILE = 140
 def console():
     """The terminal or notebook; for a file or pipe, room for every column.
 
-    COLUMNS in the environment is the width of all of them.
-
     Returns:
         A `rich.console.Console`.
     """
     found = Console()
-    if found.is_terminal or found.is_jupyter or "COLUMNS" in os.environ:
+    if found.is_terminal or found.is_jupyter:
         return found
-    return Console(width=_COLUMNS_OF_A_FILE)
+    # COLUMNS may ask for more; less is the width of a terminal that isn't one.
+    return Console(width=max(found.width, _COLUMNS_OF_A_FILE))

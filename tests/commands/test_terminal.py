@@ -4,12 +4,12 @@ from kerasmgpu.commands import terminal
 
 
 def test_a_file_has_room_for_every_column(monkeypatch, capsys):
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
     terminal.console().print("x" * 120)
     assert capsys.readouterr().out == "x" * 120 + "\n"
 
 
-def test_a_file_has_the_width_that_is_asked_for(monkeypatch):
+def test_a_file_is_as_wide_as_is_asked_for(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert terminal.console().width == 200
 
