@@ -113,5 +113,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    start(main, ends_children=True)
+    start(main, define_flags, ends_children=True)

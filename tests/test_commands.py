@@ -1,5 +1,6 @@
 """`kerasmgpu COMMAND`: what it finds, and what it says where it finds nothing."""
 
+import re
 import subprocess
 import sys
 
@@ -45,5 +46,8 @@ def test_help_is_that_of_the_module(name):
     same = subprocess.run(
         [sys.executable, "-m", module, "--help"], capture_output=True, text=True
     )
+    assert done.returncode == same.returncode == 0
     assert len(done.stdout) > 500
+    (heading,) = re.findall(r"^flags:\n\n(.*):$", done.stdout, re.MULTILINE)
+    assert heading == f"python -m {module}"
     assert done.stdout.splitlines()[:20] == same.stdout.splitlines()[:20]

@@ -10,8 +10,8 @@ from kerasmgpu.commands import disk_full, flag_parsing, quiet
 from kerasmgpu.errors import InputError, printable
 
 
-def start(main, ends_children=False):
-    """Parses the flags, calls `main(argv)` and ends the process.
+def start(main, define_flags, ends_children=False):
+    """Defines and parses the flags, calls `main(argv)` and ends the process.
 
     What a user can mend (`InputError`, flags that don't parse, or an `OSError`
     such as a full disk) becomes one line on standard error and exit status 1.
@@ -19,11 +19,14 @@ def start(main, ends_children=False):
 
     Args:
         main: Function of the list of arguments left after flag parsing.
+        define_flags: Function of the `absl.flags.FlagValues` to define them in.
         ends_children: Boolean, whether SIGTERM ends the command as Ctrl-C does,
             and with it the processes that it runs; exit status 143 then.
             Defaults to `False`.
     """
     began = time.time()
+    sys.argv[0] = _program()  # abseil heads the flags in --help with it.
+    define_flags(flags.FLAGS)
     if ends_children:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
@@ -45,12 +48,22 @@ def start(main, ends_children=False):
     app.run(run, flags_parser=_parse)
 
 
+def _program():
+    """What starts this program: `"python -m package.module"`."""
+    spec = sys.modules["__main__"].__spec__
+    if spec is None:  # A script.
+        return sys.argv[0]
+    return f"python -m {spec.name.removesuffix('.__main__')}"
+
+
 def _parse(argv):
     try:
         return flag_parsing.parse(argv)
     except InputError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(1)
+    except SystemExit:  # --help was shown; abseil calls that status 1.
+        sys.exit(0)
 
 
 def _end_with_one_line(error, began):

@@ -1,13 +1,36 @@
 """The style of all plots; matplotlib, which draws them, may be missing."""
 
+from kerasmgpu.commands import extras
 from kerasmgpu.commands.complete_files import complete
+
+_told = False
 
 _FEW_POINTS = 30
 """So many points of a line have markers: one alone would not be seen."""
 
 
+def tell_if_missing():
+    """Prints what to install if matplotlib is missing: before a long run."""
+    if not extras.is_installed("matplotlib"):
+        _tell_missing()
+
+
+def _tell_missing():
+    """Prints one line, once in a process."""
+    global _told
+    if not _told:
+        _told = True
+        print(
+            "no plot: matplotlib is not installed "
+            "(pip install kerasmgpu[report])",
+            flush=True,
+        )
+
+
 def new_figure(width=6, height=4):
-    """An empty figure, or `None`; one line then says what to install.
+    """Returns an empty figure, or `None` without matplotlib.
+
+    One line has said then what to install.
 
     Args:
         width: Inches.
@@ -19,11 +42,7 @@ def new_figure(width=6, height=4):
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        print(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])",
-            flush=True,
-        )
+        _tell_missing()
         return None
     return Figure(figsize=(width, height), layout="constrained")
 

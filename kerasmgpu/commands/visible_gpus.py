@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from kerasmgpu.commands import child_process
+from kerasmgpu.commands import child_process, loading
 from kerasmgpu.errors import InputError
 
 _NAMES = """
@@ -24,6 +24,7 @@ def names():
     Raises:
         InputError: If TensorFlow does not start.
     """
+    print(f"looking for GPUs: {loading.LINE}", file=sys.stderr, flush=True)
     answer = subprocess.run(
         [sys.executable, "-c", _NAMES], capture_output=True, text=True
     )

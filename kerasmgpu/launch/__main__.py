@@ -159,12 +159,22 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
         dry_runs.print_plan(checked)
         return 0
     terminal = Terminal(environ=environ)
+    terminal.say(f"starting {_workers(checked)}")
     try:
         ending = launch(checked, terminal, environ)
         terminal.say(ending.message)
     finally:
         terminal.close()
     return ending.status
+
+
+def _workers(checked):
+    """This machine's workers in words."""
+    count = checked.num_workers
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    if len(checked.hosts) == 1:
+        return workers
+    return f"{workers} on machine {checked.rank} of {len(checked.hosts)}"
 
 
 def main(argv, environ):
@@ -176,8 +186,7 @@ def main(argv, environ):
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
     # As it is before `start` sets variables of its own for TensorFlow: the
     # workers are the user's.
     inherited = dict(os.environ)
-    start(lambda argv: main(argv, inherited))
+    start(lambda argv: main(argv, inherited), define_flags)

@@ -14,10 +14,11 @@ rows), `--global_batch_size` for strong scaling (all share them).
 """
 
 import dataclasses
+import sys
 
 from absl import flags
 
-from kerasmgpu.commands import flag_parsing
+from kerasmgpu.commands import flag_parsing, loading, plots
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError, checked_integer, checked_number
@@ -69,6 +70,11 @@ def _step(values):
         seconds = checked_number(values.step_seconds, "step_seconds")
         return Step(batch, seconds, **given), ()
     if values.module is not None:
+        print(
+            f"measuring {values.module} on one replica: {loading.LINE}",
+            file=sys.stderr,
+            flush=True,
+        )
         measured = sources.from_module(values.module, values.steps)
     else:
         measured = sources.from_file(
@@ -179,6 +185,8 @@ def main(argv):
     if values.published:
         tables.print_published(published.compare())
         return
+    if values.output_dir is not None:
+        plots.tell_if_missing()
     machines = _machines(values)
     step, notes = _step(values)
     planning.run(
@@ -195,5 +203,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    start(main, ends_children=True)
+    start(main, define_flags, ends_children=True)

@@ -1,6 +1,7 @@
 """Plots that can be read, with few points and with many."""
 
 import math
+import sys
 
 import pytest
 
@@ -18,6 +19,23 @@ def pixels_of_line(tmp_path, num_points):
     plots.save(figure, tmp_path / "plot.png")
     image = matplotlib_image.imread(tmp_path / "plot.png")[:, :, :3]
     return int(((image - (1, 0, 0)) ** 2).sum(axis=2).__lt__(0.01).sum())
+
+
+def test_a_missing_matplotlib_is_told_once_and_early(monkeypatch, capsys):
+    monkeypatch.setattr(plots, "_told", False)
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    plots.tell_if_missing()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("no plot: ") and "kerasmgpu[report]" in line
+    assert plots.new_figure() is None
+    assert capsys.readouterr().out == ""
+
+
+def test_an_installed_matplotlib_is_not_mentioned(monkeypatch, capsys):
+    monkeypatch.setattr(plots, "_told", False)
+    plots.tell_if_missing()
+    assert capsys.readouterr().out == ""
 
 
 def test_one_point_is_seen(tmp_path):

@@ -10,7 +10,12 @@ import time
 import pytest
 
 import kerasmgpu
-from kerasmgpu.commands import child_process, scaling_report, visible_gpus
+from kerasmgpu.commands import (
+    child_process,
+    plots,
+    scaling_report,
+    visible_gpus,
+)
 from kerasmgpu.commands.scaling_report import tables as scaling_tables
 from kerasmgpu.errors import InputError
 
@@ -135,6 +140,7 @@ def test_without_matplotlib_one_line_says_so(
     recipe, tmp_path, capfd, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(plots, "_told", False)
     report_on(recipe, tmp_path, counts=[1])
     assert not (tmp_path / "out" / "report.png").exists()
     assert "no plot: matplotlib is not installed" in capfd.readouterr().out
@@ -194,6 +200,27 @@ def test_flags_of_the_report_are_refused_behind_the_dashes(
 ):
     with pytest.raises(InputError, match="is set by the report itself"):
         report_on(recipe, tmp_path, recipe_flags=[flag])
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--nosuchflag=1", "polynomial: Unknown command line flag"),
+        ("--epochs=many", "polynomial: --epochs: must be an integer"),
+    ],
+)
+def test_a_recipes_wrong_flags_are_told_before_anything_is_started(
+    tmp_path, monkeypatch, flag, message
+):
+    monkeypatch.setattr(visible_gpus, "names", pytest.fail)
+    with pytest.raises(InputError, match=message):
+        report_on(
+            "polynomial",
+            tmp_path,
+            recipe_flags=[flag],
+            virtual_devices=False,
+        )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ import re
 import subprocess
 import sys
 
+from kerasmgpu.commands import loading
 from tests.commands import wrong_inputs
 
-# A line of the log, which is no error: "I1122 07:01:15.892721 … Parsed …".
-_LOG = re.compile(r"I\d{4} ")
+# Lines that are no error: "I1122 07:01:15.892721 … Parsed …", and what waits.
+_LOG = re.compile(rf"I\d{{4}} |.*{loading.LINE}$")
 
 
 def test_each_is_one_line():

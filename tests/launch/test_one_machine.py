@@ -27,7 +27,9 @@ def test_each_worker_has_its_place_and_prefix(tmp_path):
         "--timeout_seconds=7",
     )
     assert status == 0
-    lines = sorted(output.splitlines())
+    first, *lines = output.splitlines()
+    assert first == "launch: starting 3 workers"
+    lines = sorted(lines)
     assert [line[:4] for line in lines] == ["[0] ", "[1] ", "[2] "]
     configs = [json.loads(line[4:].rpartition(" ")[0]) for line in lines]
     assert [c["task"]["index"] for c in configs] == [0, 1, 2]

@@ -38,12 +38,18 @@ TensorFlow is not imported here: the runs have the devices for themselves.
 import importlib.util
 import json
 import pathlib
+import subprocess
 import sys
 
 from absl import flags
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu.commands import child_process, output_folder, visible_gpus
+from kerasmgpu.commands import (
+    child_process,
+    output_folder,
+    plots,
+    visible_gpus,
+)
 from kerasmgpu.commands.replica_counts import checked_counts, counts_of_flag
 from kerasmgpu.commands.scaling_report.tables import draw, print_tables
 from kerasmgpu.errors import InputError, checked_number
@@ -91,7 +97,9 @@ def run(
     module = _module(recipe)
     counts = checked_counts(replica_counts)
     recipe_flags = _checked_flags(module, recipe_flags)
+    _check_with_parser(module, recipe_flags)
     folder = output_folder.empty(output_dir)
+    plots.tell_if_missing()
     on_cpu = virtual_devices or not visible_gpus.names()
     runs = []
     for count in counts:
@@ -205,6 +213,25 @@ def _checked_flags(module, recipe_flags):
             )
     # Behind them, so that no flag file has the last word.
     return [*recipe_flags, *(f"--{k}={v}" for k, v in needed.items())]
+
+
+def _check_with_parser(module, recipe_flags):
+    """Lets a recipe of ours parse its flags, before anything is started.
+
+    Raises:
+        InputError: If it refuses them. Another module has its own ways.
+    """
+    if not module.startswith(f"{_RECIPES}."):
+        return
+    # abseil's flag: it ends the recipe when the flags are parsed.
+    command = [sys.executable, "-m", module, "--only_check_args"]
+    done = subprocess.run(
+        [*command, *recipe_flags], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        lines = done.stderr.splitlines()
+        reason = child_process.failure_reason(done.returncode, lines)
+        raise InputError(f"{module.rpartition('.')[2]}: {reason}")
 
 
 def _name(flag):

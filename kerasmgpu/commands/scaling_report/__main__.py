@@ -1,10 +1,13 @@
 """`python -m kerasmgpu scaling_report`: see the package."""
 
-from absl import flags
-
 from kerasmgpu.commands import command_line, scaling_report
 
-if __name__ == "__main__":
-    scaling_report.define_flags(flags.FLAGS)
+
+def define_flags(flag_values):
+    """Defines the flags, and shows the package's help."""
+    scaling_report.define_flags(flag_values)
     command_line.show_help_of(scaling_report)
-    command_line.start(scaling_report.main, ends_children=True)
+
+
+if __name__ == "__main__":
+    command_line.start(scaling_report.main, define_flags, ends_children=True)

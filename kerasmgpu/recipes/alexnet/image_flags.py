@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from kerasmgpu.commands import extras
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import shared_flags
 
@@ -156,7 +157,9 @@ def _define_optimizer(flag_values, warmup_epochs):
 
 
 def check(settings):
-    """Refuses settings that can't be meant."""
+    """Refuses settings that can't be meant, or need what isn't installed."""
+    if settings.dataset == "digits" and not settings.data_path:
+        extras.require("sklearn", "scikit-learn", "digits", "--dataset=digits")
     for name, least, most in (
         ("image_size", 8, 4096),
         ("num_classes", 2, 10**7),

@@ -26,7 +26,7 @@ from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet import predictions_file
-from kerasmgpu.recipes.shared import presets, shared_flags
+from kerasmgpu.recipes.shared import early_checks, presets, shared_flags
 
 _EXAMPLE = "gratings"
 
@@ -142,6 +142,7 @@ def run(**keywords):
     from kerasmgpu.recipes.convnet import convnet_config
 
     config = convnet_config.load(settings)
+    early_checks.tell_if_no_plots(settings)
     # TensorFlow comes in here: a file with mistakes was told before.
     from kerasmgpu.recipes.convnet import convnet_data
     from kerasmgpu.recipes.shared import training_run

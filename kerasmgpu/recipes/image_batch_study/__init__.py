@@ -23,7 +23,7 @@ from absl import flags
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.recipes.alexnet import image_flags
-from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.recipes.shared import early_checks, shared_flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +196,7 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    early_checks.require_place(settings, may_grow=())
     import keras
 
     from kerasmgpu.recipes.alexnet import image_sources, left_out_images

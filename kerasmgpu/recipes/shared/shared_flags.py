@@ -11,8 +11,9 @@ import types
 
 from absl import flags
 
-from kerasmgpu.commands import command_line
+from kerasmgpu.commands import command_line, loading
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import presets, setting_checks
 
 _CONTRADICTORY = (
@@ -237,15 +238,22 @@ def start(recipe):
     Args:
         recipe: Its module, with `define_flags` and `run`.
     """
-    recipe.define_flags(flags.FLAGS)
-    command_line.show_help_of(recipe)
-    for name in _own(recipe.define_flags):  # Those that all share, too.
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+
+    def define_flags(flag_values):
+        recipe.define_flags(flag_values)
+        command_line.show_help_of(recipe)
+        for name in _own(recipe.define_flags):  # Those that all share, too.
+            flag_values.register_key_flag_for_module(
+                sys.argv[0], flag_values[name]
+            )
 
     def main(argv):
-        recipe.run(**keywords(recipe.define_flags, argv))
+        given = keywords(recipe.define_flags, argv)
+        if cluster.is_first_worker():
+            loading.announce()
+        recipe.run(**given)
 
-    command_line.start(main)
+    command_line.start(main, define_flags)
 
 
 def keywords(define_flags, argv):

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import types
 
+from kerasmgpu.commands import plots
 from kerasmgpu.recipes.shared import run_report
 from kerasmgpu.recipes.shared.run_folder import RunFolder
 
@@ -95,6 +96,7 @@ def test_the_learning_curve_is_a_png(tmp_path):
 
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(plots, "_told", False)
     run_report.draw_learning_curve(open_folder(tmp_path), HISTORY, CURVE)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 and "kerasmgpu[report]" in lines[0]

@@ -1,0 +1,29 @@
+"""Optional packages, looked for before TensorFlow is imported."""
+
+import importlib.util
+
+from kerasmgpu.errors import InputError
+
+
+def is_installed(module):
+    """Whether a top-level module can be found; it is not imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def require(module, package, extra, purpose):
+    """Refuses to go on without an optional package.
+
+    Args:
+        module: String, the package's top-level module, `"sklearn"`.
+        package: String, its name on PyPI, `"scikit-learn"`.
+        extra: String, the extra of kerasmgpu that has it, `"digits"`.
+        purpose: String, what needs it, `"--dataset=digits"`.
+
+    Raises:
+        InputError: If the module isn't installed.
+    """
+    if not is_installed(module):
+        raise InputError(
+            f"{purpose} needs {package}, which is not installed: "
+            f"pip install {package}, or kerasmgpu[{extra}]"
+        )
