@@ -3,7 +3,10 @@
     cluster.py        who takes part, by `TF_CONFIG`, and which this one is
     slurm.py          the same by Slurm's variables
     addresses.py      machines and addresses as users write them
-    channel.py        messages between processes, and who may say any
+    job_token.py      what the workers of a run know, and nobody else
+    channel.py        messages between processes
+    handshake.py      both ends of a connection prove that they know the token
+    entrance.py       a port, where each connection is heard apart
     rendezvous.py     the workers meet before TensorFlow starts
     membership.py     a worker joins its job, once TensorFlow runs
     watch.py          a worker that is gone is noticed, and named
@@ -13,6 +16,6 @@
     file_sharding.py  whether they divide the files of a data set, or its rows
 
 The launcher's part needs no TensorFlow: `cluster.py`, `slurm.py`,
-`addresses.py`, `channel.py`, `rendezvous.py`, `watch.py` and `exit_status.py`
-import none.
+`addresses.py`, `job_token.py`, `channel.py`, `handshake.py`, `entrance.py`,
+`rendezvous.py`, `watch.py` and `exit_status.py` import none.
 """

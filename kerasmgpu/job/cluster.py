@@ -81,18 +81,6 @@ class Worker:
         )
 
 
-TOKEN_VARIABLE = "KERASMGPU_JOB_TOKEN"
-"""Environment variable for what the launcher gives to all workers of a run."""
-
-
-def job_token(environ: Mapping[str, str] = os.environ) -> str:
-    """String by which workers of one run of a job know one another.
-
-    Empty where no launcher of ours has started this process.
-    """
-    return environ.get(TOKEN_VARIABLE, "")
-
-
 def from_environment(
     environ: Mapping[str, str] = os.environ,
 ) -> Worker | None:

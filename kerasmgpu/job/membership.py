@@ -70,13 +70,14 @@ def _seconds(value, name):
     return seconds
 
 
-def join(strategy, worker, seconds):
+def join(strategy, worker, seconds, token):
     """Joins the job; all workers call this once the engine runs.
 
     Args:
         strategy: The `tf.distribute.Strategy` of the job.
         worker: `cluster.Worker`, this worker's place in it.
         seconds: See `timeout_seconds`.
+        token: String, see `job_token.read`.
     """
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         # TensorFlow's engine catches it and goes on; what saves on SIGTERM
@@ -95,13 +96,15 @@ def join(strategy, worker, seconds):
 
     if worker.is_first:
         watch = FirstWorker(
-            worker.num_workers, seconds, on_lost, _port(os.environ)
+            worker.num_workers, seconds, on_lost, _port(os.environ), token
         )
         workers.broadcast(strategy, watch.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")
         host, _ = split_address(worker.addresses[0])
-        watch = OtherWorker(worker.index, host, invitation, seconds, on_lost)
+        watch = OtherWorker(
+            worker.index, host, invitation, seconds, on_lost, token
+        )
     _watches.append(watch)
     atexit.register(_leave, watch)
 

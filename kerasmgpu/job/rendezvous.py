@@ -25,8 +25,10 @@ import threading
 import time
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import listen, split_address
-from kerasmgpu.job.channel import Channel, Entrance, Stranger, fields
+from kerasmgpu.job.channel import Channel, Stranger, fields
+from kerasmgpu.job.entrance import Entrance
 
 _PAUSE_SECONDS = 0.2
 _REPLY_SECONDS = 5.0  # No host that is well takes longer.
@@ -46,7 +48,8 @@ def meet(worker, timeout_seconds, token=""):
         worker: `cluster.Worker`, this worker's place in the job.
         timeout_seconds: Float, how long to wait.
         token: String that all workers of the job got from their launcher, and
-            nobody else (`cluster.job_token`). Defaults to none.
+            nobody else (`job_token.read`). Defaults to none. Both ends of each
+            connection prove that they know it (`handshake.py`).
 
     Raises:
         InputError: If this worker's port can't be had, two workers have the
@@ -88,6 +91,11 @@ def _own_port(worker):
         ) from None
 
 
+def _name(index):
+    """Whom one expects at the port of a worker."""
+    return f"worker {index}"
+
+
 def _list_of(worker):
     """A text that is the same for the same list of addresses only."""
     text = json.dumps(list(worker.addresses))
@@ -118,7 +126,7 @@ class _Gathering:
 
     def run(self, server):
         """Returns what is wrong, or `None` when all are there."""
-        with Entrance(server, self._welcome):
+        with Entrance(server, self._welcome, _name(0), self._token):
             with self._changed:
                 while not self._is_decided():
                     left = self._deadline - time.monotonic()
@@ -139,19 +147,11 @@ class _Gathering:
 
     def _welcome(self, channel, hello):
         """Examines a claim, in a thread of its own."""
-        index, num_workers, nonce, token, known = fields(
-            hello,
-            worker=int,
-            num_workers=int,
-            nonce=str,
-            token=str,
-            addresses=str,
+        index, num_workers, nonce, known = fields(
+            hello, worker=int, num_workers=int, nonce=str, addresses=str
         )
         if not 0 < index < num_workers <= _MOST_WORKERS:
             raise Stranger(f"no index of a worker: {index}")
-        if not _equal(token, self._token):
-            channel.send(trouble=self._of_another_job())
-            raise Stranger("another job's token")
         channel.send(seconds=max(self._deadline - time.monotonic(), 0.0))
         there = channel.socket.getpeername()[0].removeprefix("::ffff:")
         problem = self._call(index, nonce)
@@ -160,11 +160,11 @@ class _Gathering:
             with contextlib.suppress(ConnectionError):
                 channel.send(trouble=trouble)
             channel.close()
-        is_ours = token or problem is None
+        is_ours = self._token or problem is None
         with self._changed:
             if trouble is None:
                 self._links[index] = channel
-            elif is_ours or _equal(known, _list_of(self._worker)):
+            elif is_ours or handshake.is_same(known, _list_of(self._worker)):
                 self._trouble = self._trouble or trouble
             elif len(self._doubts) < _MOST_DOUBTS:
                 self._doubts.setdefault(index, trouble)
@@ -179,13 +179,18 @@ class _Gathering:
             with contextlib.closing(
                 _connected(address, _REPLY_SECONDS)
             ) as channel:
+                handshake.call(
+                    channel, self._token, _name(index), _REPLY_SECONDS
+                )
                 channel.send(call=nonce)
                 answer = channel.receive_one(_REPLY_SECONDS)
         except OSError as error:
             return _reason(error)
         if answer.get("worker") != index:
             return _SOMETHING_ELSE
-        return None if _equal(answer.get("nonce"), nonce) else _ANOTHER
+        return (
+            None if handshake.is_same(answer.get("nonce"), nonce) else _ANOTHER
+        )
 
     def _trouble_with(self, index, num_workers, problem, there):
         """What is wrong with a claim, or `None`."""
@@ -209,13 +214,6 @@ class _Gathering:
                 f"{problem}. Is it right, and does a firewall let it through?"
             )
         return None
-
-    def _of_another_job(self):
-        return (
-            f"Worker 0 ({self._worker.addresses[0]}) is of another job, or of "
-            "an earlier run of this one: its launcher gave it another token. "
-            "Start all workers of a job by the same launchers."
-        )
 
     def _missing(self):
         missing = [
@@ -242,22 +240,23 @@ def _report(worker, server, timeout_seconds, token):
         "worker": worker.index,
         "num_workers": worker.num_workers,
         "nonce": nonce,
-        "token": token,
         "addresses": _list_of(worker),
     }
 
     def answer(channel, call):
         # The number is told to nobody who doesn't know it.
-        is_ours = _equal(call.get("call"), nonce)
+        is_ours = handshake.is_same(call.get("call"), nonce)
         repeated = {"nonce": nonce} if is_ours else {}
         channel.send(worker=worker.index, **repeated)
         channel.close()
 
     found = TimeoutError("it does not answer")
-    with Entrance(server, answer):
+    with Entrance(server, answer, _name(worker.index), token):
         while (seconds := deadline - time.monotonic()) > 0:
             try:
-                return _ask(worker.addresses[0], hello, seconds)
+                return _ask(worker.addresses[0], token, hello, seconds)
+            except handshake.WrongToken:
+                return _of_another_job(worker)
             except OSError as error:
                 if not isinstance(error, TimeoutError):
                     found = error  # The last try may just be out of time.
@@ -269,11 +268,20 @@ def _report(worker, server, timeout_seconds, token):
     )
 
 
-def _ask(address, hello, seconds):
+def _of_another_job(worker):
+    return (
+        f"Worker 0 ({worker.addresses[0]}) is of another job, or of an earlier "
+        "run of this one: its launcher gave it another token. Start all "
+        "workers of a job by the same launchers."
+    )
+
+
+def _ask(address, token, hello, seconds):
     """Reports once; returns the first worker's answer."""
     end = time.monotonic() + seconds
-    seconds = min(seconds, _REPLY_SECONDS)
-    with contextlib.closing(_connected(address, seconds)) as channel:
+    connect_seconds = min(seconds, _REPLY_SECONDS)
+    with contextlib.closing(_connected(address, connect_seconds)) as channel:
+        handshake.call(channel, token, _name(0), seconds)
         channel.send(**hello)
         while (left := end - time.monotonic()) > 0:
             answer = channel.receive_one(left)
@@ -290,14 +298,7 @@ def _connected(address, seconds):
     return Channel(connection, _REPLY_SECONDS)
 
 
-def _equal(one, other):
-    """Whether both are the same text; the time does not tell how much is."""
-    return isinstance(one, str) and secrets.compare_digest(
-        one.encode(), other.encode()
-    )
-
-
 def _reason(error):
-    if isinstance(error, Stranger):
+    if isinstance(error, (Stranger, handshake.WrongToken)):
         return _SOMETHING_ELSE
     return error.strerror or str(error)

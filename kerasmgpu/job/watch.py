@@ -17,8 +17,10 @@ import secrets
 import socket
 import threading
 
+from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import listen
-from kerasmgpu.job.channel import Channel, Entrance, Stranger, fields
+from kerasmgpu.job.channel import Channel, Stranger, fields
+from kerasmgpu.job.entrance import Entrance
 
 TIMEOUT_SECONDS = 30.0
 """Silence after which a worker or machine counts as lost, if none is given."""
@@ -28,6 +30,8 @@ TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 
 BEATS_PER_TIMEOUT = 6
 """How often a worker says that it is alive in each `timeout_seconds`."""
+
+_PURPOSE = "watch"
 
 
 class Link:
@@ -112,21 +116,26 @@ class FirstWorker(_Watch):
         timeout_seconds: Float, silence after which a worker is lost.
         on_lost: Called once as `on_lost(worker, reason)`, in another thread.
         port: Integer, port to listen on. Defaults to 0, any free one.
+        token: String that all workers of the job know. Defaults to none.
     """
 
-    def __init__(self, num_workers, timeout_seconds, on_lost, port=0):
+    def __init__(self, num_workers, timeout_seconds, on_lost, port=0, token=""):
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
         self._links, self._done = {}, set()
-        self._token = secrets.token_hex(8)
+        self._invited_by = secrets.token_hex(16)
         self._server = listen(port)
         self._port = self._server.getsockname()[1]
-        self._entrance = Entrance(self._server, self._welcome)
+        self._entrance = Entrance(
+            self._server, self._welcome, _PURPOSE, token + self._invited_by
+        )
 
     def invitation(self):
-        """What the others need to connect: port and token, as bytes."""
-        return json.dumps({"port": self._port, "token": self._token}).encode()
+        """What the others need to connect: port and a secret, as bytes."""
+        return json.dumps(
+            {"port": self._port, "secret": self._invited_by}
+        ).encode()
 
     def leave(self, failure=None):
         """Ends the watch, after all others have ended in order or one is lost.
@@ -145,10 +154,9 @@ class FirstWorker(_Watch):
         self._entrance.close()
 
     def _welcome(self, channel, hello):
-        token, worker = fields(hello, token=str, worker=int)
+        (worker,) = fields(hello, worker=int)
         with self._lock:
-            known = secrets.compare_digest(token.encode(), self._token.encode())
-            if not known or worker not in self._expected - set(self._links):
+            if worker not in self._expected or worker in self._links:
                 raise Stranger("no worker of this job")
             self._links[worker] = Link(
                 channel,
@@ -207,21 +215,31 @@ class OtherWorker(_Watch):
         invitation: The bytes of `FirstWorker.invitation`.
         timeout_seconds: See `FirstWorker`.
         on_lost: See `FirstWorker`.
+        token: See `FirstWorker`.
+
+    Raises:
+        OSError: If the first worker can't be reached, or has another token.
     """
 
-    def __init__(self, index, host, invitation, timeout_seconds, on_lost):
+    def __init__(
+        self, index, host, invitation, timeout_seconds, on_lost, token=""
+    ):
         super().__init__(on_lost)
         invited = json.loads(invitation)
         connection = socket.create_connection(
             (host, invited["port"]), timeout_seconds
         )
+        channel = Channel(connection)
+        # What TensorFlow's collective carried, and what it did not.
+        secret = token + invited["secret"]
+        handshake.call(channel, secret, _PURPOSE, timeout_seconds)
+        channel.send(worker=index)
         self._link = Link(
-            Channel(connection),
+            channel,
             timeout_seconds,
             self._hear,
             lambda reason: self._report(0, reason),
         )
-        self._link.send(token=invited["token"], worker=index)
 
     def leave(self, failure=None):
         """See `FirstWorker.leave`."""

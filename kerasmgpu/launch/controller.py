@@ -9,14 +9,12 @@ import time
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.addresses import listen as listen_on
-from kerasmgpu.job.channel import (
-    HELLO_SECONDS,
-    Channel,
-    Entrance,
-    Stranger,
-    fields,
-)
+from kerasmgpu.job.channel import Channel, Stranger, fields
+from kerasmgpu.job.entrance import HELLO_SECONDS, Entrance
 from kerasmgpu.launch.job import Job
+
+PURPOSE = "launcher of rank 0"
+"""Whom launchers expect at `--port`."""
 
 _TICK_SECONDS = 0.1
 _SECONDS_TO_PART = 5.0
@@ -57,7 +55,9 @@ class Controller:
         self._say = say
         self._local = Channel(local)
         self._arrived = queue.SimpleQueue()  # Channels and their hellos.
-        self._entrance = listener and Entrance(listener, self._arrive)
+        self._entrance = listener and Entrance(
+            listener, self._arrive, PURPOSE, settings.token
+        )
         self._members = {}
         self._gone = {}  # Rank to the reason, found while sending.
         self._job = Job(

@@ -15,6 +15,7 @@ Works wherever there are process groups, macOS included, which `prctl` does
 not; that would also end workers with the thread that started them.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -68,6 +69,9 @@ class Guard:
             while self._launcher.recv(1):
                 pass
         finally:
+            # What the launcher would have deleted.
+            with contextlib.suppress(KeyError, OSError):
+                os.unlink(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
             os.killpg(0, signal.SIGKILL)
 
 

@@ -53,8 +53,8 @@ class Job:
         send: Function of a rank and a message's fields as keywords.
         say: Function of a string, shown where this runs.
         now: Number, the time in seconds.
-        new_token: Function that returns a string which nobody can guess; all
-            workers of a run get the same.
+        new_token: Function that returns a string which nobody can guess, from
+            which launchers derive the token of a run.
     """
 
     def __init__(

@@ -7,13 +7,16 @@ import socket
 import time
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import handshake, job_token
 from kerasmgpu.job.channel import Channel, fields
-from kerasmgpu.job.cluster import TOKEN_VARIABLE, Worker
+from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.watch import TIMEOUT_VARIABLE
 from kerasmgpu.launch import ports
+from kerasmgpu.launch.controller import PURPOSE
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_CALLS = 0.5
+_CALL_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,16 +68,21 @@ def connect(settings, signals, say):
         A `channel.Channel`, or `None` if a signal came first.
 
     Raises:
-        InputError: If it can't be reached within `start_wait_seconds`.
+        InputError: If it can't be reached within `start_wait_seconds`, or
+            has another token.
     """
     wait = settings.policy.start_wait_seconds
     deadline = time.monotonic() + wait
     say(f"waiting for rank 0 at {settings.controller}")
     while not signals.received:
         try:
-            connection = socket.create_connection(
-                (settings.hosts[0].name, settings.port), timeout=5.0
-            )
+            return _call(settings)
+        except handshake.WrongToken:
+            raise InputError(
+                f"The launcher of rank 0 at {settings.controller} is of "
+                f"another job, or has another {job_token.VARIABLE}. Set the "
+                "same in the environment of all launchers, or none"
+            ) from None
         except OSError as error:  # Its name may not be known yet either.
             if time.monotonic() > deadline:
                 raise InputError(
@@ -82,9 +90,22 @@ def connect(settings, signals, say):
                     f"{settings.controller} within {wait:g} s: {error}"
                 ) from None
             time.sleep(_SECONDS_BETWEEN_CALLS)
-        else:
-            return Channel(connection)
     return None
+
+
+def _call(settings):
+    """Connects once; returns a `channel.Channel` to the launcher of rank 0."""
+    channel = Channel(
+        socket.create_connection(
+            (settings.hosts[0].name, settings.port), _CALL_SECONDS
+        )
+    )
+    try:
+        handshake.call(channel, settings.token, PURPOSE, _CALL_SECONDS)
+    except OSError:
+        channel.close()
+        raise
+    return channel
 
 
 class Member:
@@ -107,6 +128,7 @@ class Member:
         self._say = say
         self._environ = environ
         self._run = 0
+        self._token_files = []
         self._kill_at = None
         self._num_interrupts = 0
         self._signal = None
@@ -126,6 +148,7 @@ class Member:
             self._end_without_controller(error)
         finally:
             self._workers.kill()
+            self._delete_token_files()
             self._channel.close()
         return dataclasses.replace(self._ending, signal=self._signal)
 
@@ -163,6 +186,7 @@ class Member:
 
     def _prepare(self, run):
         """Chooses ports for the workers of the next run."""
+        self._delete_token_files()
         self._run = run
         self._kill_at = None
         chosen = ports.free(
@@ -170,18 +194,24 @@ class Member:
         )
         self._send(type="ports", run=run, ports=chosen)
 
-    def _start(self, addresses, numbers, token):
+    def _start(self, addresses, numbers, drawn):
         """Starts the workers that are this machine's."""
+        token = self._settings.run_token(drawn)
         for place, number in enumerate(numbers):
+            self._token_files.append(job_token.write(token))
             environment = worker_environment(
                 self._settings,
                 place,
                 Worker(addresses, number),
                 self._run,
-                token,
+                self._token_files[-1],
                 self._environ,
             )
             self._workers.start(number, self._settings.command, environment)
+
+    def _delete_token_files(self):
+        while self._token_files:
+            job_token.delete(self._token_files.pop())
 
     def _pass_on(self, number):
         """Tells rank 0 of a signal; a second Ctrl-C kills at once."""
@@ -232,7 +262,7 @@ class Member:
             self._workers.wait(_TICK_SECONDS)
 
 
-def worker_environment(settings, place, worker, run, token, environ):
+def worker_environment(settings, place, worker, run, token_file, environ):
     """The environment of one worker.
 
     Args:
@@ -240,17 +270,18 @@ def worker_environment(settings, place, worker, run, token, environ):
         place: Integer, its number on this machine.
         worker: `cluster.Worker`.
         run: Integer, how often the job was started anew.
-        token: String by which workers of this run know one another.
+        token_file: String, path of the file that has this run's token.
         environ: Mapping, what it inherits.
 
     Returns:
         Dictionary.
     """
+    inherited = {k: v for k, v in environ.items() if k != job_token.VARIABLE}
     return {
-        **environ,
+        **inherited,
         **settings.devices.environment(place, settings.devices_per_worker),
         "TF_CONFIG": worker.tf_config(),
-        TOKEN_VARIABLE: token,
+        job_token.FILE_VARIABLE: token_file,
         TIMEOUT_VARIABLE: f"{settings.timeout_seconds:g}",
         "KERASMGPU_RESTART": str(run),
         "PYTHONUNBUFFERED": "1",

@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.job import watch
+from kerasmgpu.job import handshake, job_token, watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
@@ -30,6 +30,7 @@ class Settings:
         port: Integer, where rank 0 listens if there are several machines.
         first_worker_port: Integer, the first of fixed ports, or `None`.
         worker_log_dir: Path, or `None`.
+        token: String that all launchers of the job know: the user's, or none.
     """
 
     command: tuple
@@ -42,6 +43,7 @@ class Settings:
     port: int
     first_worker_port: int | None
     worker_log_dir: pathlib.Path | None
+    token: str = dataclasses.field(default="", repr=False)
 
     @property
     def heartbeat_seconds(self):
@@ -57,6 +59,14 @@ class Settings:
     def controller(self):
         """String, the address where rank 0 listens."""
         return join_address(self.hosts[0].name, self.port)
+
+    def run_token(self, drawn):
+        """String by which the workers of a run know one another.
+
+        Args:
+            drawn: String that rank 0 drew for the run, and sent to all.
+        """
+        return handshake.derive(self.token, f"run {drawn}").hex()
 
     def shared(self):
         """What every launcher of a job must have been given alike."""
@@ -133,6 +143,7 @@ def check(
             first_worker_port, "first_worker_port", machines[rank].num_workers
         ),
         worker_log_dir=_folder(worker_log_dir),
+        token=environ.get(job_token.VARIABLE, ""),
     )
 
 

@@ -8,7 +8,7 @@ from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
-from kerasmgpu.job import cluster, membership, rendezvous
+from kerasmgpu.job import cluster, job_token, membership, rendezvous
 from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.strategies import devices as device_choice
 from kerasmgpu.strategies import engine_log
@@ -140,11 +140,9 @@ class MultiWorkerMirroredStrategy(
             worker = _worker(cluster_resolver)
         if worker is not None:
             _require_not_started()
-            rendezvous.meet(
-                worker,
-                membership.start_timeout_seconds(),
-                cluster.job_token(),
-            )
+            token = job_token.read()
+            rendezvous.meet(worker, membership.start_timeout_seconds(), token)
+            job_token.discard()  # Before TensorFlow opens its port.
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
         else:
@@ -165,7 +163,7 @@ class MultiWorkerMirroredStrategy(
         )
         if worker is not None:
             self.own_time = OwnTime()
-            membership.join(self, worker, timeout_seconds)
+            membership.join(self, worker, timeout_seconds, token)
 
 
 def strategy(

@@ -7,9 +7,10 @@ import threading
 import time
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import rendezvous
-from kerasmgpu.job.channel import Entrance
+from kerasmgpu.job import handshake, rendezvous
+from kerasmgpu.job.channel import Channel
 from kerasmgpu.job.cluster import Worker
+from kerasmgpu.job.entrance import Entrance
 from kerasmgpu.launch import ports
 
 
@@ -34,6 +35,14 @@ def connect(address):
         with contextlib.suppress(ConnectionRefusedError):
             return socket.create_connection(("127.0.0.1", port_of(address)), 5)
         assert time.monotonic() < deadline
+
+
+def shaken(address, index=0, token=""):
+    """A connection to that worker's port, after the handshake."""
+    link = connect(address)
+    handshake.call(Channel(link), token, f"worker {index}", 5)
+    link.settimeout(10)
+    return link
 
 
 class Meeting(threading.Thread):
@@ -63,7 +72,6 @@ def hello_of(index, num_workers, **changes):
         "worker": index,
         "num_workers": num_workers,
         "nonce": "drawn at random",
-        "token": "",
         "addresses": "a digest of the list",
         **changes,
     }
@@ -71,7 +79,7 @@ def hello_of(index, num_workers, **changes):
 
 
 @contextlib.contextmanager
-def reported(places, index, **changes):
+def reported(places, index, token="", **changes):
     """A worker that has reported to the first, and waits for its answer."""
     called = threading.Event()
 
@@ -84,10 +92,11 @@ def reported(places, index, **changes):
         called.set()
 
     with (
-        Entrance(server_on(port_of(places[index])), answer),
-        connect(places[0]) as link,
+        Entrance(
+            server_on(port_of(places[index])), answer, f"worker {index}", token
+        ),
+        shaken(places[0], token=token) as link,
     ):
-        link.settimeout(10)
         link.sendall(hello_of(index, len(places), **changes))
         assert called.wait(10)
         yield link
@@ -96,10 +105,9 @@ def reported(places, index, **changes):
 class Claim(threading.Thread):
     """Says that it is a worker, as one on another host would; has no port."""
 
-    def __init__(self, places, index, **changes):
+    def __init__(self, places, index, token="", **changes):
         super().__init__(daemon=True)
-        self._link = connect(places[0])
-        self._link.settimeout(10)
+        self._link = shaken(places[0], token=token)
         self._link.sendall(hello_of(index, **changes))
         self._answer = None
         self.start()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job.cluster import Worker, from_environment, job_token
+from kerasmgpu.job.cluster import Worker, from_environment
 
 
 def environ(cluster, task_type="worker", index=0):
@@ -81,8 +81,3 @@ def test_wrong_tf_config(text, message):
 def test_wrong_index(index):
     with pytest.raises(InputError, match="index must be 0 to 1"):
         Worker(("a:1", "b:1"), index)
-
-
-def test_the_token_is_the_launchers():
-    assert job_token({}) == ""
-    assert job_token({"KERASMGPU_JOB_TOKEN": "secret"}) == "secret"

@@ -15,7 +15,10 @@ from tests.job.meetings import (
     connect,
     hello_of,
     last_heard,
+    port_of,
     reported,
+    server_on,
+    shaken,
 )
 
 STRANGERS = {
@@ -40,10 +43,15 @@ STRANGERS = {
 
 @pytest.mark.parametrize("kind", STRANGERS)
 @pytest.mark.parametrize("early", [1, 2])  # Strangers say that they are 1.
-def test_a_stranger_at_the_port_does_not_count(kind, early):
+@pytest.mark.parametrize("polite", [False, True])
+def test_a_stranger_at_the_port_does_not_count(kind, early, polite):
     places = addresses(3)
     meetings = [Meeting(places, 0), Meeting(places, early)]
-    with connect(places[0]) as stranger, connect(places[early]) as another:
+    connection_to = shaken if polite else lambda place, _: connect(place)
+    with (
+        connection_to(places[0], 0) as stranger,
+        connection_to(places[early], early) as another,
+    ):
         for connection in stranger, another:
             connection.sendall(STRANGERS[kind])
         meetings.append(Meeting(places, 3 - early))
@@ -65,7 +73,7 @@ def test_a_claim_does_not_take_the_place_of_who_is_there(nonce):
 def test_a_worker_tells_its_number_to_nobody():
     places = addresses(2)
     other = Meeting(places, 1)
-    with connect(places[1]) as stranger:
+    with shaken(places[1], 1) as stranger:
         stranger.sendall(b'{"call": "a guess"}\n')
         assert json.loads(stranger.recv(1000)) == {"worker": 1}
     assert Meeting(places, 0).answer() is None
@@ -92,10 +100,43 @@ def test_a_scan_of_the_ports_does_no_harm():
         assert time.monotonic() - start < 3
 
 
-def test_a_worker_of_another_job_is_sent_away():
+@pytest.mark.parametrize("stale", ["an earlier run's", ""])
+def test_a_worker_of_another_job_is_sent_away(stale):
     places = addresses(2)
     first = Meeting(places, 0, token="this run's")
-    stale = Claim(places, 1, num_workers=2, token="an earlier run's")
-    assert "is of another job, or of an earlier run" in stale.answer()
+    text = Meeting(places, 1, token=stale).answer()
+    assert "is of another job, or of an earlier run" in text
     assert Meeting(places, 1, token="this run's").answer() is None
+    assert first.answer() is None
+
+
+def test_a_token_is_told_to_nobody():
+    """Not to a stranger at worker 0's address, nor to one that connects."""
+    places = addresses(2)
+    with server_on(port_of(places[0])) as server:
+        other = Meeting(places, 1, timeout_seconds=2, token="the token")
+        with server.accept()[0] as link:
+            link.settimeout(10)
+            hello = link.recv(10000)
+            answer = {"nonce": "mine", "proof": "a guess"}
+            link.sendall(json.dumps(answer).encode() + b"\n")
+            assert link.recv(10000) == b""  # No proof of its own.
+    assert json.loads(hello).keys() == {"to", "nonce"}
+    assert "the token" not in hello.decode()
+    assert "is of another job" in other.answer()
+
+
+def test_who_does_not_know_the_token_is_not_heard():
+    places = addresses(2)
+    first = Meeting(places, 0, token="the token")
+    with connect(places[0]) as stranger:
+        stranger.sendall(b'{"to": "worker 0", "nonce": "mine"}\n')
+        told = json.loads(stranger.recv(10000))
+        assert told.keys() == {"nonce", "proof"}
+        # The proof of the one end is none of the other's.
+        answer = {"proof": told["proof"]}
+        stranger.sendall(json.dumps(answer).encode() + b"\n" + hello_of(1, 2))
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(10000) == b""
+    assert Meeting(places, 1, token="the token").answer() is None
     assert first.answer() is None

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from kerasmgpu.job import handshake
+from kerasmgpu.job.channel import Channel
 from kerasmgpu.job.watch import FirstWorker, OtherWorker
 
 
@@ -109,11 +111,14 @@ def test_a_quiet_job_stays_a_job(job):
 
 
 def test_a_stranger_is_not_let_in(job):
-    strange = FirstWorker(2, 0.6, print)
-    invitation = strange.invitation().replace(b'"token": "', b'"token": "x')
-    OtherWorker(1, "localhost", invitation, 0.6, job.heard_by(1))
-    assert job.lost[1].get(timeout=5)[0] == 0
+    strange = FirstWorker(2, 0.6, print, token="of the job")
+    invitation = strange.invitation()
+    guess = invitation.replace(b'"secret": "', b'"secret": "x')
+    for invited, token in (guess, "of the job"), (invitation, ""):
+        with pytest.raises(handshake.WrongToken):
+            OtherWorker(1, "localhost", invited, 0.6, job.heard_by(1), token)
     assert not strange._links
+    OtherWorker(1, "localhost", invitation, 0.6, job.heard_by(1), "of the job")
 
 
 @pytest.mark.parametrize(
@@ -123,16 +128,16 @@ def test_a_stranger_is_not_let_in(job):
         "1\n",
         "[]\n",
         "GET / HTTP/1.1\r\n\r\n",
-        '{"token": 1, "worker": 1}\n',
-        '{"token": "é", "worker": 1}\n',
-        '{"token": "a guess", "worker": 1}\n',
-        '{"token": "TOKEN", "worker": "1"}\n',
-        '{"token": "TOKEN", "worker": 2}\n',
-        '{"token": "TOKEN", "worker": 0}\n',
-        '{"token": "TOKEN", "worker": [1]}\n',
+        '{"worker": true}\n',
+        '{"to": "watch", "nonce": "é"}\n{"proof": "é"}\n{"worker": 1}\n',
+        '{"worker": "1"}\n',
+        '{"worker": 2}\n',
+        '{"worker": 0}\n',
+        '{"worker": [1]}\n',
     ],
 )
-def test_a_stranger_does_not_stand_in_the_way(said):
+@pytest.mark.parametrize("invited", [False, True])
+def test_a_stranger_does_not_stand_in_the_way(said, invited):
     lost = queue.Queue()
     first = FirstWorker(2, 2, lambda *what: lost.put(what))
     invitation = json.loads(first.invitation())
@@ -143,15 +148,18 @@ def test_a_stranger_does_not_stand_in_the_way(said):
             stranger = strangers.enter_context(
                 socket.create_connection(address, 5)
             )
-            text = said.replace("TOKEN", invitation["token"])
-            stranger.sendall(text.encode())
+            if invited:
+                secret = invitation["secret"]
+                handshake.call(Channel(stranger), secret, "watch", 5)
+            stranger.sendall(said.encode())
         start = time.monotonic()
         other = OtherWorker(1, "localhost", first.invitation(), 2, print)
         while not first._links:
             assert time.monotonic() - start < 2
             time.sleep(0.01)
         with contextlib.suppress(ConnectionResetError):
-            assert stranger.recv(1) == b""  # The port closes: all are there.
+            while stranger.recv(1000):  # The port closes: all are there.
+                pass
     other.leave("ValueError: no data")
     assert lost.get(timeout=5) == (1, "ValueError: no data")
 

@@ -152,7 +152,8 @@ write(f"up-{index}", os.getpid())
 """
 
 
-def test_no_orphan_when_the_launcher_is_killed(tmp_path):
+def test_no_orphan_when_the_launcher_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     program = _WITH_CHILD + "time.sleep(60)"
     with launcher(tmp_path, program, "--num_workers=2") as process:
         names = ("up-0", "up-1", "child-0", "child-1")
@@ -160,6 +161,7 @@ def test_no_orphan_when_the_launcher_is_killed(tmp_path):
         assert all(map(is_alive, pids))
         process.kill()
         wait_until(lambda: not any(map(is_alive, pids)), seconds=5)
+    assert not list(tmp_path.glob("kerasmgpu-token-*"))
 
 
 def test_what_a_worker_leaves_behind_is_ended(tmp_path):
@@ -182,11 +184,14 @@ time.sleep(60)
     assert not is_alive(pid)
 
 
-def test_failed_job_is_started_anew(tmp_path):
+def test_failed_job_is_started_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     status, output = launch(
         tmp_path,
         """
-token = int(os.environ["KERASMGPU_JOB_TOKEN"], 16)
+text = pathlib.Path(os.environ["KERASMGPU_JOB_TOKEN_FILE"]).read_text()
+token = int(text, 16)
+assert not any(text in value for value in os.environ.values())
 write(f"token-{run}-{index}", token)
 wait_for(f"token-{run}-{1 - index}")
 sys.exit(3 * (run == 0))
@@ -201,6 +206,16 @@ sys.exit(3 * (run == 0))
     names = [f"token-{run}-{index}" for run in (0, 1) for index in (0, 1)]
     one, two, three, four = wait_for_files(tmp_path, *names)
     assert one == two != three == four
+    assert not list(tmp_path.glob("kerasmgpu-token-*"))
+
+
+def test_a_token_of_the_users_reaches_no_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERASMGPU_JOB_TOKEN", "the user's")
+    status, output = launch(
+        tmp_path, 'print("the user\'s" in str(os.environ))', "--num_workers=2"
+    )
+    assert status == 0
+    assert sorted(output.splitlines()) == ["[0] False", "[1] False"]
 
 
 def test_preempted_worker_counts_as_a_restart(tmp_path):

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
+from kerasmgpu.job import handshake
+from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import ports
+from kerasmgpu.launch.controller import PURPOSE
 from tests.launch.launching import (
     finish,
     is_alive,
@@ -173,9 +176,10 @@ def test_wrong_launchers_and_strangers_are_refused(tmp_path):
             b'{"type": "hello", "rank": 2, "settings": ""}\n',
             b'{"type": "end", "rank": 1, "settings": ""}\n',
         ):
-            with socket.create_connection(address, 5) as stranger:
-                stranger.sendall(said)
-                assert stranger.recv(100) == b""
+            for link in socket.create_connection(address, 5), shaken(*address):
+                with link as stranger:
+                    stranger.sendall(said)
+                    assert stranger.recv(100) == b""
         (tmp_path / "stop").touch()
         statuses = [finish(process)[0] for process in (first, second)]
     assert statuses == [0, 0]
@@ -183,7 +187,8 @@ def test_wrong_launchers_and_strangers_are_refused(tmp_path):
 
 def test_a_scan_of_the_port_does_no_harm(tmp_path):
     program = """
-write(f"token-{index}", int(os.environ["KERASMGPU_JOB_TOKEN"], 16))
+path = pathlib.Path(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
+write(f"token-{index}", int(path.read_text(), 16))
 wait_for("stop")
 """
     with contextlib.ExitStack() as stack:
@@ -211,6 +216,33 @@ wait_for("stop")
     assert tokens[0] == tokens[1] > 1 << 200
 
 
+def test_launchers_know_each_other_by_the_users_token(tmp_path, monkeypatch):
+    program = """
+path = pathlib.Path(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
+write(f"token-{index}", int(path.read_text(), 16))
+wait_for("stop")
+"""
+    monkeypatch.setenv("KERASMGPU_JOB_TOKEN", "one")
+    with machines(tmp_path, program) as (first, second, start):
+        tokens = wait_for_files(tmp_path, "token-0", "token-1")
+        for theirs in "another", "":
+            monkeypatch.setenv("KERASMGPU_JOB_TOKEN", theirs)
+            with start(1) as stranger:
+                status, output = finish(stranger)
+            assert status == 1
+            assert "has another KERASMGPU_JOB_TOKEN. Set the same" in output
+        (tmp_path / "stop").touch()
+        assert [finish(p)[0] for p in (first, second)] == [0, 0]
+    assert tokens[0] == tokens[1]
+
+
+def shaken(host, port):
+    """A connection to the launcher of rank 0, after the handshake."""
+    link = socket.create_connection((host, port), 5)
+    handshake.call(Channel(link), "", PURPOSE, 5)
+    return link
+
+
 def is_open(port):
     """Whether somebody listens there."""
     with contextlib.suppress(ConnectionRefusedError):
@@ -223,7 +255,7 @@ def test_what_a_stranger_says_is_shown_in_one_line(tmp_path):
     hello = {"type": "hello", "rank": 1, "settings": "a\x1b[2Jb\nc"}
     with machines(tmp_path, "wait_for('stop')") as (first, second, _):
         wait_until(lambda: is_open(port_of(first)))
-        with socket.create_connection(("127.0.0.1", port_of(first)), 5) as link:
+        with shaken("127.0.0.1", port_of(first)) as link:
             link.sendall(json.dumps(hello).encode() + b"\n")
             answer = json.loads(link.recv(10000))
         (tmp_path / "stop").touch()

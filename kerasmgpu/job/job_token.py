@@ -1,0 +1,85 @@
+"""The token by which the workers of a run know one another. Pure.
+
+The launcher writes it to a file for each worker. The worker reads the file,
+and deletes it before TensorFlow opens its port, over which whoever reaches it
+can read files and environment variables (`docs/security.md`). An environment
+variable would stay in `/proc/PID/environ` for as long as the process lives.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+
+from absl import logging
+
+from kerasmgpu.errors import InputError
+
+VARIABLE = "KERASMGPU_JOB_TOKEN"
+"""Environment variable in which users may set a token of their own."""
+
+FILE_VARIABLE = "KERASMGPU_JOB_TOKEN_FILE"
+"""Environment variable by which the launcher names a worker's file."""
+
+
+def write(token: str) -> str:
+    """Writes a token to a new file that only this user can read.
+
+    Args:
+        token: String.
+
+    Returns:
+        String, the file's path.
+    """
+    number, path = tempfile.mkstemp(prefix="kerasmgpu-token-")
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(token)
+    return path
+
+
+def read(environ: Mapping[str, str] = os.environ) -> str:
+    """The token of this worker's run: its launcher's, or the user's own.
+
+    Args:
+        environ: Mapping of environment variables. Defaults to `os.environ`.
+
+    Returns:
+        String; empty where neither has given one, and where a process before
+        this one has used up the launcher's (see `discard`).
+
+    Raises:
+        InputError: If the launcher's file can't be read.
+    """
+    path = environ.get(FILE_VARIABLE)
+    if not path:
+        return environ.get(VARIABLE, "")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        logging.warning(
+            "kerasmgpu: the token of this job's run was used by a process "
+            "before this one; its workers now know one another by their "
+            "addresses only."
+        )
+        return ""
+    except OSError as error:
+        raise InputError(
+            f"Can't read {path} ({FILE_VARIABLE}): {error.strerror}. A worker "
+            "must run as the user of its launcher, and see its files"
+        ) from None
+
+
+def discard(environ: Mapping[str, str] = os.environ) -> None:
+    """Deletes the launcher's file: the workers have met."""
+    path = environ.get(FILE_VARIABLE)
+    if path:
+        delete(path)
+
+
+def delete(path: str) -> None:
+    """Deletes a worker's file, if it is still there."""
+    with contextlib.suppress(
+        OSError
+    ):  # The worker was faster; or /tmp is gone.
+        os.unlink(path)
