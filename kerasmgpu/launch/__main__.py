@@ -24,7 +24,7 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.launch import dry_run as dry_runs
-from kerasmgpu.launch import settings
+from kerasmgpu.launch import isolation, settings
 from kerasmgpu.launch.launcher import launch
 from kerasmgpu.launch.output import Terminal
 
@@ -53,6 +53,13 @@ def define_flags(flag_values):
         "worker_log_dir",
         None,
         "Folder for what each worker prints, in worker-N.log; appended to.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "isolate",
+        _DEFAULTS["isolate"],
+        "Runs the workers in a network namespace of their own: they reach one "
+        "another, and nothing else does. For one machine, without downloads.",
         flag_values=flag_values,
     )
     flags.DEFINE_boolean(
@@ -141,6 +148,7 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
         environ: Mapping, the environment that workers inherit. Defaults to
             `os.environ`.
         **keywords: See `--help`; what is left out has the flag's default.
+            `isolate=True` moves this very process into the namespace.
 
     Returns:
         Integer, the exit status of the job.
@@ -158,6 +166,8 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
     if dry_run:
         dry_runs.print_plan(checked)
         return 0
+    if checked.isolate:
+        isolation.enter()
     terminal = Terminal(environ=environ)
     terminal.say(f"starting {_workers(checked)}")
     try:

@@ -8,6 +8,11 @@ from kerasmgpu.launch.controller import Controller, listen
 from kerasmgpu.launch.member import Ending, Member, Signals, connect
 from kerasmgpu.launch.workers import Workers
 
+_OPEN_PORTS = (
+    "whoever reaches the workers' ports can run code as you: TensorFlow asks "
+    "for no password. Keep others off this network (docs/security.md)"
+)
+
 
 def launch(settings, terminal, environ=os.environ):
     """Runs this machine's workers, and the control of all where that is here.
@@ -31,6 +36,8 @@ def launch(settings, terminal, environ=os.environ):
         if settings.rank == 0:
             several = len(settings.hosts) > 1
             listener = listen(settings.port) if several else None
+            if several:
+                terminal.say(_OPEN_PORTS)
             ours, theirs = socket.socketpair()
             controller = Controller(settings, theirs, listener, terminal.say)
             channel = Channel(ours)

@@ -30,6 +30,7 @@ class Settings:
         port: Integer, where rank 0 listens if there are several machines.
         first_worker_port: Integer, the first of fixed ports, or `None`.
         worker_log_dir: Path, or `None`.
+        isolate: Boolean, whether workers run in a network namespace.
         token: String that all launchers of the job know: the user's, or none.
     """
 
@@ -43,6 +44,7 @@ class Settings:
     port: int
     first_worker_port: int | None
     worker_log_dir: pathlib.Path | None
+    isolate: bool
     token: str = dataclasses.field(default="", repr=False)
 
     @property
@@ -92,6 +94,7 @@ def check(
     port=29400,
     first_worker_port=None,
     worker_log_dir=None,
+    isolate=False,
     environ=os.environ,
 ):
     """Checks a command line; every flag is a keyword.
@@ -117,6 +120,11 @@ def check(
     else:
         machines = _machines(hosts, num_workers)
         rank = _rank(rank, machines, environ)
+    if isolate and len(machines) > 1:
+        raise InputError(
+            "--isolate is for the workers of one machine: others could not be "
+            f"reached. Received: --hosts={hosts}"
+        )
     _require_few(machines)
     found.require(machines[rank].num_workers, devices_per_worker)
     policy = Policy(
@@ -143,6 +151,7 @@ def check(
             first_worker_port, "first_worker_port", machines[rank].num_workers
         ),
         worker_log_dir=_folder(worker_log_dir),
+        isolate=isolate,
         token=environ.get(job_token.VARIABLE, ""),
     )
 
