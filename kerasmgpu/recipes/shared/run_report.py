@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+import time
 
 from rich.table import Table
 from rich.text import Text
@@ -10,8 +11,8 @@ from rich.text import Text
 from kerasmgpu.commands import plots, terminal
 from kerasmgpu.job import workers
 
-# Enough to watch a run by; a run of thousands of epochs prints no more.
-_PROGRESS_LINES = 20
+_FEW_EPOCHS = 20  # All of them are reported.
+_SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,22 +82,29 @@ def print_line(text):
     print(text, flush=True)
 
 
-def progress(epochs, names):
-    """A function that prints some of an epoch's figures, now and then.
+def progress(epochs, names, clock=time.monotonic):
+    """Returns a function that prints an epoch's figures.
+
+    Of more than 20 epochs it prints the first, the last, and one every ten
+    seconds.
 
     Args:
-        epochs: Epochs in all; about 20 of them are reported.
+        epochs: Epochs in all.
         names: Dictionary from the name of a figure in the logs to what people
             read; where the final table has it too, under the same name.
+        clock: Function that returns the time in seconds.
 
     Returns:
         Function of the record of an epoch.
     """
-    stride = max(1, round(epochs / _PROGRESS_LINES))
+    due = -math.inf
 
     def report(record):
-        if record["epoch"] % stride and record["epoch"] != epochs:
+        nonlocal due
+        now = clock()
+        if epochs > _FEW_EPOCHS and record["epoch"] != epochs and now < due:
             return
+        due = now + _SECONDS_BETWEEN_LINES
         figures = [
             f"{label} {_short(record[name])}"
             for name, label in names.items()

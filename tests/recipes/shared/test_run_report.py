@@ -4,6 +4,8 @@ import dataclasses
 import sys
 import types
 
+import pytest
+
 from kerasmgpu.commands import plots
 from kerasmgpu.recipes.shared import run_report
 from kerasmgpu.recipes.shared.run_folder import RunFolder
@@ -31,13 +33,32 @@ HISTORY = [
 ]
 
 
-def test_thousands_of_epochs_print_some_lines_and_the_last(capsys):
-    report = run_report.progress(3333, {"loss": "loss"})
-    for epoch in range(1, 3334):
-        report({"epoch": epoch, "loss": 1 / epoch})
-    lines = capsys.readouterr().out.splitlines()
-    assert 15 <= len(lines) <= 25
-    assert lines[-1] == "epoch 3333/3333: loss 0.0003"
+@pytest.mark.parametrize(
+    "epochs, seconds, reported",
+    [
+        (5, 0.01, [1, 2, 3, 4, 5]),
+        # The first, the last, and one every ten seconds.
+        (4000, 0.001, [1, 4000]),
+        (100, 0.25, [1, 41, 81, 100]),
+        (22, 60.0, [*range(1, 23)]),
+    ],
+)
+def test_epochs_are_reported_by_time(capsys, epochs, seconds, reported):
+    now = 0.0
+    report = run_report.progress(epochs, {"loss": "loss"}, clock=lambda: now)
+    for epoch in range(1, epochs + 1):
+        now += seconds
+        report({"epoch": epoch, "loss": 0.5})
+    assert capsys.readouterr().out.splitlines() == [
+        f"epoch {epoch}/{epochs}: loss 0.5" for epoch in reported
+    ]
+
+
+def test_a_run_that_goes_on_reports_its_first_epoch(capsys):
+    report = run_report.progress(4000, {"loss": "loss"}, clock=lambda: 7.0)
+    report({"epoch": 3001, "loss": 0.5})
+    report({"epoch": 3002, "loss": 0.5})
+    assert capsys.readouterr().out == "epoch 3001/4000: loss 0.5\n"
 
 
 def test_figures_that_are_missing_are_left_out(capsys):
