@@ -1,6 +1,35 @@
-"""The dependencies, each argued for in one line; `pyproject.toml` has the rest."""
+"""The dependencies, each argued for in one line, and the index's readme.
+
+`pyproject.toml` has the rest.
+"""
+
+import pathlib
+import re
 
 from setuptools import setup
+
+_RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
+_NOTE = """\
+This is the README of the sources. The files that it names, and its commands,
+are those of a checkout or of the unpacked source distribution.
+
+"""
+
+
+def long_description():
+    """README.md for a package index, where relative links lead nowhere.
+
+    They become the paths that they lead to.
+    """
+    readme = pathlib.Path(__file__).with_name("README.md").read_text("utf-8")
+
+    def path(link):
+        text, target = link.groups()
+        return text if target.startswith(text) else f"{text} ({target})"
+
+    readme = _RELATIVE_LINK.sub(path, readme)
+    return readme.replace("## ", f"{_NOTE}## ", 1)
+
 
 EXTRAS = {
     # TensorFlow's CUDA libraries, and NVIDIA's own device counters.
@@ -17,7 +46,8 @@ EXTRAS["all"] = [
 ]
 # The test runner, what runs two tests at a time, what draws random programs and
 # makes those that fail short, what the tests of the plots and of SciPy's sparse
-# matrices need, and what runs the docs' notebook as Jupyter does.
+# matrices need, what runs the docs' notebook as Jupyter does, and what packs the
+# distributions that tests look into.
 EXTRAS["test"] = [
     "pytest>=8.0",
     "pytest-xdist>=3.5",
@@ -26,6 +56,7 @@ EXTRAS["test"] = [
     "scipy>=1.11",
     "nbclient>=0.10",
     "ipykernel>=6.29",
+    "setuptools>=77",
 ]
 
 EXTRAS["docs"] = [
@@ -38,6 +69,8 @@ EXTRAS["docs"] = [
 ]
 
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     install_requires=[
         # The engine: tf.distribute splits, replicates and all-reduces.
         "tensorflow>=2.18,<2.22",
