@@ -5,6 +5,7 @@ worker with several logical CPU devices, or with some of its GPUs, can't be had
 in public. Checked on TensorFlow 2.18 and 2.21.
 """
 
+import math
 import re
 
 import tensorflow as tf
@@ -15,12 +16,18 @@ from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.eager import context
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.cross_device import CrossDeviceReplicas
 from kerasmgpu.partitioner.one_device import OneDevice
 from kerasmgpu.partitioner.replicas import Replicas
 
 _in_job = False
+
+_HEARTBEAT_FACTOR = 4
+"""TensorFlow's time-out between workers in that of ours: ours comes first.
+
+Half of TensorFlow's is how long a worker waits for an answer to a heartbeat."""
 
 
 class LocalExtended(OneDevice, MirroredExtended):
@@ -66,18 +73,34 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         choose_devices: Function that returns this worker's device names, such
             as `["GPU:0"]`; called once the engine has started, since asking
             for devices starts TensorFlow.
+        start_seconds: Float, how long workers wait for one another's engines.
+        silence_seconds: Float, how long a worker may stand still.
+
+    Raises:
+        InputError: If the engine of another worker doesn't start in time.
     """
 
     def __init__(
-        self, strategy, cluster_resolver, communication_options, choose_devices
+        self,
+        strategy,
+        cluster_resolver,
+        communication_options,
+        choose_devices,
+        start_seconds,
+        silence_seconds,
     ):
         global _in_job
         self._choose_devices = choose_devices
-        super().__init__(
-            strategy,
-            cluster_resolver=cluster_resolver,
-            communication_options=communication_options,
-        )
+        self._start_seconds = start_seconds
+        self._silence_seconds = silence_seconds
+        try:
+            super().__init__(
+                strategy,
+                cluster_resolver=cluster_resolver,
+                communication_options=communication_options,
+            )
+        except tf.errors.DeadlineExceededError as error:
+            raise _not_started(error, cluster_resolver, start_seconds) from None
         _in_job = _in_job or self._num_workers > 1
         share_names_of_copies(self)
 
@@ -103,10 +126,58 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
             tell,
         )
 
+    def _update_config_proto(self, config_proto):
+        """The configuration of this worker's server, with our time-outs.
+
+        TensorFlow's coordination service (in 2.18 and 2.21 always on between
+        workers) takes a worker for dead that stands still for 5 s (the first)
+        or 10 s. It waits for the first worker's start for an hour; for others'
+        only with the barrier, which 2.18 doesn't have: there the first worker
+        waits on.
+        """
+        config = super()._update_config_proto(config_proto)
+        coordination = config.experimental.coordination_config
+        coordination.heartbeat_timeout_in_ms = _milliseconds(
+            _HEARTBEAT_FACTOR * self._silence_seconds
+        )
+        coordination.cluster_register_timeout_in_ms = _milliseconds(
+            self._start_seconds
+        )
+        if hasattr(coordination, "cluster_register_with_barrier"):
+            coordination.cluster_register_with_barrier = True
+        return config
+
     def _initialize_local_devices(self, cluster_resolver, worker_device):
         names = self._choose_devices()
         devices = tuple(f"{worker_device}/device:{name}" for name in names)
         return devices, names[0].split(":")[0]
+
+
+def _milliseconds(seconds):
+    """Rounded up; 0 would be TensorFlow's own time-out."""
+    return math.ceil(1000 * seconds)
+
+
+def _not_started(error, cluster_resolver, seconds):
+    """The error of a worker whose engine did not find the others'."""
+    addresses = cluster_resolver.cluster_spec().task_address
+    # It has names of those that the first worker misses, if that answers.
+    _, _, names = error.message.partition("timed out task names:")
+    missing = re.findall(r"/job:(\w+)/replica:\d+/task:(\d+)", names)
+    if not missing:
+        return InputError(
+            "TensorFlow did not start on the job's first worker within "
+            f"{seconds:g} s. Does it stand still? Its log may say why. More "
+            "time: KERASMGPU_START_TIMEOUT_SECONDS"
+        )
+    texts = dict.fromkeys(
+        f"{job} {task} ({addresses(job, int(task))})" for job, task in missing
+    )
+    return InputError(
+        f"TensorFlow did not start within {seconds:g} s on {', '.join(texts)}. "
+        "Does it stand still? Its log may say why. More time: "
+        "KERASMGPU_START_TIMEOUT_SECONDS"
+    )
 
 
 def _hint(extended):

@@ -2,16 +2,18 @@
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import sys
 import time
 
+import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import seeds, workers
+from kerasmgpu.job import loss, seeds, workers
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.watch import (
     TIMEOUT_SECONDS,
@@ -27,6 +29,16 @@ PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 """Environment variable for the port of the first worker's watch."""
 
 _SECONDS_BEHIND_THE_LOST = 2.0
+_SECONDS_TO_NOTICE = 2.0
+
+_OF_A_LOSS = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+)
+"""What TensorFlow raises in the workers that are left."""
 
 _watches = []
 
@@ -84,13 +96,9 @@ def join(strategy, worker, seconds, token):
         # (`callbacks.Checkpoint`) installs a handler of its own.
         with contextlib.suppress(ValueError):  # Not in the main thread.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    seeds.share(strategy)
 
     def on_lost(lost, reason):
-        message = (
-            f"kerasmgpu: worker {lost} ({worker.addresses[lost]}) is gone: "
-            f"{reason}. This worker ({worker.index}) can't go on."
-        )
+        message = loss.line(worker, lost, reason)
         logging.error("%s", message)
         _keras.abort_collectives(message)
 
@@ -106,7 +114,19 @@ def join(strategy, worker, seconds, token):
             worker.index, host, invitation, seconds, on_lost, token
         )
     _watches.append(watch)
-    atexit.register(_leave, watch)
+    atexit.register(_leave, watch, worker)
+    sys.excepthook = functools.partial(_report, watch, sys.excepthook)
+    seeds.share(strategy)
+
+
+def _report(watch, report, kind, error, trace):
+    """Stands for `sys.excepthook`: no traceback of what another worker did.
+
+    Where a worker is lost, a line says so already.
+    """
+    follows = issubclass(kind, _OF_A_LOSS)
+    if not follows or not watch.wait_for_a_loss(_SECONDS_TO_NOTICE):
+        report(kind, error, trace)
 
 
 def leave(failure):
@@ -134,10 +154,15 @@ def _port(environ):
     return int(text)
 
 
-def _leave(watch):
+def _leave(watch, worker):
     """Runs when the interpreter ends: waits for the others if all is well."""
     error = getattr(sys, "last_value", None)
+    known = watch.lost is not None
     watch.leave(None if error is None else f"{type(error).__name__}: {error}")
-    if watch.lost is not None:
-        # Whoever looks for the first failure finds it by the time of death.
-        time.sleep(_SECONDS_BEHIND_THE_LOST)
+    if watch.lost is None:
+        return
+    if not known:
+        text = loss.line(worker, watch.lost, watch.reason, has_ended=True)
+        logging.error("%s", text)
+    # Whoever looks for the first failure finds it by the time of death.
+    time.sleep(_SECONDS_BEHIND_THE_LOST)

@@ -41,7 +41,8 @@ class Link:
         channel: `channel.Channel`.
         timeout_seconds: Float, silence after which the other end is lost.
         on_message: Called with each message, a dictionary.
-        on_closed: Called once, with the reason, when nothing more can come.
+        on_closed: Called once, with the reason, when nothing more can come; a
+            silent worker that wakes up still gets what is sent then.
     """
 
     def __init__(self, channel, timeout_seconds, on_message, on_closed):
@@ -79,29 +80,40 @@ class Link:
             reason = f"nothing heard of it for {self._timeout_seconds:g} s"
         except OSError:  # Closed, here or there.
             reason = "its process has ended"
-        self._channel.close()
         by_us = self._closed.is_set()
         self._closed.set()
         if not by_us:
             self._on_closed(reason)
+        self._channel.close()
 
 
 class _Watch:
-    """What the first worker and the others have in common."""
+    """What the first worker and the others have in common.
+
+    Attributes:
+        lost: Integer, number of the worker that is lost, or `None`. It may be
+            this one: the others heard nothing of it for too long.
+        reason: String, why it is taken for lost, or `None`.
+    """
 
     def __init__(self, on_lost):
         self._on_lost = on_lost
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._leaving = False
-        self.lost = None
+        self.lost = self.reason = None
+
+    def wait_for_a_loss(self, seconds):
+        """Whether a worker is lost, or is found to be so within `seconds`."""
+        self._over.wait(seconds)
+        return self.lost is not None
 
     def _report(self, worker, reason):
         """Tells the caller of the first loss; later ones follow from it."""
         with self._lock:
             if self.lost is not None or self._over.is_set():
                 return False
-            self.lost = worker
+            self.lost, self.reason = worker, reason
         self._over.set()
         if not self._leaving:
             self._on_lost(worker, reason)
@@ -123,13 +135,17 @@ class FirstWorker(_Watch):
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
-        self._links, self._done = {}, set()
+        self._links, self._done = {}, []
+        self._some_done = threading.Event()
         self._invited_by = secrets.token_hex(16)
         self._server = listen(port)
         self._port = self._server.getsockname()[1]
         self._entrance = Entrance(
             self._server, self._welcome, _PURPOSE, token + self._invited_by
         )
+        # Not when the first one ends: Python 3.12 and newer start no thread
+        # once this process is at its end itself.
+        threading.Thread(target=self._mind_early_leavers, daemon=True).start()
 
     def invitation(self):
         """What the others need to connect: port and a secret, as bytes."""
@@ -144,13 +160,15 @@ class FirstWorker(_Watch):
             failure: Text of the error that ended this worker, if one did.
         """
         self._leaving = True
-        if failure is not None:
-            self._tell(lost=0, reason=failure)
-        else:
+        if failure is None:
             self._end_of(0)
             self._over.wait()
+        if self.lost is None and failure is None:
             self._tell(all_done=True)
+        elif self.lost is None:
+            self._tell(lost=0, reason=failure)
         self._over.set()
+        self._some_done.set()
         self._entrance.close()
 
     def _welcome(self, channel, hello):
@@ -173,37 +191,42 @@ class FirstWorker(_Watch):
             self._lose(worker, message["failed"])
         elif "done" in message:
             self._end_of(worker)
+        elif "lost" in message:  # This one: the other heard nothing of it.
+            self._report_and_tell(0, *fields(message, reason=str))
 
     def _lose(self, worker, reason):
-        if worker not in self._done and self._report(worker, reason):
-            self._tell(lost=worker, reason=reason)
+        if worker not in self._done:
+            self._report_and_tell(worker, reason)
 
     def _end_of(self, worker):
         with self._lock:
-            first = not self._done
-            self._done.add(worker)
-            if self._expected | {0} == self._done:
+            self._done.append(worker)
+            if self._expected | {0} == set(self._done):
                 self._over.set()
-        if first:
-            timer = threading.Timer(
-                self._timeout_seconds, self._lose_early_leaver, [worker]
-            )
-            timer.daemon = True
-            timer.start()
+        self._some_done.set()
 
-    def _lose_early_leaver(self, worker):
+    def _mind_early_leavers(self):
         """A worker ended and others still run: their next collective can't."""
+        self._some_done.wait()
+        if self._over.wait(self._timeout_seconds):
+            return
+        early = self._done[0]
         reason = (
             f"it ended {self._timeout_seconds:g} s ago while others went on; "
             "all workers must take the same steps"
         )
+        self._report_and_tell(early, reason)
+
+    def _report_and_tell(self, worker, reason):
         if self._report(worker, reason):
             self._tell(lost=worker, reason=reason)
 
     def _tell(self, **message):
-        for worker, link in list(self._links.items()):
-            if worker != message.get("lost"):
-                link.send(**message)
+        """Tells all; last the lost one, which may not take it in at once."""
+        links = list(self._links.items())
+        links.sort(key=lambda item: item[0] == message.get("lost"))
+        for _, link in links:
+            link.send(**message)
 
 
 class OtherWorker(_Watch):
@@ -238,19 +261,23 @@ class OtherWorker(_Watch):
             channel,
             timeout_seconds,
             self._hear,
-            lambda reason: self._report(0, reason),
+            self._lose_first,
         )
 
     def leave(self, failure=None):
         """See `FirstWorker.leave`."""
         self._leaving = True
-        if failure is not None:
-            self._link.send(failed=failure)
-        else:
+        if failure is None:
             self._link.send(done=True)
             self._over.wait()
+        elif self.lost is None:
+            self._link.send(failed=failure)
         self._over.set()
         self._link.close()
+
+    def _lose_first(self, reason):
+        if self._report(0, reason):
+            self._link.send(lost=0, reason=reason)
 
     def _hear(self, message):
         if "all_done" in message:

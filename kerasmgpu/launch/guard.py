@@ -9,7 +9,8 @@ ended the launcher, the guard kills the whole group: the worker, what the
 worker started, and itself. When the worker ends, the guard sends its status
 and stays, so that the group's number belongs to nobody else until the
 launcher has killed it. SIGTERM goes on to the worker, and to it alone: what
-helps the worker (data loaders) must live while it saves.
+helps the worker (data loaders) must live while it saves. SIGCONT follows, for
+a worker that is stopped would not see it.
 
 Works wherever there are process groups, macOS included, which `prctl` does
 not; that would also end workers with the thread that started them.
@@ -53,7 +54,7 @@ class Guard:
             status = 127
         else:
             if self._asked_to_end:
-                self._worker.terminate()
+                self._ask_to_end()
             status = self._worker.wait()
         report = {"status": status, "time": time.monotonic()}
         self._launcher.sendall(json.dumps(report).encode())
@@ -62,7 +63,11 @@ class Guard:
     def _on_terminate(self, *_):
         self._asked_to_end = True
         if self._worker is not None:
-            self._worker.terminate()
+            self._ask_to_end()
+
+    def _ask_to_end(self):
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            self._worker.send_signal(number)
 
     def _kill_without_launcher(self):
         try:

@@ -3,6 +3,7 @@
 import dataclasses
 import signal
 
+from kerasmgpu.job import loss
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
 
@@ -50,7 +51,8 @@ def of(ends, signal_number=None, lost=()):
 
     A worker that ended after all had been told to is not blamed for it, and
     of those that failed by themselves the first is the one; but not if a
-    machine was gone before, with the workers that it would need.
+    machine was gone before, with the workers that it would need, nor if it
+    says that another worker is lost: then that one is.
 
     Args:
         ends: Sequence of `End`, in the order of death.
@@ -67,6 +69,9 @@ def of(ends, signal_number=None, lost=()):
     if lost and not (failed and failed[0].seconds < lost[0][1]):
         names = ", ".join(name for name, _ in lost)
         return Verdict("lost", 1, f"the job lost {names}")
+    lost_worker = _lost_worker(failed or by_itself, ends)
+    if lost_worker is not None:
+        return _worker_lost(*lost_worker, ends)
     if failed:
         return _failed(failed[0], ends)
     if signal_number is None and len(by_itself) < len(ends) and not saved:
@@ -90,12 +95,37 @@ def _ends_of_asked(signal_number):
     return (0, *(-n for n in numbers), *(128 + n for n in numbers))
 
 
+def _lost_worker(by_itself, ends):
+    """The worker that the first to end says is lost, and why; or `None`."""
+    found = by_itself and loss.lost_in(by_itself[0].lines)
+    for end in ends if found else ():
+        if end.number == found[0]:
+            return end, found[1], by_itself[0]
+    return None
+
+
+def _worker_lost(culprit, reason, witness, ends):
+    """A worker failed by itself, or it stood still and was told to end."""
+    if not culprit.was_asked and culprit.status not in (0, EXIT_PREEMPTED):
+        return _failed(culprit, ends)
+    lines = [
+        f"worker {culprit.number} on {culprit.host} is gone: {reason}; "
+        f"worker {witness.number} on {witness.host} noticed. Its last lines:",
+        *_last_lines(culprit),
+    ]
+    return Verdict("failed", 1, "\n".join(lines), culprit)
+
+
+def _last_lines(end):
+    return [f"  | {line}" for line in end.lines or ["(it printed nothing)"]]
+
+
 def _failed(culprit, ends):
     place = f"worker {culprit.number} on {culprit.host}"
     lines = [
         f"{place} failed first: {describe_status(culprit.status)} after "
         f"{culprit.seconds:.1f} s. Its last lines:",
-        *(f"  | {line}" for line in culprit.lines or ["(it printed nothing)"]),
+        *_last_lines(culprit),
     ]
     others = [e for e in ends if not e.was_asked and e is not culprit]
     for end in others:

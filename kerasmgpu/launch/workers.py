@@ -64,7 +64,8 @@ class Process:
 
     def ask_to_end(self):
         """Sends SIGTERM to the worker: it saves, where it can, and ends."""
-        self._guard.send_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGCONT):  # If it is stopped.
+            self._guard.send_signal(number)
 
     def read_end(self):
         """Status and time of death, once the socket has something to read.

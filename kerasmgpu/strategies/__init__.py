@@ -133,6 +133,7 @@ class MultiWorkerMirroredStrategy(
         engine_log.keep_short()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
+        start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
             worker = cluster.from_environment()
             cluster_resolver = _resolver(worker)
@@ -141,7 +142,7 @@ class MultiWorkerMirroredStrategy(
         if worker is not None:
             _require_not_started()
             token = job_token.read()
-            rendezvous.meet(worker, membership.start_timeout_seconds(), token)
+            rendezvous.meet(worker, start_seconds, token)
             job_token.discard()  # Before TensorFlow opens its port.
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
@@ -158,7 +159,12 @@ class MultiWorkerMirroredStrategy(
         # TensorFlow's own constructor would choose the devices by itself.
         super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
             _keras.WorkerExtended(
-                self, cluster_resolver, communication_options, choose_devices
+                self,
+                cluster_resolver,
+                communication_options,
+                choose_devices,
+                start_seconds,
+                timeout_seconds,
             )
         )
         if worker is not None:

@@ -73,6 +73,19 @@ def test_silence_is_a_lost_worker_after_the_time_out(job):
         )
 
 
+def test_a_silent_worker_that_wakes_up_learns_that_it_is_lost(job):
+    job.watches[1]._link.send = lambda **message: None
+    assert job.lost[1].get(timeout=5) == (1, "nothing heard of it for 0.6 s")
+    assert job.watches[1].wait_for_a_loss(0)
+
+
+def test_a_silent_first_worker_that_wakes_up_learns_it_too(job):
+    for link in job.watches[0]._links.values():
+        link.send = lambda **message: None
+    for lost in job.lost:
+        assert lost.get(timeout=5) == (0, "nothing heard of it for 0.6 s")
+
+
 def test_a_lost_first_worker_is_noticed_by_all_others(job):
     for link in job.watches[0]._links.values():
         link.close()
@@ -102,7 +115,24 @@ def test_an_early_end_is_told_to_those_who_go_on(job):
     worker, reason = job.lost[0].get(timeout=5)
     assert worker == 2 and "it ended 0.6 s ago" in reason
     assert job.lost[1].get(timeout=5)[0] == 2
-    assert job.lost[2].empty()
+    assert job.watches[2].wait_for_a_loss(5)
+    assert (job.watches[2].lost, job.watches[2].reason) == (2, reason)
+
+
+def test_the_end_of_the_interpreter_starts_no_thread(job, monkeypatch):
+    def refuse(thread):  # As Python 3.12 does.
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    def leave_later():
+        time.sleep(0.2)
+        for watch in job.watches[1:]:
+            watch._leaving = True
+            watch._link.send(done=True)
+
+    threading.Thread(target=leave_later, daemon=True).start()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    job.watches[0].leave()
+    assert all(lost.empty() for lost in job.lost)
 
 
 def test_a_quiet_job_stays_a_job(job):

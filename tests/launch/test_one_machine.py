@@ -152,6 +152,26 @@ write(f"up-{index}", os.getpid())
 """
 
 
+def test_a_stopped_worker_is_woken_up_to_end(tmp_path):
+    status, output = launch(
+        tmp_path,
+        """
+save_on_sigterm()
+if index == 1:
+    write("up", 1)
+    os.kill(os.getpid(), signal.SIGSTOP)
+wait_for("up")
+time.sleep(0.2)
+sys.exit(3)
+""",
+        "--num_workers=2",
+        "--grace_seconds=60",
+    )
+    assert status == 3
+    assert wait_for_files(tmp_path, "saved-1") == [0]
+    assert "killed" not in output
+
+
 def test_no_orphan_when_the_launcher_is_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     program = _WITH_CHILD + "time.sleep(60)"

@@ -69,3 +69,39 @@ def test_message_names_all_in_order():
         "  worker 2 on b: exit status 0, 2.0 s earlier",
         "  worker 0 on a: exit status 1, 0.5 s later",
     ]
+
+
+SAYS_1 = (
+    "kerasmgpu: worker 1 (b:7) is gone: nothing heard of it for 3 s. "
+    "This worker (0) can't go on.",
+)
+
+
+def test_who_noticed_a_lost_worker_is_not_blamed_for_it():
+    witness = End(0, "a", 1, 9.0, lines=SAYS_1)
+    lost = End(1, "b", -TERM, 9.5, was_asked=True, lines=("step 7",))
+    judged = verdict.of([witness, lost])
+    assert (judged.kind, judged.status, judged.culprit) == ("failed", 1, lost)
+    assert judged.message.splitlines() == [
+        "worker 1 on b is gone: nothing heard of it for 3 s; worker 0 on a "
+        "noticed. Its last lines:",
+        "  | step 7",
+    ]
+
+
+def test_a_witness_that_had_come_to_its_end_is_not_blamed_either():
+    witness = End(0, "a", 0, 9.0, lines=SAYS_1)
+    lost = End(1, "b", -TERM, 9.5, was_asked=True)
+    assert verdict.of([witness, lost]).culprit == lost
+
+
+def test_a_lost_worker_that_failed_by_itself_keeps_its_status():
+    witness = End(0, "a", 1, 9.0, lines=SAYS_1)
+    lost = End(1, "b", -KILL, 9.5)
+    judged = verdict.of([witness, lost])
+    assert (judged.status, judged.culprit) == (137, lost)
+
+
+def test_a_witness_of_a_worker_that_is_not_there_is_taken_as_it_is():
+    witness = End(0, "a", 1, 9.0, lines=SAYS_1)
+    assert verdict.of([witness]).culprit == witness

@@ -37,7 +37,7 @@ def test_the_survivor_raises_and_names_the_lost_worker(end, reason):
         error = processes[0].communicate(timeout=150)[1]
         assert processes[0].returncode == 1
         assert f"worker 1 ({addresses[1]}) is gone: {reason}" in error
-        assert "UnavailableError" in error
+        assert "Traceback" not in error
         assert time.perf_counter() - start < 140
     finally:
         for process in processes:

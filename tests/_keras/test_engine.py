@@ -1,0 +1,57 @@
+"""Time-outs of TensorFlow's engine, and what one of them is told as."""
+
+import pytest
+import tensorflow as tf
+
+from kerasmgpu._keras import WorkerExtended, engine
+
+RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(
+    tf.train.ClusterSpec({"worker": ["a:1", "b:2", "c:3"]}),
+    task_type="worker",
+    task_id=0,
+)
+
+
+def test_ours_is_noticed_before_tensorflows():
+    extended = WorkerExtended.__new__(WorkerExtended)
+    extended._communication_options = (
+        tf.distribute.experimental.CommunicationOptions()
+    )
+    extended._cluster_spec = None
+    extended._start_seconds, extended._silence_seconds = 300.0, 0.0001
+    config = extended._update_config_proto(tf.compat.v1.ConfigProto())
+    coordination = config.experimental.coordination_config
+    assert coordination.heartbeat_timeout_in_ms == 1  # 0 is TensorFlow's own.
+    assert coordination.cluster_register_timeout_in_ms == 300_000
+    extended._silence_seconds = 30.0
+    config = extended._update_config_proto(tf.compat.v1.ConfigProto())
+    coordination = config.experimental.coordination_config
+    # Half of it is the time-out of an answer.
+    assert coordination.heartbeat_timeout_in_ms / 2 > 30_000 * 7 / 6
+
+
+@pytest.mark.parametrize(
+    "message, told",
+    [
+        (
+            "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.\n"
+            "# of tasks that reached the barrier: 1/3.\n"
+            "The first task at the barrier: /job:worker/replica:0/task:0. Some "
+            "timed out task names:\n/job:worker/replica:0/task:1\n"
+            "/job:worker/replica:0/task:2\n\nRPC: /tensorflow.Coordination…",
+            r"within 20 s on worker 1 \(b:2\), worker 2 \(c:3\)\. Does",
+        ),
+        ("Deadline Exceeded", "on the job's first worker within 20 s"),
+    ],
+)
+def test_a_worker_whose_tensorflow_does_not_start_is_named(
+    message, told, monkeypatch
+):
+    def late(*_, **__):
+        raise tf.errors.DeadlineExceededError(None, None, message)
+
+    base = engine.CollectiveAllReduceExtended
+    monkeypatch.setattr(base, "__init__", late)
+    options = tf.distribute.experimental.CommunicationOptions()
+    with pytest.raises(engine.InputError, match=told):
+        WorkerExtended(None, RESOLVER, options, list, 20.0, 5.0)
