@@ -10,6 +10,7 @@
     rendezvous.py     the workers meet before TensorFlow starts
     membership.py     a worker joins its job, once TensorFlow runs
     watch.py          a worker that is gone is noticed, and named
+    loss.py           how it is named, by workers and the launcher
     seeds.py          all workers draw alike
     workers.py        what workers tell one another through TensorFlow
     exit_status.py    what the launcher and Slurm's requeue understand
