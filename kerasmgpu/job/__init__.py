@@ -18,5 +18,5 @@
 
 The launcher's part needs no TensorFlow: `cluster.py`, `slurm.py`,
 `addresses.py`, `job_token.py`, `channel.py`, `handshake.py`, `entrance.py`,
-`rendezvous.py`, `watch.py` and `exit_status.py` import none.
+`rendezvous.py`, `watch.py`, `loss.py` and `exit_status.py` import none.
 """
