@@ -66,6 +66,8 @@ EXTRAS["docs"] = [
     "mkdocs-material>=9.5,<10",
     # The API's pages out of docstrings, without importing anything.
     "mkdocstrings[python]>=1.0,<2",
+    # Breaks long signatures there into lines.
+    "ruff>=0.4",
 ]
 
 setup(

@@ -20,6 +20,8 @@ _PAGES = (
     "kerasmgpu/recipes/convnet/presets/*.yaml",
 )
 
+_FIGURE = re.compile(r"\b\d[\d.]*e-\d+")
+
 
 def on_files(files, config):
     root = pathlib.Path(config.config_file_path).parent
@@ -44,7 +46,17 @@ def on_page_markdown(markdown, page, config, **_):
 
 
 def on_page_content(html, **_):
-    """Our docstrings name no types, and mkdocstrings a dash behind none."""
-    return re.sub(
+    """Leaves out mkdocstrings' dash before no type; keeps words in one line.
+
+    Browsers break lines behind the hyphens of `--flag` and `2e-02`.
+    """
+    html = re.sub(
         r'(<li class="doc-section-item field-body">)\s*–', r"\1", html
+    )
+    html = re.sub(r"<code>(?=--?\w[^\s<]*</code>)", '<code class="word">', html)
+    return re.sub(
+        r"<td\b.*?</td>",
+        lambda cell: _FIGURE.sub(r'<span class="word">\g<0></span>', cell[0]),
+        html,
+        flags=re.DOTALL,
     )

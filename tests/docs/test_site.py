@@ -51,6 +51,56 @@ def test_docstrings_are_read_and_not_shown_as_they_are(site):
         )
 
 
+def test_what_a_function_returns_is_one_item(site):
+    for path in site.glob("api/**/*.html"):
+        for returns in re.findall(
+            r"Returns:</span>(.*?)</ul>", path.read_text("utf-8"), re.DOTALL
+        ):
+            assert returns.count("<li") == 1, f"{path}: {returns}"
+
+
+def test_signatures_fit_in_the_page(site):
+    lines = []
+    for path in site.glob("api/**/*.html"):
+        text = path.read_text("utf-8")
+        for code in re.findall(
+            r'<div class="[^"]*doc-signature[^"]*">(.*?)</pre>', text, re.DOTALL
+        ):
+            code = html.unescape(re.sub(r"<[^>]*>", "", code))
+            lines += code.splitlines()
+    assert len(lines) > 100
+    assert [line for line in lines if len(line) > 70] == []
+
+
+def test_the_first_page_says_how_to_install(site):
+    text = re.sub(r"<[^>]*>", "", (site / "index.html").read_text("utf-8"))
+    assert "pip install -e ." in text
+
+
+def test_flags_and_figures_stay_in_one_line(site):
+    alexnet = (site / "recipes/alexnet/index.html").read_text("utf-8")
+    assert '<code class="word">--learning_rate_decay</code>' in alexnet
+    parity = (site / "parity/index.html").read_text("utf-8")
+    cells = re.findall(r"<td\b.*?</td>", parity)
+    figures = re.findall(r"(.{19})\d[\d.]*e-\d\d", " ".join(cells))
+    assert len(figures) > 100
+    assert set(figures) == {'<span class="word">'}
+    style = (site / "_site/style.css").read_text("utf-8")
+    assert re.search(r"\.word \{\s*white-space: nowrap", style)
+
+
+def test_plots_are_dark_where_the_page_is(site):
+    style = (site / "_site/style.css").read_text("utf-8")
+    images = (
+        r'\[data-md-color-scheme="slate"\] \.md-typeset img\[src\$="\.png"\]'
+    )
+    assert re.search(images + r" \{\s*filter: invert", style)
+    for path in site.rglob("*.html"):
+        text = path.read_text("utf-8")
+        for source in re.findall(r'<img\b[^>]*src="([^"]*)"', text):
+            assert source.endswith(".png"), f"{path}: {source}"
+
+
 def test_every_page_can_be_found(site):
     index = json.loads((site / "search/search_index.json").read_text("utf-8"))
     found = {entry["location"].split("#")[0] for entry in index["docs"]}
