@@ -16,7 +16,6 @@ from kerasmgpu.launch import ports
     "end, reason",
     [
         ("SIGKILL", "its process has ended"),
-        ("SIGSTOP", "nothing heard of it for 3 s"),
         ("error", "ValueError: worker 1 can't read its data"),
         ("early", "it ended 3 s ago while others went on"),
     ],

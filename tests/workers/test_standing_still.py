@@ -13,8 +13,9 @@ import pytest
 
 from tests.launch.launching import finish, launcher, wait_until
 
-TIMEOUT_SECONDS = 9
-LESS = 7.0
+TIMEOUT_SECONDS = 18
+LESS = 11.0
+"""TensorFlow's 5 s begin within 5 s; ours, up to 3 s before."""
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "SIGSTOP"), reason="needs POSIX signals"
@@ -41,9 +42,9 @@ def test_who_stands_still_for_less_goes_on_and_for_longer_is_named(tmp_path):
         wait_for_progress()
         os.kill(number("pid-1"), signal.SIGSTOP)
         start = time.monotonic()
-        status, output = finish(process, seconds=60)
+        status, output = finish(process, seconds=90)
     assert status == 1
-    assert time.monotonic() - start < 50
+    assert time.monotonic() - start < 80
     told = f"is gone: nothing heard of it for {TIMEOUT_SECONDS} s"
     assert f"launch: worker 1 on 127.0.0.1 {told}" in output
     # Who noticed says so in one line, apart from TensorFlow's own.
