@@ -19,6 +19,13 @@ flags.DEFINE_list("replica_counts", ["2", "4"], "Replica counts to measure.")
 flags.DEFINE_string("output", "docs/parity.md", "Markdown file to write.")
 flags.DEFINE_integer("timeout_seconds", 120, "Longest wait for one case.")
 
+_ONEDNN = """\
+On processors where TensorFlow uses oneDNN by itself, `Conv2D(…, 1, strides=2)`
+on few channels has wrong gradients, on one device and on replicas, and not the
+same ones: no strategy can be in parity then. `TF_ENABLE_ONEDNN_OPTS=0` avoids
+it ([troubleshooting](troubleshooting.md#strided-convolutions-of-size-1-on-cpus)); the
+cases below have no such convolution."""
+
 STRATEGIES = ("stock", "kerasmgpu")
 
 
@@ -124,6 +131,8 @@ def main(argv):
         "run on one device over the largest weight update; what else is out "
         'by more than 1e-4 is named. "stock" is '
         "`tf.distribute.MirroredStrategy`.",
+        "",
+        _ONEDNN,
         "",
         "| case | "
         + " | ".join(f"{s}, {n} replicas" for s, n in columns)
