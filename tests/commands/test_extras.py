@@ -27,3 +27,5 @@ def test_digits_without_scikit_learn_are_refused_before_anything(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(InputError, match="--dataset=digits needs scikit-learn"):
         image_batch_study.run()
+    with pytest.raises(InputError, match="--batch_sizes must be"):
+        image_batch_study.run(batch_sizes=["3"])

@@ -25,6 +25,7 @@ def run(tmp_path, monkeypatch):
         (ours / f"{name}.py").write_text(
             "import os; os.write(2, b'imported\\n'); os._exit(0)"
         )
+    (ours / "sklearn.py").touch()  # The study's data; not of the extra `test`.
     path = os.pathsep.join(filter(None, (str(ours), *sys.path)))
     monkeypatch.setenv("PYTHONPATH", path)
 

@@ -131,6 +131,7 @@ def run(**keywords):
     settings = shared_flags.settings(define_flags, keywords)
     image_flags.check(settings)
     early_checks.require_place(settings)
+    image_flags.require_packages(settings)
     from kerasmgpu.recipes.alexnet import (
         image_figures,
         image_sources,

@@ -156,10 +156,14 @@ def _define_optimizer(flag_values, warmup_epochs):
     )
 
 
-def check(settings):
-    """Refuses settings that can't be meant, or need what isn't installed."""
+def require_packages(settings):
+    """Refuses settings that need what isn't installed."""
     if settings.dataset == "digits" and not settings.data_path:
         extras.require("sklearn", "scikit-learn", "digits", "--dataset=digits")
+
+
+def check(settings):
+    """Refuses settings that can't be meant."""
     for name, least, most in (
         ("image_size", 8, 4096),
         ("num_classes", 2, 10**7),

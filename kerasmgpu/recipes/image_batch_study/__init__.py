@@ -197,6 +197,7 @@ def run(**keywords):
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     early_checks.require_place(settings, may_grow=())
+    image_flags.require_packages(settings)
     import keras
 
     from kerasmgpu.recipes.alexnet import image_sources, left_out_images
