@@ -34,7 +34,8 @@ class Build:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
         sums: Its `sums.Sums`.
-        position: Number of the node that is being written.
+        whole_outputs: Tensors that the function returns whole, where it is
+            known before it is written.
         clock: What measures the worker's own time, or `None`.
         last_collective: For each place the name of the last collective.
         sent: List of `(tensor, what)` for each value that had to be `"summed"`
@@ -63,7 +64,7 @@ class Build:
         self.writer = Writer()
         self.sizes = HostSizes(self)
         self.sums = Sums(self)
-        self.position = 0
+        self.whole_outputs = ()
         self._natural = {}
         self._values = {}
         self._done = {}
@@ -242,7 +243,7 @@ class Build:
 
     def run(self):
         """Writes all nodes of the graph."""
-        for self.position, node in enumerate(self.graph.nodes):
+        for node in self.sums.nodes:
             if is_known(node):
                 continue  # Written when it is needed, from its value.
             if node.type == "Const":

@@ -5,6 +5,7 @@ have numbers that are given out in the order in which they are written, which is
 the same everywhere, and run in this order on every device.
 """
 
+import functools
 import hashlib
 import itertools
 
@@ -21,6 +22,15 @@ BYTES_PER_PACK = 25 << 20
 """Values are summed in packs of about this size, so that a pack can travel
 while the next is computed (the default of PyTorch's `DistributedDataParallel`,
 Li et al., VLDB 2020)."""
+
+LARGE = BYTES_PER_PACK >> 3
+"""Bytes from which on a value travels by itself: packing and unpacking copies
+it, and starting a collective costs less than that."""
+
+AT_ONCE = 1 << 16
+"""Bytes up to which workers send each other whole values, which each merges by
+itself: one message to every other worker, and all at the same time. A ring's are
+fewer bytes, in twice as many rounds as there are other workers."""
 
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
 
@@ -202,24 +212,41 @@ class CollectiveReplicas(Replicas):
     def reduce(self, build, tensors, by):
         if self.total == 1:
             return [build.parts(tensor) for tensor in tensors]
+        if self._meet_on_host:
+            parts = [refs[:1] for refs in super().reduce(build, tensors, by)]
+        else:
+            parts = [build.parts(tensor) for tensor in tensors]
         totals = {}
         for numbers in _packs(tensors):
             group = [tensors[number] for number in numbers]
-            totals.update(zip(numbers, self._reduce(build, group, by)))
+            own = [parts[number] for number in numbers]
+            totals.update(zip(numbers, self._reduce(build, group, own, by)))
         return [totals[number] for number in range(len(tensors))]
 
-    def _reduce(self, build, tensors, by):
-        """Sums tensors of one type as one vector."""
+    @property
+    def _meet_on_host(self):
+        """Whether a worker's replicas meet in its memory, then the workers."""
+        return self.shares_memory and self.num_workers > 1
+
+    def _reduce(self, build, tensors, parts, by):
+        """Sums tensors of one type as one vector.
+
+        Args:
+            build: The `Build`.
+            tensors: The tensors.
+            parts: For each, references to its parts, one per place.
+            by: See `reduce`.
+        """
         dtype = tensors[0].dtype
         travels = _transport(tensors[0])
         packs, shapes = [], []
-        for place in range(self.num):
+        for place in range(len(parts[0])):
             flat = [
-                build.cast(build.parts(tensor)[place], dtype, travels, place)
-                for tensor in tensors
+                build.cast(references[place], dtype, travels, place)
+                for references in parts
             ]
-            shapes.append([build.sizes.shape(ref, travels) for ref in flat])
             if len(flat) > 1:
+                shapes.append([build.sizes.shape(r, travels) for r in flat])
                 flat = [build.flat(ref, travels, place) for ref in flat]
             packs.append(build.concat(flat, 0, travels, place))
         totals = self.collective(
@@ -227,13 +254,15 @@ class CollectiveReplicas(Replicas):
         )
         results = [[] for _ in tensors]
         for place, total in enumerate(totals):
-            parts = [total]
+            own = [total]
             if len(tensors) > 1:
-                parts = self._unpacked(
+                own = self._unpacked(
                     build, total, shapes[place], travels, place
                 )
-            for result, part in zip(results, parts):
+            for result, part in zip(results, own):
                 result.append(build.cast(part, travels, dtype, place))
+        if self._meet_on_host:
+            return [build.same(result[0]) for result in results]
         return results
 
     def _unpacked(self, build, total, shapes, dtype, place):
@@ -272,11 +301,15 @@ class CollectiveReplicas(Replicas):
 
         Args:
             build: The `Build`.
-            references: The values.
+            references: The values; one per worker where its replicas' are
+                merged already.
             dtype: Their type.
             merge: `"Add"`, `"Max"` or `"Min"`.
             elements: How many each has; `None` if that changes.
         """
+        if self._meet_on_host:
+            (own,) = references
+            return [self._between_hosts(build, own, dtype, elements, merge)]
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
         what = (merge, elements, dtype.name)
@@ -291,17 +324,42 @@ class CollectiveReplicas(Replicas):
             build.clock.done(totals[0], dtype)
         return totals
 
-    def _between_hosts(self, build, reference, dtype, elements):
-        """One value per worker, summed over the workers."""
-        what = ("Add", elements, dtype.name)
+    def _between_hosts(self, build, reference, dtype, elements, merge="Add"):
+        """One value per worker, merged over the workers."""
+        what = (merge, elements, dtype.name)
         meeting = self._meeting(build, "hosts", self.num_workers, what)
-        write = self._filled_up if elements is None else self._write
         if build.clock is not None:
             build.clock.ready(reference, dtype)
-        total = write(build, reference, dtype, "Add", HOST, meeting, "ring")
+        if elements is not None and elements * dtype.size <= AT_ONCE:
+            total = self._at_once(build, reference, dtype, merge, meeting)
+        else:
+            write = self._filled_up if elements is None else self._write
+            total = write(
+                build, reference, dtype, merge, HOST, meeting, "ring"
+            )
         if build.clock is not None:
             build.clock.done(total, dtype)
         return total
+
+    def _at_once(self, build, value, dtype, merge, meeting):
+        """Sends every worker the whole value; each merges all in one order."""
+        many = {"N": self.num_workers, "T": dtype}
+        copies = [value] * self.num_workers
+        sent = build.op("Pack", copies, {**many, "axis": 0}, HOST)[0]
+        given = self._meet(
+            build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, meeting
+        )
+        attributes = {"num": self.num_workers, "T": dtype, "axis": 0}
+        values = build.op("Unpack", [given], attributes, HOST)
+        if merge == "Add":
+            return build.op("AddN", values, many, HOST)[0]
+        type = "Maximum" if merge == "Max" else "Minimum"
+        return functools.reduce(
+            lambda one, other: build.op(
+                type, [one, other], {"T": dtype}, HOST
+            )[0],
+            values,
+        )
 
     def _meeting(self, build, who, size, what):
         """Numbers of a new collective: of the members, the group, and its own.
@@ -370,19 +428,38 @@ class CollectiveReplicas(Replicas):
         return build.reshape(total, shape, dtype, place)
 
     def _write(self, build, value, dtype, merge, place, meeting, hint):
-        numbers = [
-            build.constant(n, tf.int32, HOST) if isinstance(n, int) else n
-            for n in meeting
-        ]
         attributes = {
             "T": dtype,
             "merge_op": merge,
             "final_op": "Id",
             "communication_hint": hint,
+            "max_subdivs_per_device": -1,
+        }
+        return self._meet(
+            build, "CollectiveReduceV2", value, attributes, place, meeting
+        )
+
+    def _meet(self, build, type, value, attributes, place, meeting):
+        """Writes a collective operation; returns what it gives.
+
+        Args:
+            build: The `Build`.
+            type: Type of the operation.
+            value: What it is given.
+            attributes: Its own attributes.
+            place: Where it runs.
+            meeting: See `_meeting`.
+        """
+        numbers = [
+            build.constant(n, tf.int32, HOST) if isinstance(n, int) else n
+            for n in meeting
+        ]
+        attributes = {
             "timeout_seconds": float(self._timeout_seconds or 0),
             "is_stateless": False,
             "Nordering_token": 0,
-            "max_subdivs_per_device": -1,
+            "communication_hint": "ring",
+            **attributes,
         }
         # Collectives of the hosts come one after the other with those of the
         # replicas: begun in other orders, each could wait for the other.
@@ -391,7 +468,7 @@ class CollectiveReplicas(Replicas):
         controls = [before[where] for where in wait_for if before.get(where)]
         controls.append(build.keep("concurrent", lambda: _concurrent(build)))
         made = build.op(
-            "CollectiveReduceV2",
+            type,
             [value, *numbers],
             attributes,
             place,
@@ -458,6 +535,9 @@ def _packs(tensors):
     packs, last = [], {}
     for number, tensor in enumerate(tensors):
         size = tensor.num_bytes
+        if LARGE <= size < float("inf"):
+            packs.append([[number], size])
+            continue
         pack = last.get(tensor.dtype)
         if pack is None or pack[1] + size > BYTES_PER_PACK:
             pack = last[tensor.dtype] = [[], 0]

@@ -87,9 +87,12 @@ class _Clock:
     def _there(self, reference, dtype):
         """Name of a node on the host that has run when a value is there.
 
-        On a GPU only a copy of an element to the host waits for the value.
+        On a GPU only a copy of an element to the host waits for the value. What
+        reads a value keeps others from using its memory again.
         """
         build = self._build
+        if build.replicas.shares_memory and build.writer.device(reference):
+            return node_name(reference)
         place = build.place_of(reference)
         flat = build.flat(reference, dtype, place)
         bounds = [build.constant([n], tf.int32, HOST) for n in (0, 1, 1)]

@@ -99,7 +99,7 @@ class Planner:
                 continue
             given = [plans.kinds[tensor] for tensor in node.inputs]
             plan = self._plan(node, given, plans)
-            self._note_sums(node, given, plan)
+            self._note_sums(node, given, plan, plans)
             self._note_state(node, plan)
             plans.nodes[node] = plan
             for number, (tensor, kind) in enumerate(
@@ -241,7 +241,7 @@ class Planner:
         plans.free.add(tensor)
         return sharded
 
-    def _note_sums(self, node, kinds, plan):
+    def _note_sums(self, node, kinds, plan, plans):
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
             if not isinstance(kind, Partial) or isinstance(
                 want, (Own, Partial)
@@ -250,6 +250,9 @@ class Planner:
             if tensor not in self._summed:
                 self._summed.add(tensor)
                 self._changed = True
+            # Whoever comes later in this pass gets the whole, too: two parts
+            # that meet in a product would be summed for no reason.
+            plans.kinds[tensor] = REPLICATED
 
     def _note_free(self, node, kinds, plan, plans):
         if node.type not in table.CHEAP and node.type not in table.GENERATORS:

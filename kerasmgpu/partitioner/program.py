@@ -218,6 +218,8 @@ class Program:
                     entries.put_in_order(build, leaf)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
+        if with_outputs:
+            build.whole_outputs = graph.outputs
         build.run()
         outputs = []
         if with_outputs:

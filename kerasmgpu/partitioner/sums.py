@@ -1,10 +1,13 @@
 """Which partial values are summed together, and when.
 
-When the first of several sums is needed, all that can be made by then and are
-needed before the next one can be made go with it. At the end of a backward pass
-these are all gradients, in the order in which it makes them; the sums of a
-batch normalisation go by themselves, for layers wait for them.
+A node's level is the number of sums on the longest path to it. Nodes are
+written level by level, so that all parts of the sums that a level needs are
+there when the first of them is made: they are one reduction. What no sum needs,
+such as an optimizer's updates, comes last, and all gradients are summed
+together, in the order in which the backward pass makes them.
 """
+
+import functools
 
 import tensorflow as tf
 
@@ -21,15 +24,9 @@ class Sums:
 
     def __init__(self, build):
         self._build = build
-        self._made = {
-            node: position for position, node in enumerate(build.graph.nodes)
-        }
-        self._first_needed = None
 
     def whole(self, tensor):
         """References to the whole value of a partial tensor."""
-        if self._first_needed is None:
-            self._first_needed = self._needs()
         build = self._build
         group = self._group(tensor)
         for by in dict.fromkeys(build.natural(other).by for other in group):
@@ -69,35 +66,93 @@ class Sums:
             for place, reference in enumerate(references)
         ]
 
-    def _needs(self):
-        """Position of the first node that needs a partial tensor whole."""
-        plans, first = self._build.plans, {}
-        for node, plan in plans.nodes.items():
-            for tensor, want in zip(node.inputs, plan.wants):
-                source = plans.nodes.get(tensor.node)
-                if source is None or isinstance(want, (Own, Partial)):
-                    continue
-                if isinstance(source.gives[tensor.index], (Own, Partial)):
-                    first.setdefault(tensor, self._made[node])
+    @functools.cached_property
+    def nodes(self):
+        """The nodes of the graph, each after what it needs, level by level."""
+        return sorted(self._build.graph.nodes, key=self._levels.get)
+
+    @functools.cached_property
+    def _levels(self):
+        """`{node: level}`; infinite for what comes last."""
+        levels = {}
+        for node in self._build.graph.nodes:
+            before = [levels.get(other, 0) for other in node.needs]
+            before += [
+                levels.get(tensor.node, 0) + 1
+                for tensor in self._sums_for(node)
+            ]
+            levels[node] = max(before, default=0)
+        needed = self._needed_for_sums()
+        return {
+            node: level if not level or node in needed else _LAST
+            for node, level in levels.items()
+        }
+
+    def _needed_for_sums(self):
+        """Nodes that come before a sum, of those that other nodes need."""
+        waiting = [
+            tensor.node
+            for node in self._build.graph.nodes
+            for tensor in self._sums_for(node)
+        ]
+        needed = set()
+        while waiting:
+            node = waiting.pop()
+            if node not in needed:
+                needed.add(node)
+                waiting += node.needs
+        return needed
+
+    def _sums_for(self, node):
+        """Partial inputs that a node needs whole."""
+        plans = self._build.plans.nodes
+        plan = plans.get(node)
+        return [
+            tensor
+            for tensor, want in zip(node.inputs, plan.wants if plan else ())
+            if not isinstance(want, (Own, Partial))
+            and self._is_partial(tensor)
+        ]
+
+    def _is_partial(self, tensor):
+        plan = self._build.plans.nodes.get(tensor.node)
+        return plan is not None and isinstance(
+            plan.gives[tensor.index], (Own, Partial)
+        )
+
+    @functools.cached_property
+    def _needed_at(self):
+        """`{tensor: level}` of the first node that needs a sum."""
+        first = {}
+        for node in self.nodes:
+            for tensor in self._sums_for(node):
+                first.setdefault(tensor, self._levels[node])
+        for tensor in self._build.whole_outputs:
+            if self._is_partial(tensor):
+                first.setdefault(tensor, _LAST)
         return first
 
     def _group(self, tensor):
         """All that is summed together with a tensor, in the order of the graph."""
-        build, now = self._build, self._build.position
-        made_later = [
-            self._made[other.node]
-            for other in self._first_needed
-            if self._made[other.node] > now
-        ]
-        until = min(made_later, default=len(self._made))
-        group = {
+        build = self._build
+        level = self._needed_at.get(tensor)
+        group = [
             other
-            for other, first in self._first_needed.items()
-            if self._made[other.node] < now
-            and first < until
+            for other, at in self._needed_at.items()
+            if at == level
+            and build.is_written(other)
             and not build.has(other, REPLICATED)
-        }
+        ]
         return sorted(
-            {tensor, *group},
+            dict.fromkeys([tensor, *group]),
             key=lambda t: (self._made.get(t.node, -1), t.index),
         )
+
+    @functools.cached_property
+    def _made(self):
+        """`{node: position}`, in the order in which nodes are written."""
+        return {node: position for position, node in enumerate(self.nodes)}
+
+
+_LAST = float("inf")
+"""Level of what no sum needs."""

@@ -12,12 +12,14 @@ from tests import conftest  # noqa: F401 - Eight logical CPU devices.
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(2)]
 
 
-def written(step, num_workers):
+def written(step, num_workers, shape=(None, 3), like_gpus=False):
     """`{name: NodeDef}` of what the first of several workers runs."""
     replicas = CollectiveReplicas(
         DEVICES, DEVICES[0], first=0, total=num_workers * len(DEVICES)
     )
-    program = Partitioned(step, replicas).program((tf.TensorSpec([None, 3]),))
+    if like_gpus:
+        replicas.shares_memory = False
+    program = Partitioned(step, replicas).program((tf.TensorSpec(shape),))
     name = program.written().name
     definition = context.context().get_function_def(name)
     return {node.name: node for node in definition.node_def}
@@ -36,13 +38,15 @@ def needed(nodes, name):
 
 
 def collectives(nodes):
-    return [n for n in nodes if nodes[n].op == "CollectiveReduceV2"]
+    return [n for n in nodes if nodes[n].op.startswith("Collective")]
 
 
 def test_what_only_sums_runs_on_several_threads():
     """On one, it would wait in the first device's sum for the second's."""
     for num_workers in (1, 2):
-        nodes = written(lambda x: tf.reduce_sum(x, 0), num_workers)
+        nodes = written(
+            lambda x: tf.reduce_sum(x, 0), num_workers, like_gpus=True
+        )
         sums = collectives(nodes)
         assert len(sums) >= 2
         for name in sums:
@@ -55,10 +59,62 @@ def test_hosts_and_replicas_meet_in_one_order():
         rows = tf.sort(x, 0)
         return tf.reduce_sum(x, 0), rows, tf.reduce_max(tf.sin(x), 0)
 
-    nodes = written(step, num_workers=2)
+    nodes = written(step, num_workers=2, like_gpus=True)
     found = collectives(nodes)
     of_hosts = [name for name in found if name.startswith("host")]
     of_replicas = [name for name in found if name not in of_hosts]
     assert of_hosts and of_replicas
     for one, other in itertools.product(of_hosts, of_replicas):
         assert one in needed(nodes, other) or other in needed(nodes, one)
+
+
+def test_a_normalised_layer_takes_three_reductions():
+    """Its mean, its variance, and both gradients; all updates take one more."""
+    num_layers = 3
+    weights = [tf.Variable(tf.ones([4, 4])) for _ in range(num_layers)]
+    scales = [tf.Variable(tf.ones([4])) for _ in range(num_layers)]
+    offsets = [tf.Variable(tf.zeros([4])) for _ in range(num_layers)]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            for weight, scale, offset in zip(weights, scales, offsets):
+                x = x @ weight
+                mean, variance = tf.nn.moments(x, 0)
+                x = tf.nn.batch_normalization(
+                    x, mean, variance, offset, scale, 1e-3
+                )
+            loss = tf.reduce_sum(tf.tanh(x))
+        variables = [*weights, *scales, *offsets]
+        for variable, gradient in zip(
+            variables, tape.gradient(loss, variables)
+        ):
+            variable.assign_sub(0.1 * gradient)
+        return loss
+
+    nodes = written(step, num_workers=2, shape=(8, 4))
+    assert len(collectives(nodes)) == 3 * num_layers + 1
+
+
+def test_workers_send_small_sums_at_once():
+    """To every other one, once it has summed what its own replicas made."""
+    for shape, op in (
+        ((8, 1 << 10), "CollectiveAllToAllV2"),
+        ((8, 1 << 15), "CollectiveReduceV2"),
+    ):
+        nodes = written(lambda x: tf.reduce_sum(x, 0), 2, shape)
+        (only,) = collectives(nodes)
+        assert nodes[only].op == op
+        nodes = written(lambda x: tf.reduce_sum(x, 0), 2, shape, like_gpus=True)
+        ops = [nodes[name].op for name in collectives(nodes)]
+        assert ops == ["CollectiveReduceV2"] * len(DEVICES)
+
+
+def test_large_sums_are_not_copied_into_packs():
+    def sums(x):
+        return tf.reduce_sum(x, 0), tf.reduce_sum(x * x, 0)
+
+    small = written(sums, 2, (8, 1 << 10))
+    assert len(collectives(small)) == 1
+    large = written(sums, 2, (8, 1 << 20))
+    assert len(collectives(large)) == 2
+    assert not {"ConcatV2", "SplitV"} & {node.op for node in large.values()}
