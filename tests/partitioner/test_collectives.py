@@ -89,7 +89,6 @@ def test_a_normalised_layer_takes_three_reductions():
             variables, tape.gradient(loss, variables)
         ):
             variable.assign_sub(0.1 * gradient)
-        return loss
 
     nodes = written(step, num_workers=2, shape=(8, 4))
     assert len(collectives(nodes)) == 3 * num_layers + 1
