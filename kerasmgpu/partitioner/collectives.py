@@ -334,9 +334,7 @@ class CollectiveReplicas(Replicas):
             total = self._at_once(build, reference, dtype, merge, meeting)
         else:
             write = self._filled_up if elements is None else self._write
-            total = write(
-                build, reference, dtype, merge, HOST, meeting, "ring"
-            )
+            total = write(build, reference, dtype, merge, HOST, meeting, "ring")
         if build.clock is not None:
             build.clock.done(total, dtype)
         return total
@@ -355,9 +353,9 @@ class CollectiveReplicas(Replicas):
             return build.op("AddN", values, many, HOST)[0]
         type = "Maximum" if merge == "Max" else "Minimum"
         return functools.reduce(
-            lambda one, other: build.op(
-                type, [one, other], {"T": dtype}, HOST
-            )[0],
+            lambda one, other: build.op(type, [one, other], {"T": dtype}, HOST)[
+                0
+            ],
             values,
         )
 

@@ -110,8 +110,7 @@ class Sums:
         return [
             tensor
             for tensor, want in zip(node.inputs, plan.wants if plan else ())
-            if not isinstance(want, (Own, Partial))
-            and self._is_partial(tensor)
+            if not isinstance(want, (Own, Partial)) and self._is_partial(tensor)
         ]
 
     def _is_partial(self, tensor):
