@@ -1,0 +1,76 @@
+"""The command: what starting, watching and ending a job costs by its size.
+
+    python -m benchmarks.machinery --workers=2,16,64,256
+
+Real launchers start real processes, which meet, watch one another, lose one,
+are started anew and end, as the workers of a job do, through the library's
+own code. They import no TensorFlow and train nothing: what TensorFlow's server
+and collectives cost is not in it. With `--machines=4` the workers are divided
+over as many launchers, on the loopback addresses of this machine (Linux).
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks.machinery import table
+
+_WORKERS = flags.DEFINE_list(
+    "workers", ["2", "16", "64", "256"], "Numbers of workers, a job for each."
+)
+_MACHINES = flags.DEFINE_integer(
+    "machines", 1, "Launchers to divide the workers over.", lower_bound=1
+)
+_QUIET_SECONDS = flags.DEFINE_float(
+    "quiet_seconds", 12.0, "Time between a job's start and the loss."
+)
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "File to append the figures to, a line of JSON per job."
+)
+
+
+def run_job(num_workers, machines, quiet_seconds, folder):
+    """Runs one job; returns its figures, see `table.figures`."""
+    machines = min(machines, num_workers)
+    per_machine = [num_workers // machines] * machines
+    per_machine[0] += num_workers % machines
+    hosts = ",".join(f"127.0.0.{i + 1}:{n}" for i, n in enumerate(per_machine))
+    began = time.monotonic()
+    launchers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.machinery.launcher"]
+            + [str(folder), str(quiet_seconds), str(rank), hosts],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(machines)
+    ]
+    outputs = [launcher.communicate()[0] for launcher in launchers]
+    for launcher, output in zip(launchers, outputs):
+        if launcher.returncode != 0:
+            raise RuntimeError(output.decode(errors="replace")[-3000:])
+    return table.figures(folder, num_workers, began, time.monotonic())
+
+
+def main(argv):
+    """Runs a job of each size, and prints the table."""
+    jobs = []
+    for count in map(int, _WORKERS.value):
+        with tempfile.TemporaryDirectory(prefix="machinery-") as name:
+            folder = pathlib.Path(name)
+            jobs.append(
+                run_job(count, _MACHINES.value, _QUIET_SECONDS.value, folder)
+            )
+        if _OUTPUT.value:
+            with open(_OUTPUT.value, "a", encoding="utf-8") as file:
+                file.write(json.dumps(jobs[-1]) + "\n")
+    print(table.markdown(jobs))
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,39 @@
+"""Our launcher of one machine of the job.
+
+python -m benchmarks.machinery.launcher FOLDER QUIET_SECONDS RANK HOSTS
+"""
+
+import pathlib
+import sys
+
+from benchmarks.machinery.record import Record
+from kerasmgpu.launch.__main__ import run
+
+PORT = 29477
+
+
+def main(folder, quiet_seconds, rank, hosts):
+    """Runs the launcher; returns its exit status.
+
+    Args:
+        folder: String, path for records.
+        quiet_seconds: String, see `worker.py`.
+        rank: String, which of the hosts this is.
+        hosts: String, as of the launcher's flag.
+    """
+    record = Record(pathlib.Path(folder, f"launcher-{rank}.jsonl"))
+    record.note("up")
+    status = run(
+        [sys.executable, "-m", "benchmarks.machinery.worker"]
+        + [folder, quiet_seconds],
+        hosts=hosts,
+        rank=int(rank),
+        max_restarts=1,
+        port=PORT,
+    )
+    record.note("ends")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
