@@ -1,5 +1,6 @@
 """Machines and addresses as users write them, and servers on them. Pure."""
 
+import collections
 import dataclasses
 import re
 import socket
@@ -56,8 +57,8 @@ def parse_hosts(text):
                 + (f" in {text!r}" if "," in text else "")
             )
         hosts.append(Host(match[1] or match[2], int(match[3])))
-    names = [host.name for host in hosts]
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    counts = collections.Counter(host.name for host in hosts)
+    doubled = sorted(name for name, count in counts.items() if count > 1)
     if doubled:
         raise InputError(
             f"Name every machine once. Received twice: {', '.join(doubled)}"

@@ -3,7 +3,9 @@
 Pure: environment variables and texts go in, addresses and numbers come out.
 """
 
+import collections
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -43,16 +45,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "addresses", tuple(self.addresses))
-        for address in self.addresses:
-            split_address(address)
-        doubled = sorted(
-            {a for a in self.addresses if self.addresses.count(a) > 1}
-        )
-        if doubled:
-            raise InputError(
-                "Every worker needs an address of its own. Received twice: "
-                + ", ".join(doubled)
-            )
+        _check(self.addresses)
         whole = isinstance(self.index, int) and not isinstance(self.index, bool)
         if not whole or not 0 <= self.index < len(self.addresses):
             raise InputError(
@@ -78,6 +71,19 @@ class Worker:
                 "cluster": {"worker": list(self.addresses)},
                 "task": {"type": "worker", "index": self.index},
             }
+        )
+
+
+@functools.lru_cache(maxsize=1)  # A launcher has one list for many workers.
+def _check(addresses: tuple[str, ...]) -> None:
+    for address in addresses:
+        split_address(address)
+    counts = collections.Counter(addresses)
+    doubled = sorted(a for a, count in counts.items() if count > 1)
+    if doubled:
+        raise InputError(
+            "Every worker needs an address of its own. Received twice: "
+            + ", ".join(doubled)
         )
 
 

@@ -141,9 +141,17 @@ class _Gathering:
                 return self._trouble
 
     def _is_decided(self):
+        if self._trouble is None and not self._all_reported():
+            return False
+        # Not at each report, which would be a look at every other for each.
+        self._forget_the_dead()
+        return self._all_reported() or self._trouble is not None
+
+    def _all_reported(self):
+        return len(self._links) == self._worker.num_workers - 1
+
+    def _forget_the_dead(self):
         self._links = {i: c for i, c in self._links.items() if c.is_open()}
-        all_there = len(self._links) == self._worker.num_workers - 1
-        return all_there or self._trouble is not None
 
     def _welcome(self, channel, hello):
         """Examines a claim, in a thread of its own."""
@@ -216,6 +224,7 @@ class _Gathering:
         return None
 
     def _missing(self):
+        self._forget_the_dead()
         missing = [
             f"worker {index} ({address})"
             for index, address in enumerate(self._worker.addresses)

@@ -135,7 +135,8 @@ class FirstWorker(_Watch):
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
-        self._links, self._done = {}, []
+        self._links = {}
+        self._done = {}  # Numbers of workers, in the order of their ends.
         self._some_done = threading.Event()
         self._invited_by = secrets.token_hex(16)
         self._server = listen(port)
@@ -182,7 +183,7 @@ class FirstWorker(_Watch):
                 lambda message: self._hear(worker, message),
                 lambda reason: self._lose(worker, reason),
             )
-            all_there = self._expected == set(self._links)
+            all_there = len(self._expected) == len(self._links)
         if all_there:
             self._entrance.close()
 
@@ -200,8 +201,8 @@ class FirstWorker(_Watch):
 
     def _end_of(self, worker):
         with self._lock:
-            self._done.append(worker)
-            if self._expected | {0} == set(self._done):
+            self._done[worker] = True
+            if len(self._done) == len(self._expected) + 1:
                 self._over.set()
         self._some_done.set()
 
@@ -210,7 +211,7 @@ class FirstWorker(_Watch):
         self._some_done.wait()
         if self._over.wait(self._timeout_seconds):
             return
-        early = self._done[0]
+        early = next(iter(self._done))
         reason = (
             f"it ended {self._timeout_seconds:g} s ago while others went on; "
             "all workers must take the same steps"

@@ -2,7 +2,7 @@
 
 import contextlib
 import queue
-import select
+import selectors
 import socket
 import threading
 import time
@@ -59,6 +59,8 @@ class Controller:
             listener, self._arrive, PURPOSE, settings.token
         )
         self._members = {}
+        self._selector = selectors.DefaultSelector()
+        self._next_look = 0.0
         self._gone = {}  # Rank to the reason, found while sending.
         self._job = Job(
             settings.hosts,
@@ -100,25 +102,28 @@ class Controller:
                     channel.receive()
             channel.close()
         self._local.close()
+        self._selector.close()
 
     def _turn(self):
         while not self._arrived.empty():
             self._greet(*self._arrived.get())
-        ranks = {c.socket: rank for rank, c in self._members.items()}
-        ready, _, _ = select.select(list(ranks), [], [], _TICK_SECONDS)
-        for connection in ready:
-            self._receive(ranks[connection])
-        for rank, channel in list(self._members.items()):
-            self._look_after(rank, channel)
-        self._job.on_time(time.monotonic())
+        for key, _ in self._selector.select(_TICK_SECONDS):
+            self._receive(key.data)
+        now = time.monotonic()
+        if now >= self._next_look:  # Not for each message of one of them.
+            self._next_look = now + _TICK_SECONDS
+            for rank, channel in list(self._members.items()):
+                self._look_after(rank, channel)
+        while self._gone:
+            rank, reason = self._gone.popitem()
+            self._lose(rank, reason, now)
+        self._job.on_time(now)
 
     def _look_after(self, rank, channel):
         """Heartbeats, one way and the other."""
         self._send(rank, alive_only=True)
         timeout = self._settings.timeout_seconds
-        if rank in self._gone:
-            self._lose(rank, self._gone.pop(rank), time.monotonic())
-        elif time.monotonic() - channel.last_heard > timeout:
+        if time.monotonic() - channel.last_heard > timeout:
             self._lose(
                 rank, f"not heard of for {timeout:g} s", channel.last_heard
             )
@@ -139,23 +144,20 @@ class Controller:
 
     def _greet(self, channel, hello):
         """Takes a launcher in, or refuses it."""
-        rank, theirs = hello["rank"], hello["settings"]
-        ours = self._settings.shared()
-        if theirs != ours:
-            problem = (
-                f"rank 0 was started with {ours}, rank {rank} with "
-                + "".join(c if c.isprintable() else " " for c in theirs)
-            )
+        rank = hello["rank"]
+        if hello["settings"] != self._settings.digest():
+            problem = f"rank 0 was started with {self._settings.shared()}"
         elif rank in self._members:
             problem = f"rank {rank} is taken: two launchers were given it"
         else:
             self._members[rank] = channel
+            self._selector.register(channel.socket, selectors.EVENT_READ, rank)
             self._job.on_joined(rank, time.monotonic())
             return
         with contextlib.suppress(ConnectionError):
-            channel.send(type="finish", status=1, message=f"error: {problem}")
+            channel.send(type="refused", problem=problem)
         channel.close()
-        self._say(f"refused a launcher: {problem}")
+        self._say(f"refused a launcher of rank {rank}: {problem}")
 
     def _handle(self, rank, message):
         now = time.monotonic()
@@ -177,7 +179,10 @@ class Controller:
             raise Stranger(f"no launcher: {error!r}") from error
 
     def _lose(self, rank, reason, last_heard):
-        self._members.pop(rank).close()
+        channel = self._members.pop(rank)
+        self._gone.pop(rank, None)
+        self._selector.unregister(channel.socket)
+        channel.close()
         self._job.on_lost(rank, reason, last_heard, time.monotonic())
 
     def _send(self, rank, alive_only=False, **message):

@@ -71,6 +71,7 @@ class Job:
         self._restarts = 0
         self._has_run_long = False
         self._last_verdict = None
+        self._was_killed = False
         self._gather(now, 0.0, policy.start_wait_seconds)
 
     @property
@@ -99,13 +100,13 @@ class Job:
         if self.state == "finished":
             return
         self._say(f"lost {self._name(rank)}: {reason}")
-        if self.state == "preparing" and rank in self._ports:
+        if self.state == "preparing" and rank in self._asked:
             self._gather(now, 1.0, self._policy.restart_wait_seconds)
         elif self.state in ("running", "ending") and rank in self._ranks:
             if rank not in self._leaving:
                 seconds = last_heard - self._started
                 self._lost.append((self._name(rank), seconds))
-            self._alive -= {w for w, r in self._owner.items() if r == rank}
+            self._alive -= set(self._numbers[rank])
             self._end_workers()
             self._judge_if_all_ended(now)
         self.on_time(now)
@@ -131,6 +132,9 @@ class Job:
 
     def on_kill(self):
         """Ctrl-C a second time: nobody waits any more."""
+        if self._was_killed:  # Each machine's Ctrl-C may come here.
+            return
+        self._was_killed = True
         for rank in self._joined:
             self._send(rank, type="end", grace_seconds=0)
 
@@ -138,8 +142,9 @@ class Job:
         """A launcher chose the ports of its workers."""
         if self.state != "preparing" or run != self._restarts:
             return
-        self._ports[rank] = ports
-        if all(self._ports.values()):
+        if rank in self._asked:
+            self._ports[rank] = ports
+        if len(self._ports) == len(self._asked):
             self._start(now)
 
     def on_ended(self, rank, run, number, status, lines, now):
@@ -166,10 +171,11 @@ class Job:
     def on_time(self, now):
         """Time passes; to be called now and then."""
         if self.state == "gathering":
-            missing = set(range(len(self._hosts))) - self._joined
-            if not missing and now >= self._earliest:
+            all_there = len(self._joined) == len(self._hosts)
+            if all_there and now >= self._earliest:
                 self._prepare(sorted(self._joined))
-            elif missing and now >= self._deadline:
+            elif not all_there and now >= self._deadline:
+                missing = set(range(len(self._hosts))) - self._joined
                 self._go_on_without(sorted(missing))
         elif self.state == "running" and self._deadline is not None:
             if now >= self._deadline:
@@ -207,7 +213,7 @@ class Job:
 
     def _prepare(self, ranks):
         self.state = "preparing"
-        self._ports = {rank: None for rank in ranks}
+        self._asked, self._ports = set(ranks), {}
         for rank in ranks:
             self._send(rank, type="prepare", run=self._restarts)
 
@@ -217,12 +223,17 @@ class Job:
         self._started = now
         self._deadline = None
         self._ends, self._lost = [], []
+        self._was_killed = False
         self._leaving = set()  # Those that left before have no part in it.
         self._ranks = sorted(self._ports)
-        places = [(r, p) for r in self._ranks for p in self._ports[r]]
-        self._owner = {i: rank for i, (rank, _) in enumerate(places)}
-        self._alive = set(self._owner)
-        addresses = [self._hosts[rank].address(p) for rank, p in places]
+        addresses, self._numbers = [], {}
+        for rank in self._ranks:
+            first = len(addresses)
+            addresses += [
+                self._hosts[rank].address(p) for p in self._ports[rank]
+            ]
+            self._numbers[rank] = list(range(first, len(addresses)))
+        self._alive = set(range(len(addresses)))
         token = self._new_token()
         for rank in self._ranks:
             self._send(
@@ -231,7 +242,7 @@ class Job:
                 run=self._restarts,
                 addresses=addresses,
                 token=token,
-                numbers=[i for i, r in self._owner.items() if r == rank],
+                numbers=self._numbers[rank],
             )
 
     def _end_workers(self):

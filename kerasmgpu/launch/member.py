@@ -140,7 +140,7 @@ class Member:
             self._send(
                 type="hello",
                 rank=self._settings.rank,
-                settings=self._settings.shared(),
+                settings=self._settings.digest(),
             )
             while self._ending is None:
                 self._turn()
@@ -159,11 +159,12 @@ class Member:
             for message in self._channel.receive():
                 self._obey(message)
         now = time.monotonic()
-        if now - self._channel.last_heard > self._settings.timeout_seconds:
+        silent_seconds = now - self._channel.last_heard
+        # After a long start of workers there may be something to read first.
+        if not ready and silent_seconds > self._settings.timeout_seconds:
             seconds = self._settings.timeout_seconds
             raise ConnectionError(f"not heard of for {seconds:g} s")
-        with contextlib.suppress(ConnectionError):  # Reading tells it.
-            self._channel.send_alive(self._settings.heartbeat_seconds)
+        self._send_alive()
         while self._signals.received:
             self._pass_on(self._signals.received.pop(0))
         if self._kill_at is not None and now >= self._kill_at:
@@ -180,6 +181,13 @@ class Member:
         elif kind == "end":
             self._workers.ask_to_end()
             self._kill_at = time.monotonic() + message["grace_seconds"]
+        elif kind == "refused":
+            (problem,) = fields(message, problem=str)
+            ours = self._settings.shared()
+            self._ending = Ending(
+                1,
+                f"error: {problem}. This is rank {self._settings.rank}, {ours}",
+            )
         elif kind == "finish":
             text, status = fields(message, message=str, status=int)
             self._ending = Ending(status, text, message.get("culprit"))
@@ -208,6 +216,7 @@ class Member:
                 self._environ,
             )
             self._workers.start(number, self._settings.command, environment)
+            self._send_alive()  # A start of hundreds takes its time.
 
     def _delete_token_files(self):
         while self._token_files:
@@ -245,6 +254,10 @@ class Member:
         # perhaps how the job ended, is still to be read.
         with contextlib.suppress(ConnectionError):
             self._channel.send(**message)
+
+    def _send_alive(self):
+        with contextlib.suppress(ConnectionError):  # Reading tells it.
+            self._channel.send_alive(self._settings.heartbeat_seconds)
 
     def _end_without_controller(self, error):
         """Ends the workers of a job that nobody controls any more."""

@@ -1,6 +1,7 @@
 """What a launcher was asked to do, checked before anything starts."""
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 import shutil
@@ -76,6 +77,10 @@ class Settings:
         text = f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
         # Bytes that are no text, which a command may have, can't be sent.
         return text.encode(errors="backslashreplace").decode()
+
+    def digest(self):
+        """A short text that is the same for the same `shared()` only."""
+        return hashlib.sha256(self.shared().encode()).hexdigest()
 
 
 def check(

@@ -6,6 +6,8 @@ import signal
 from kerasmgpu.job import loss
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
+_MOST_NAMED = 16  # Workers in a message, which goes to every machine.
+
 
 @dataclasses.dataclass(frozen=True)
 class End:
@@ -128,21 +130,23 @@ def _failed(culprit, ends):
         *_last_lines(culprit),
     ]
     others = [e for e in ends if not e.was_asked and e is not culprit]
-    for end in others:
+    for end in others[:_MOST_NAMED]:
         gap = end.seconds - culprit.seconds
         when = f"{abs(gap):.1f} s {'later' if gap >= 0 else 'earlier'}"
         lines.append(
             f"  worker {end.number} on {end.host}: "
             f"{describe_status(end.status)}, {when}"
         )
+    if len(others) > _MOST_NAMED:
+        lines.append(f"  and {len(others) - _MOST_NAMED} more")
     return Verdict(
         "failed", exit_status(culprit.status), "\n".join(lines), culprit
     )
 
 
 def _ended_early(by_itself, ends):
-    early = ", ".join(f"{e.number} on {e.host}" for e in by_itself)
-    rest = ", ".join(str(e.number) for e in ends if e.was_asked)
+    early = _named([f"{e.number} on {e.host}" for e in by_itself])
+    rest = _named([str(e.number) for e in ends if e.was_asked])
     return Verdict(
         "failed",
         1,
@@ -151,6 +155,13 @@ def _ended_early(by_itself, ends):
         "--exit_wait_seconds",
         by_itself[0],
     )
+
+
+def _named(workers):
+    """The first of them, as a list in words."""
+    rest = len(workers) - _MOST_NAMED
+    more = [f"{rest} more"] if rest > 0 else []
+    return ", ".join(workers[:_MOST_NAMED] + more)
 
 
 def exit_status(status):

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -121,21 +121,22 @@ class Workers:
     def __init__(self, terminal, log_dir=None):
         self._terminal = terminal
         self._log_dir = log_dir
-        self._processes = []
+        self._processes = {}  # By number.
+        self._selector = selectors.DefaultSelector()
 
     def __len__(self):
         return len(self._processes)
 
     def numbers(self):
         """String, the numbers of the workers that run."""
-        return ", ".join(f"worker {p.number}" for p in self._processes)
+        return ", ".join(f"worker {number}" for number in self._processes)
 
     def start(self, number, command, environment):
         """Starts one worker."""
         log = self._log_dir and self._log_dir / f"worker-{number}.log"
-        self._processes.append(
-            Process(number, command, environment, self._terminal, log)
-        )
+        process = Process(number, command, environment, self._terminal, log)
+        self._processes[number] = process
+        self._selector.register(process.socket, selectors.EVENT_READ, process)
 
     def wait(self, seconds, *others):
         """Waits for a worker's end or for something to read elsewhere.
@@ -148,34 +149,39 @@ class Workers:
             List of `Ended` in the order of death, and the list of those of
             `others` that can be read.
         """
-        by_socket = {p.socket: p for p in self._processes}
-        ready, _, _ = select.select([*by_socket, *others], [], [], seconds)
+        for other in others:
+            self._selector.register(other, selectors.EVENT_READ)
+        ready = [key for key, _ in self._selector.select(seconds)]
+        for other in others:
+            self._selector.unregister(other)
         dead = [
-            (by_socket[s], *by_socket[s].read_end())
-            for s in ready
-            if s in by_socket
+            (key.data, *key.data.read_end())
+            for key in ready
+            if key.data is not None
         ]
         dead.sort(key=lambda item: item[2])
         for process, _, _ in dead:
-            self._processes.remove(process)
-        ended = _kill([(process, status) for process, status, _ in dead])
-        return ended, [s for s in ready if s not in by_socket]
+            del self._processes[process.number]
+        ended = self._kill([(process, status) for process, status, _ in dead])
+        return ended, [key.fileobj for key in ready if key.data is None]
 
     def ask_to_end(self):
         """Sends SIGTERM to every worker."""
-        for process in self._processes:
+        for process in self._processes.values():
             process.ask_to_end()
 
     def kill(self):
         """Kills every worker; returns the list of `Ended`."""
-        processes, self._processes = self._processes, []
-        return _kill([(process, -signal.SIGKILL) for process in processes])
+        processes, self._processes = self._processes.values(), {}
+        return self._kill([(p, -signal.SIGKILL) for p in processes])
 
-
-def _kill(processes):
-    """Kills pairs of `Process` and status; returns the list of `Ended`."""
-    for process, _ in processes:
-        process.kill()
-    # For all together: heartbeats wait for this.
-    deadline = time.monotonic() + _SECONDS_TO_DIE
-    return [process.collect(status, deadline) for process, status in processes]
+    def _kill(self, processes):
+        """Kills pairs of `Process` and status; returns the list of `Ended`."""
+        for process, _ in processes:
+            self._selector.unregister(process.socket)
+            process.kill()
+        # For all together: heartbeats wait for this.
+        deadline = time.monotonic() + _SECONDS_TO_DIE
+        return [
+            process.collect(status, deadline) for process, status in processes
+        ]
