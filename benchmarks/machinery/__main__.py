@@ -19,6 +19,7 @@ import time
 from absl import app, flags
 
 from benchmarks.machinery import table
+from kerasmgpu.launch import ports
 
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "16", "64", "256"], "Numbers of workers, a job for each."
@@ -40,11 +41,12 @@ def run_job(num_workers, machines, quiet_seconds, folder):
     per_machine = [num_workers // machines] * machines
     per_machine[0] += num_workers % machines
     hosts = ",".join(f"127.0.0.{i + 1}:{n}" for i, n in enumerate(per_machine))
+    port = str(ports.free(1)[0])
     began = time.monotonic()
     launchers = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.machinery.launcher"]
-            + [str(folder), str(quiet_seconds), str(rank), hosts],
+            + [str(folder), str(quiet_seconds), str(rank), hosts, port],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

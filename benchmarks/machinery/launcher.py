@@ -1,6 +1,6 @@
 """Our launcher of one machine of the job.
 
-python -m benchmarks.machinery.launcher FOLDER QUIET_SECONDS RANK HOSTS
+python -m benchmarks.machinery.launcher FOLDER QUIET_SECONDS RANK HOSTS PORT
 """
 
 import pathlib
@@ -9,10 +9,8 @@ import sys
 from benchmarks.machinery.record import Record
 from kerasmgpu.launch.__main__ import run
 
-PORT = 29477
 
-
-def main(folder, quiet_seconds, rank, hosts):
+def main(folder, quiet_seconds, rank, hosts, port):
     """Runs the launcher; returns its exit status.
 
     Args:
@@ -20,6 +18,7 @@ def main(folder, quiet_seconds, rank, hosts):
         quiet_seconds: String, see `worker.py`.
         rank: String, which of the hosts this is.
         hosts: String, as of the launcher's flag.
+        port: String, where rank 0 listens.
     """
     record = Record(pathlib.Path(folder, f"launcher-{rank}.jsonl"))
     record.note("up")
@@ -29,7 +28,7 @@ def main(folder, quiet_seconds, rank, hosts):
         hosts=hosts,
         rank=int(rank),
         max_restarts=1,
-        port=PORT,
+        port=int(port),
     )
     record.note("ends")
     return status
