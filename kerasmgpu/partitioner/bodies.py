@@ -9,6 +9,7 @@ import itertools
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.graph import ONLY_LOOK
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,
@@ -22,6 +23,9 @@ from kerasmgpu.partitioner.writing import (
     function_attribute,
     functions_attribute,
 )
+
+_NO_STATE = {"Assert"}
+"""Operations that are stateful by name; in any order they do the same."""
 
 _numbers = itertools.count()
 
@@ -194,7 +198,7 @@ class _Bodies:
                 "T": types,
                 "cond": function_attribute(self._names[0]),
                 "body": function_attribute(self._names[1]),
-                "parallel_iterations": node.attr("parallel_iterations") or 10,
+                "parallel_iterations": _parallel_iterations(node),
             }
         else:
             attributes |= {"Tin": types, "Tout": self._types}
@@ -301,6 +305,31 @@ def _is_from_others(tensor, want, plans):
     # Only the first of all replicas has a whole value as its part of a sum.
     is_whole = kind == REPLICATED or tensor in plans.free
     return isinstance(want, Partial) or not is_whole
+
+
+def _parallel_iterations(node):
+    """How many iterations of a loop may run at a time.
+
+    On one device data order effects: the draw of an iteration waits for the
+    rows whose shape it takes. Here sizes come from the host, often from before
+    the loop, and the draws of all iterations would race. TensorFlow orders what
+    happens to variables, but no draws (2.18 to 2.21).
+    """
+    if _has_effects(node):
+        return 1
+    return node.attr("parallel_iterations") or 10
+
+
+def _has_effects(node):
+    """Whether the order of iterations matters for more than what they return."""
+    return any(
+        _has_effects(inner)
+        or inner.is_stateful
+        and not inner.bodies
+        and inner.type not in ONLY_LOOK | _NO_STATE
+        for body in node.bodies
+        for inner in body.nodes
+    )
 
 
 def _has_updates(node):
