@@ -3,6 +3,7 @@
     tracing.py       the function as it runs on one device
     one_device.py    the strategy says meanwhile that it has one replica
     graph.py         the trace as nodes; equal ones are one
+    order.py         orders of effects that only data give
     updates.py       fewer nodes for what an optimizer does
     facts.py         shapes, with symbols for what the batch decides
     sizes.py         such sizes: polynomials

@@ -17,15 +17,13 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     is_local,
 )
+from kerasmgpu.partitioner.order import NO_STATE
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules import state
 from kerasmgpu.partitioner.writing import (
     function_attribute,
     functions_attribute,
 )
-
-_NO_STATE = {"Assert"}
-"""Operations that are stateful by name; in any order they do the same."""
 
 _numbers = itertools.count()
 
@@ -326,16 +324,19 @@ def _has_effects(node):
         _has_effects(inner)
         or inner.is_stateful
         and not inner.bodies
-        and inner.type not in ONLY_LOOK | _NO_STATE
+        and inner.type not in ONLY_LOOK | NO_STATE
         for body in node.bodies
         for inner in body.nodes
     )
 
 
 def _has_updates(node):
-    """Whether a body changes variables, of which there are several copies."""
+    """Whether a body changes variables, of which there may be several copies.
+
+    A loop per replica would change one that has no copies several times.
+    """
     return any(
-        inner.type in state.UPDATES or _has_updates(inner)
+        inner.type in state.COPIES - ONLY_LOOK or _has_updates(inner)
         for body in node.bodies
         for inner in body.nodes
     )

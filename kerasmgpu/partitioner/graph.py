@@ -11,7 +11,7 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.framework import function_def_to_graph as functions
 from tensorflow.python.framework import op_def_registry
 
-from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner import order, sizes
 
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 """Operations that call a function; they are inlined."""
@@ -233,6 +233,7 @@ def read(func_graph):
         A `Graph`; its inputs are in the order of `func_graph.inputs`.
     """
     graph = _Reader(func_graph).read()
+    order.write_down(graph)
     return simplified(graph)
 
 

@@ -14,6 +14,9 @@ from kerasmgpu.partitioner.replicas import Replicas, bounds_of
 NUM_STEPS = 2
 """Steps that are run where a program has variables."""
 
+NUM_DRAWS = 4
+"""Steps that are run where a program draws: it may go well by chance."""
+
 
 class Difference(Exception):
     """The replicas did not do what one device does."""
@@ -64,18 +67,30 @@ def _on_one_device(step, inputs, variables, setting, changes):
         One for each relative change of the last digits of the inputs.
     """
     made = [variable.make() for variable in variables.values()]
-    function = tf.function(
-        functools.partial(step, *made),
-        input_signature=_specifications(inputs, setting),
-        autograph=False,
-    )
+
+    def traced():
+        return tf.function(
+            functools.partial(step, *made),
+            input_signature=_specifications(inputs, setting),
+            autograph=False,
+        )
+
+    function = traced()
     results = []
     for relative in changes:
+        if setting.draws:
+            function = traced()  # One that has drawn nothing yet.
         for variable, held in zip(variables.values(), made):
             held.assign(variable.initial.tensor(relative))
         tensors = [given.tensor(relative) for given in inputs.values()]
         with _as_written():
-            results.append(_steps(lambda: function(*tensors), variables, made))
+            results.append(
+                _steps(
+                    functools.partial(function, *tensors),
+                    dict(zip(variables, made)),
+                    setting,
+                )
+            )
     return results
 
 
@@ -126,7 +141,7 @@ def _on_replicas(step, inputs, variables, setting):
     def run():
         return program.trace.packed(program.written()(tensors))
 
-    found = _steps(run, variables, made)
+    found = _steps(run, dict(zip(variables, made)), setting)
     for name, variable in zip(variables, made):
         _compare_copies(name, variable)
     return found
@@ -149,13 +164,15 @@ def _shares(tensor, num_replicas):
     return [tensor[a:b] for a, b in zip(bounds, bounds[1:])]
 
 
-def _steps(run, variables, made):
+def _steps(run, variables, setting):
+    count = NUM_STEPS if variables else 1
+    count = NUM_DRAWS if setting.draws else count
     results = {}
-    for number in range(NUM_STEPS if variables else 1):
-        prefix = f"step {number}: " if variables else ""
+    for number in range(count):
+        prefix = f"step {number}: " if count > 1 else ""
         for position, output in enumerate(run()):
             results[f"{prefix}output {position}"] = output.numpy()
-        for name, variable in zip(variables, made):
+        for name, variable in variables.items():
             # The sum, where replicas hold parts.
             results[f"{prefix}variable {name}"] = variable.read_value().numpy()
     return results

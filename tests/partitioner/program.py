@@ -90,11 +90,13 @@ class Setting:
         num_replicas: Number of replicas.
         static: Whether TensorFlow knows the number of rows while it traces.
         shares: Whether batches are given to each replica in shares.
+        draws: Whether operations draw from a state of their own.
     """
 
     num_replicas: int
     static: bool
     shares: bool = False
+    draws: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ import itertools
 from hypothesis import strategies
 
 from tests.partitioner import operations  # noqa: F401
+from tests.partitioner.operations.random import DRAWS
 from tests.partitioner.operations.table import draw_lines
 from tests.partitioner.program import Input, Program, Setting, Variable
 from tests.partitioner.scope import Scope, Value
@@ -39,6 +40,7 @@ def programs(draw):
         scope.choice(_NUMBERS_OF_REPLICAS),
         is_static,
         False if is_static else scope.flag(),
+        draws=any(call in line for call in DRAWS for line in scope.lines),
     )
     types = [given.dtype for given in inputs.values()]
     is_half = "float16" in " ".join([*types, *scope.lines])

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import same
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import replicas, same
 
 PROGRAM = """
 from tests import conftest  # Eight logical CPU devices.
@@ -91,3 +93,116 @@ def test_diagonals_whose_sizes_the_gradient_of_a_loop_does_not_know():
         return (tape.gradient(loss, x),)
 
     same(step, [3, 1, 1, 1], num_replicas=2)
+
+
+def in_a_loop(z, draw, rounds=12):
+    """`z` after some rounds that take their time, with what is drawn."""
+
+    def body(i, z):
+        wide = tf.repeat(z, 64, axis=1)
+        for _ in range(4):
+            wide = tf.tanh(wide @ tf.fill([192, 192], 0.01))
+        return i + 1, wide[:, :3] + draw(z)
+
+    return tf.while_loop(lambda i, _: i < rounds, body, [0, z])[1]
+
+
+def normal(z):
+    return tf.random.normal(tf.shape(z), seed=1)
+
+
+def while_loop(x):
+    return in_a_loop(x, normal)
+
+
+def loop_in_a_loop(x):
+    return in_a_loop(x, lambda z: in_a_loop(z, normal, 4), 4)
+
+
+def branch_in_a_loop(x):
+    def branches(z):
+        return tf.cond(tf.shape(z)[0] > 3, lambda: normal(z), lambda: z)
+
+    return in_a_loop(x, branches)
+
+
+def scan(x):
+    return tf.scan(
+        lambda z, _: in_a_loop(z, normal, 1), tf.range(12), tf.identity(x)
+    )
+
+
+def loop_with_a_gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(in_a_loop(x, lambda z: z * normal(z)) ** 2)
+    return tape.gradient(loss, x)
+
+
+DRAWING_LOOPS = [
+    while_loop,
+    loop_in_a_loop,
+    branch_in_a_loop,
+    scan,
+    loop_with_a_gradient,
+]
+
+
+ROWS = (tf.TensorSpec([None, 3]),)
+
+
+def written(step):
+    """A step of rows as a program, and as a function of replicas."""
+    program = Partitioned(step, replicas(2)).program(ROWS)
+    return program, program.written()
+
+
+@pytest.mark.parametrize("step", DRAWING_LOOPS)
+def test_draws_in_loops_come_in_the_order_of_iterations(step):
+    """On one device a draw waits for the rows whose shape it takes."""
+    rows = tf.random.stateless_normal([7, 3], seed=(1, 2))
+    one = tf.function(step, ROWS, autograph=False)
+    program, function = written(step)
+    for _ in range(4):
+        found = program.trace.packed(function([rows]))
+        tf.debugging.assert_near(found, one(rows), 1e-3, 1e-3)
+
+
+def parallel_iterations(step):
+    """Those of all loops of a step on replicas, the outermost last."""
+    _, function = written(step)
+    return [
+        node.attr["parallel_iterations"].i
+        for definition in function.library
+        for node in definition.node_def
+        if node.op == "While"
+    ]
+
+
+def test_iterations_that_draw_nothing_run_in_parallel():
+    def draws_outside(x):
+        drawn = normal(x)
+        return in_a_loop(x, lambda z: in_a_loop(z, lambda _: drawn))
+
+    def draws_in_the_outer_one(x):
+        return in_a_loop(x, lambda z: in_a_loop(z, tf.sin) + normal(z))
+
+    *inner, outer = parallel_iterations(draws_in_the_outer_one)
+    assert (set(inner), outer) == ({10}, 1)
+    assert set(parallel_iterations(draws_outside)) == {10}
+    assert set(parallel_iterations(loop_in_a_loop)) == {1}
+
+
+def test_a_loop_changes_a_variable_without_copies_once():
+    """It has none where it was made outside of a strategy's scope."""
+
+    def step():
+        generator = tf.random.Generator.from_seed(3)
+        return lambda x: in_a_loop(x, lambda z: generator.normal(tf.shape(z)))
+
+    rows = tf.random.stateless_normal([7, 3], seed=(1, 2))
+    one = tf.function(step(), ROWS, autograph=False)
+    program, function = written(step())
+    for _ in range(2):
+        found = program.trace.packed(function([rows]))
+        tf.debugging.assert_near(found, one(rows), 1e-3, 1e-3)

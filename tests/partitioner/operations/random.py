@@ -1,6 +1,16 @@
 """Draws."""
 
 from tests.partitioner.operations.table import operation
+from tests.partitioner.scope import Skip
+
+DRAWS = {
+    "tf.random.gamma(": "{sizes}, 2.0, dtype={dtype}, seed={seed}",
+    "tf.random.normal(": "{sizes}, dtype={dtype}, seed={seed}",
+    "tf.random.poisson(": "{sizes}, 2.0, {dtype}, {seed}",
+    "tf.random.truncated_normal(": "{sizes}, dtype={dtype}, seed={seed}",
+    "tf.random.uniform(": "{sizes}, dtype={dtype}, seed={seed}",
+}
+"""Calls that draw from a state of their own, and their arguments."""
 
 
 @operation(2)
@@ -70,3 +80,64 @@ def seeded_by_variable(scope):
         f"seed=tf.identity({seed}))"
     )
     scope.add([f"{seed}.assign_add([0, 1])"])
+
+
+@operation()
+def stateful(scope):
+    """A draw from a state of its own, of some value's shape."""
+    if scope.in_loop:
+        raise Skip  # See `sampler`.
+    x = scope.value("wide")
+    drawn = scope.let(_draw(scope, x, scope.sizes(x)))
+    if scope.flag():
+        scope.let(f"{x} + {drawn}")
+
+
+@operation(3)
+def sampler(scope):
+    """A loop that takes its time, and draws of the shape of what it carries.
+
+    On one device each draw waits for what the iteration before returned, since
+    TensorFlow does not know that the shape stays. Draws in other loops are in
+    no order there.
+    """
+    if scope.in_loop:
+        raise Skip
+    x = scope.value("wide", least=1, most=3)
+    step, loop = scope.name("f"), scope.name("f")
+    draw, other = (_draw(scope, x, "tf.shape(z)") for _ in range(2))
+    drawn = scope.choice(
+        [
+            draw,
+            f"tf.cond(i % 2 == 0, lambda: {draw}, lambda: {other})",
+            f"tf.cond(tf.shape(z)[0] > 2, lambda: {draw}, lambda: {other})",
+            f"{loop}(lambda j, z: (j + 1, tf.sin(z) + {draw}), z, 3)",
+        ]
+    )
+    y, factor = f"z[..., tf.newaxis] * tf.ones([32], {x.type})", "[..., 0]"
+    if scope.flag():  # All replicas need each other's rows.
+        y, factor = "tf.fill([32, 32], tf.sin(tf.reduce_sum(z)))", "[0, 0]"
+    shapes = f"[tf.TensorShape([]), tf.TensorShape({[None] * x.rank})]"
+    made = scope.name()
+    scope.add(
+        [
+            f"def {loop}(body, z, count):",
+            "    return tf.while_loop(lambda i, _: i < count, body, [0, z], "
+            f"{shapes})[1]",
+            f"def {step}(i, z):",
+            f"    y = {y}",
+            f"    for _ in range({scope.integer(1, 6)}):",
+            f"        y = tf.tanh(y @ tf.fill([32, 32], tf.constant(0.1, {x.type})))",
+            f"    return i + 1, tf.sin(z) + {drawn} * y{factor}",
+            f"{made} = {loop}({step}, {x}, {scope.integer(2, 12)})",
+        ],
+        [made],
+    )
+
+
+def _draw(scope, x, sizes):
+    call = scope.choice(sorted(DRAWS))
+    arguments = DRAWS[call].format(
+        sizes=sizes, dtype=x.type, seed=scope.integer(0, 3)
+    )
+    return f"{call}{arguments})"

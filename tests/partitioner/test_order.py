@@ -1,0 +1,66 @@
+"""Orders of effects that data alone give."""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import replicas
+
+NUM_DRAWS = 6
+
+
+def without_automatic_order(function):
+    """The function as a graph in which data alone order effects."""
+    rows = tf.TensorSpec([None, 3])
+    return tf.compat.v1.wrap_function(function, [rows])
+
+
+def outputs(step, num_runs=3):
+    """What a step returns, on one device and on replicas, run after run."""
+    rows = tf.random.stateless_normal([7, 3], seed=(1, 2))
+    specification = (tf.TensorSpec([None, 3]),)
+    one = tf.function(step(), specification, autograph=False)
+    program = Partitioned(step(), replicas(2)).program(specification)
+    written = program.written()
+    return (
+        [one(rows) for _ in range(num_runs)],
+        [program.trace.packed(written([rows])) for _ in range(num_runs)],
+    )
+
+
+def test_draws_of_one_generator_that_wait_for_shapes_of_each_other():
+    def step():
+        generator = tf.random.Generator.from_seed(3)
+
+        def draws(x):
+            for _ in range(NUM_DRAWS):
+                x = slow(x) + generator.normal(tf.shape(x))
+            return x
+
+        return without_automatic_order(draws)
+
+    for expected, found in zip(*outputs(step)):
+        tf.debugging.assert_near(found, expected, 1e-3, 1e-3)
+
+
+def test_a_draw_of_which_only_the_shape_is_taken_counts():
+    """The generator goes on, for those who draw after it."""
+
+    def step():
+        generator = tf.random.Generator.from_seed(3)
+
+        def draws(x):
+            first = generator.normal(tf.shape(x))
+            return generator.normal(tf.shape(first))
+
+        return without_automatic_order(draws)
+
+    for expected, found in zip(*outputs(step)):
+        tf.debugging.assert_equal(found, expected)
+
+
+def slow(x):
+    """Rows of the same shape, after a while."""
+    wide = tf.repeat(x, 64, axis=1)
+    for _ in range(4):
+        wide = tf.tanh(wide @ tf.fill([192, 192], 0.01))
+    return wide[:, :3]
