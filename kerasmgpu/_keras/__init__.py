@@ -13,6 +13,7 @@ TensorFlow's own graphs are entered by `partitioner/` as well.
 
 import kerasmgpu._keras.versions  # noqa: F401  Before all names that may be gone.
 from kerasmgpu._keras import (  # noqa: F401
+    build,
     generators,
     iterators,
     loops,
@@ -20,8 +21,10 @@ from kerasmgpu._keras import (  # noqa: F401
     normalization,
     optimizers,
     scalars,
+    slices,
     steps,
     sums,
+    tapes,
 )
 from kerasmgpu._keras.engine import (
     LocalExtended,

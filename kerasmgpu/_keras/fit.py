@@ -164,16 +164,14 @@ class Fit:
     def build(self):
         """Creates the variables that are to be restored.
 
-        They are made where the first step is traced. Without a strategy Keras
-        leaves that to the first step; a model that can't be called (a GAN,
-        say) has its parts built by its author there.
+        They are made as the first step makes them: where it is traced.
         """
         data = self.iterator._distributed_dataset
-        if is_ours(self.model._distribute_strategy):
+        strategy = self.model._distribute_strategy
+        if is_ours(strategy):
             self.model.train_function.prepare(data)
-        elif type(self.model).call is not keras.Model.call:
-            batch = build.symbolic(data.element_spec)
-            self.model._symbolic_build(data_batch=batch)
+        elif strategy is None:
+            build.build_as_first_step(self.model, data.element_spec)
 
     def wait_for_callbacks(self):
         """Waits for the hooks that Keras runs in threads of its own."""

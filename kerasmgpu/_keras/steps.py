@@ -11,12 +11,12 @@ import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import build, scope, unread_logs
+from kerasmgpu._keras import scope, unread_logs
+from kerasmgpu._keras.optionals import without_optionals
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
 from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.execution import is_empty
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
@@ -155,7 +155,6 @@ class Steps:
             self._strategy.batch_specification(iterator)
         )
         in_shares = self._strategy.in_shares(iterator)
-        build.build(self._model, specification, self._trains)
         scope.check(self._model)
         program = self._partitioned.program((specification,), in_shares)
         names = None
@@ -217,19 +216,6 @@ def trainer_of(function):
         function, seen = function.__wrapped__, seen + 1
     owner = getattr(function, "__self__", None)
     return owner if isinstance(owner, TensorFlowTrainer) else None
-
-
-def without_optionals(batch):
-    """A batch, or its specification, with `None` for what holds no data."""
-    return tf.nest.map_structure(
-        lambda leaf: None if _holds_no_data(leaf) else leaf, batch
-    )
-
-
-def _holds_no_data(leaf):
-    if isinstance(leaf, tf.TypeSpec):
-        return is_empty(leaf)
-    return isinstance(leaf, tf.experimental.Optional)
 
 
 def _say_that_xla_is_off(model):

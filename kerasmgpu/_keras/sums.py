@@ -2,8 +2,9 @@
 
 Metrics are such sums. Where TensorFlow assigns or restores one as a whole,
 every replica gets an equal part of it, rounded: counts of an integer type lose
-what does not divide, and `IoU` outside of a step counts nothing at all. Checked
-on TensorFlow 2.18 and 2.21.
+what does not divide, and `IoU` outside of a step counts nothing at all. What is
+added to one it refuses, also where Keras only looks for shapes. Checked on
+TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf
@@ -16,16 +17,30 @@ from kerasmgpu.partitioner.one_device import is_sum
 
 @seam(values_util, "on_read_assign_cross_replica")
 def _assign(original, var, value, read_value=True):
+    return _on_the_first(_assigned, original, var, value, read_value)
+
+
+@seam(values_util, "on_read_assign_add_cross_replica")
+def _assign_add(original, var, value, read_value=True):
+    return _on_the_first(_added, original, var, value, read_value)
+
+
+@seam(values_util, "on_read_assign_sub_cross_replica")
+def _assign_sub(original, var, value, read_value=True):
+    return _on_the_first(_subtracted, original, var, value, read_value)
+
+
+def _on_the_first(update, original, var, value, read_value):
     strategy = var.distribute_strategy
     # By default a program is in a replica of no strategy at all.
     inside = tf.distribute.has_strategy()
     whole = tf.distribute.in_cross_replica_context() or not inside
     if not (whole and is_ours(strategy) and is_sum(var)):
         return original(var, value, read_value)
-    update = _given_to_the_first(var, value)
+    done = update(var, value)
     if not read_value:
-        return update
-    with tf.control_dependencies([update]):
+        return done
+    with tf.control_dependencies([done]):
         return var.read_value()
 
 
@@ -33,16 +48,36 @@ def _assign(original, var, value, read_value=True):
 def _restore(original, var, tensor, aggregation):
     if not (is_ours(var.distribute_strategy) and is_sum(var)):
         return original(var, tensor, aggregation)
-    return _given_to_the_first(var, tensor)
+    return _assigned(var, tensor)
 
 
-def _given_to_the_first(variable, value):
+def _assigned(variable, value):
     """Assigns a value to the first copy in the job, and zeros to the others."""
     value = tf.cast(value, variable.dtype)
-    first = variable.distribute_strategy.replicas.first
     updates = []
-    for number, copy in enumerate(variable.values, first):
+    for number, copy in _copies(variable):
         with tf.device(copy.device):
             part = value if number == 0 else tf.zeros_like(value)
             updates.append(copy.assign(part, read_value=False))
     return tf.group(*updates)
+
+
+def _added(variable, value):
+    """Adds a value to the first copy in the job."""
+    value = tf.cast(value, variable.dtype)
+    updates = []
+    for number, copy in _copies(variable):
+        if number == 0:
+            with tf.device(copy.device):
+                updates.append(copy.assign_add(value, read_value=False))
+    return tf.group(*updates)
+
+
+def _subtracted(variable, value):
+    return _added(variable, -tf.cast(value, variable.dtype))
+
+
+def _copies(variable):
+    """This process's copies, with their numbers among those of the job."""
+    first = variable.distribute_strategy.replicas.first
+    return enumerate(variable.values, first)

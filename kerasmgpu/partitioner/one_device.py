@@ -137,6 +137,7 @@ class OneDevice:
 
 
 _OF_ONE_COPY = (
+    "_strided_slice_assign",
     "batch_scatter_update",
     "gather_nd",
     "scatter_nd_add",
@@ -146,11 +147,20 @@ _OF_ONE_COPY = (
     "scatter_nd_update",
     "sparse_read",
 )
-"""Methods of a `tf.Variable` that one with several copies lacks."""
+"""Methods of a `tf.Variable` that one with several copies lacks.
+
+The first is what `variable[1:3].assign(…)` calls.
+"""
+
+
+_READS = {"gather_nd", "sparse_read"}
 
 
 class _Method:
-    """A method of a variable with several copies, in a step: of the first one.
+    """A method of a variable with several copies: that of its copies.
+
+    In a step it is the first copy's. Where no replica runs, all copies are
+    written, and the first one is read.
 
     Args:
         extended: The `OneDevice` of its strategy.
@@ -165,12 +175,24 @@ class _Method:
         self._name = name
 
     def __call__(self, *args, **kwargs):
-        variable = self._variable()
-        if not self._extended().is_one_device:
+        variable, extended = self._variable(), self._extended()
+        first, *others = variable.values
+        method = getattr(first, self._name)
+        if extended.is_one_device:
+            return method(*args, **kwargs)
+        in_replica = not tf.distribute.in_cross_replica_context()
+        is_traced_read = self._name in _READS and not tf.executing_eagerly()
+        if is_traced_read or (in_replica and tf.distribute.has_strategy()):
             # `tf.gather` asks for an `AttributeError` where there is none.
             method = getattr(type(variable), self._name)
             return method(variable, *args, **kwargs)
-        return getattr(variable.values[0], self._name)(*args, **kwargs)
+        result = method(*args, **kwargs)
+        if self._name in _READS:
+            return result
+        for copy in others:
+            with tf.device(copy.device):
+                getattr(copy, self._name)(*args, **kwargs)
+        return variable
 
 
 def container(handle):

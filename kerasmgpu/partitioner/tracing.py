@@ -1,8 +1,10 @@
 """The one-device step, traced: the definition of what must come out."""
 
+import contextlib
 import copy
 import dataclasses
 import gc
+import threading
 
 import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph
@@ -189,12 +191,31 @@ def _sparse(arguments, leaves):
             yield Sparse(*parts, tuple(argument.shape))
 
 
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def done_once():
+    """Variables that are made inside call for no second trace.
+
+    For code that makes variables and does nothing else, and around which the
+    function does the same whether they are there already or not.
+    """
+    before = getattr(_thread, "is_done_once", False)
+    _thread.is_done_once = True
+    try:
+        yield
+    finally:
+        _thread.is_done_once = before
+
+
 def _func_graph(function, arguments, name):
     """The trace, and whether variables were made on the way."""
     made = []
 
     def note(next_creator, **settings):
-        made.append(True)
+        if not getattr(_thread, "is_done_once", False):
+            made.append(True)
         settings["initial_value"] = _lifted(settings["initial_value"])
         return next_creator(**settings)
 

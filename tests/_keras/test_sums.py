@@ -1,5 +1,7 @@
 """Variables that are sums over the replicas keep what they are assigned."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -96,3 +98,36 @@ def test_a_metric_of_integers_counts_outside_of_steps(replicas):
         metric.update_state([0, 0, 1, 1], [0, 0, 1, 1])
         inside = float(metric.result())
     np.testing.assert_allclose([inside, float(metric.result())], 0.6)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_is_added_to_a_sum_is_added_once(replicas, inside):
+    strategy = replicas(3)
+    variable = a_sum(strategy, 2.0)
+    with strategy.scope() if inside else contextlib.nullcontext():
+        returned = variable.assign_add(5.0)
+        assert float(returned) == float(variable) == 7.0
+        variable.assign_sub(3.0)
+    assert float(variable) == 4.0
+
+
+def test_a_layer_may_add_to_a_sum_when_its_model_is_built(replicas):
+    class Counting(keras.layers.Layer):
+        def build(self, shape):
+            self.calls = tf.Variable(
+                0.0,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+
+        def call(self, x):
+            self.calls.assign_add(1.0)
+            return x * 1.0
+
+    with replicas(2).scope():
+        counting = Counting()
+        model = keras.Sequential([keras.Input((2,)), counting])
+        model.compile(loss="mse")
+    model.evaluate(np.ones([6, 2]), np.ones([6, 2]), batch_size=2, verbose=0)
+    assert float(counting.calls) == 3.0

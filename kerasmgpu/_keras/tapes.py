@@ -1,0 +1,54 @@
+"""Gradients where a strategy's scope is entered, but no replica runs.
+
+A loop of one's own in eager code, or a `train_step` that is called by hand. A
+variable is read there from one of its copies, and that one is what tapes record;
+asked for the variable itself, TensorFlow finds no replica and fails. Here the
+tape is asked for the copy that is read. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import tensorflow as tf
+from tensorflow.python.distribute.values import DistributedVariable
+from tensorflow.python.eager import backprop
+
+from kerasmgpu._keras.scope import is_ours
+from kerasmgpu._keras.seams import seam
+from kerasmgpu.partitioner.one_device import container, is_sum
+
+
+@seam(backprop, "_handle_or_self")
+def _handle_or_self(original, x):
+    return original(_copy_that_is_read(x))
+
+
+@seam(tf.GradientTape, "watch")
+def _watch(original, self, tensor):
+    original(self, tf.nest.map_structure(_copy_that_is_read, tensor))
+
+
+@seam(tf.GradientTape, "watched_variables")
+def _watched_variables(original, self):
+    return tuple(
+        container(variable.handle) or variable for variable in original(self)
+    )
+
+
+@seam(tf.autodiff.ForwardAccumulator, "__init__")
+def _accumulator(original, self, primals, tangents):
+    primals = tf.nest.map_structure(_copy_that_is_read, primals)
+    original(self, primals, tangents)
+
+
+def _copy_that_is_read(x):
+    """The copy that a variable is read from here; anything else as it is."""
+    # Keras's variables hold TensorFlow's.
+    variable = getattr(x, "value", None)
+    if not isinstance(variable, DistributedVariable):
+        variable = x
+    if (
+        isinstance(variable, DistributedVariable)
+        and tf.distribute.in_cross_replica_context()
+        and is_ours(variable.distribute_strategy)
+        and not is_sum(variable)
+    ):
+        return variable._get_on_device_or_primary()
+    return x
