@@ -33,6 +33,7 @@ def measure(build, steps):
     import tensorflow as tf
 
     from kerasmgpu.strategies import devices
+    from kerasmgpu.verify.batches import num_rows
 
     (device,) = devices.choose(1)
     model, dataset = _model_and_batches(build)
@@ -40,10 +41,10 @@ def measure(build, steps):
     largest, most_rows = None, 0
     for _ in range(steps):  # Uses up what the pipeline has in stock.
         batch = next(iterator)
-        if _rows(batch) > most_rows:
-            largest, most_rows = batch, _rows(batch)
+        if num_rows(batch) > most_rows:
+            largest, most_rows = batch, num_rows(batch)
     begin = time.perf_counter()
-    rows = sum(_rows(next(iterator)) for _ in range(steps))
+    rows = sum(num_rows(next(iterator)) for _ in range(steps))
     input_seconds = time.perf_counter() - begin
     # The same batch again and again: the input can't be late.
     clocks = []
@@ -74,18 +75,13 @@ def _clocks():
     return time.perf_counter(), time.process_time()
 
 
-def _rows(batch):
-    import tensorflow as tf
-
-    return int(tf.nest.flatten(batch)[0].shape[0])
-
-
 def _model_and_batches(build):
     """The user's compiled model, and a `tf.data.Dataset` of batches."""
     import tensorflow as tf
 
     from kerasmgpu.errors import InputError
     from kerasmgpu.verify import references, user_models
+    from kerasmgpu.verify.batches import as_nest
 
     module, name = references.load(build)
     model, data = user_models.build(references.function_of(module, name))
@@ -98,7 +94,7 @@ def _model_and_batches(build):
                 f"(x, y). Received: {type(data).__name__}"
             )
         # As fit does where it is not told.
-        data = tf.data.Dataset.from_tensor_slices(tuple(data)).batch(32)
+        data = tf.data.Dataset.from_tensor_slices(as_nest(data)).batch(32)
     return model, data
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.strategies import shares
 
 DEFAULT_ROWS = 26
 """Rows of a batch of arrays: 2 and 4 replicas get 13, 13 and 7, 7, 6, 6."""
@@ -80,8 +81,8 @@ def batch_sizes(rows, steps, global_batch_size=None):
 
 
 def _cut(data, steps, global_batch_size):
-    data = _as_nest(data)
-    leaves = tf.nest.flatten(data)
+    data = as_nest(data)
+    leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
     rows = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
     if len(rows) != 1 or 0 in rows:
         shapes = ", ".join(str(list(np.shape(leaf))) for leaf in leaves)
@@ -91,29 +92,41 @@ def _cut(data, steps, global_batch_size):
         )
     sizes = batch_sizes(rows.pop(), steps, global_batch_size)
     ends = itertools.accumulate(sizes)
-    return [
-        tf.nest.map_structure(lambda leaf: leaf[end - size : end], data)
-        for size, end in zip(sizes, ends)
-    ]
+    return [_cut_out(data, end - size, end) for size, end in zip(sizes, ends)]
+
+
+def _cut_out(data, start, end):
+    return tf.nest.map_structure(
+        lambda leaf: None if leaf is None else leaf[start:end], data
+    )
 
 
 def _dataset_of(batches):
     if not batches:
         raise InputError("the data gave no batch at all")
-    parts = [tf.data.Dataset.from_tensors(_as_nest(batch)) for batch in batches]
+    parts = [tf.data.Dataset.from_tensors(as_nest(batch)) for batch in batches]
     return functools.reduce(lambda a, b: a.concatenate(b), parts)
 
 
-def _as_nest(value):
+def as_nest(value):
     """Lists become tuples, which `tf.data` takes for structure; as `fit` does,
     floats become Keras's float type and a missing sample weight is left out.
     """
-    if isinstance(value, dict):
-        return {key: _as_nest(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return tuple(_as_nest(item) for item in value if item is not None)
-    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-        return value
+        while value and value[-1] is None:
+            value = value[:-1]
+    return _as_parts(value)
+
+
+def _as_parts(value):
+    if isinstance(value, dict):
+        return {key: _as_parts(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_as_parts, value))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_as_parts, value))
+    if value is None or isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        return value  # `None` is an input that is left out.
     array = np.asarray(value)
     if array.dtype in (np.float64, np.float32):
         return array.astype(keras.config.floatx())
@@ -128,9 +141,11 @@ def describe(batch):
         and ragged batches.
     """
     leaves = [
-        leaf.numpy() for leaf in tf.nest.flatten(batch, expand_composites=True)
+        leaf.numpy()
+        for leaf in tf.nest.flatten(batch, expand_composites=True)
+        if leaf is not None
     ]
-    rows = next((len(leaf) for leaf in leaves if np.ndim(leaf)), 0)
+    rows = num_rows(batch)
     checksums = None
     if all(np.ndim(leaf) and len(leaf) == rows for leaf in leaves):
         checksums = sorted(
@@ -141,6 +156,14 @@ def describe(batch):
         "checksum": checksum(leaves),
         "row_checksums": checksums,
     }
+
+
+def num_rows(batch):
+    """Rows of the first leaf that has any, as Keras counts; 0 if none has."""
+    for leaf in tf.nest.flatten(batch):
+        if leaf is not None and shares.has_rows(leaf):
+            return int(shares.num_rows(leaf))
+    return 0
 
 
 def checksum(leaves):

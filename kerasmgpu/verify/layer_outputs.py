@@ -24,7 +24,8 @@ def layer_outputs(model, dataset):
     names, tensors = _graph(model)
     if not tensors:
         return [], []
-    outputs = InTrainingMode(model.inputs, tensors).predict(dataset, verbose=0)
+    # In the structure of the model's inputs, to which data are matched.
+    outputs = InTrainingMode(model.input, tensors).predict(dataset, verbose=0)
     outputs = [outputs] if len(tensors) == 1 else outputs
     return names, [np.asarray(output) for output in outputs]
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu._keras import build as step_build
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.report import by_layer
 from kerasmgpu.verify import batches, references, user_models
@@ -49,11 +48,9 @@ def train(job, tell):
         )
         described = [batches.describe(batch) for batch in dataset]
         _require_data(described)
-        tell("fitting the model to the data")
-        if _has_call(model):
-            step_build.build(model, dataset.element_spec)
         start = _set_start(model, job)
         save_arrays(folder / "start.npz", start)
+    tell("fitting the model to the data")
     # However many numbers build() drew, training draws the same from here.
     keras.utils.set_random_seed(job["seed"])
     recorder = _Recorder(folder)

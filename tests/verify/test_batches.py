@@ -1,5 +1,7 @@
 """The first batches of every kind of data."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from kerasmgpu.verify.batches import (
     checksum,
     describe,
     first_batches,
+    num_rows,
 )
+from kerasmgpu.verify.layer_outputs import layer_outputs
 
 X = np.arange(60, dtype="float32").reshape(20, 3)
 Y = np.arange(20.0)[:, None]
@@ -111,3 +115,39 @@ def test_data_that_are_none(data, message):
 def test_batches_keep_their_size():
     with pytest.raises(InputError, match="come in batches already"):
         first_batches(generator(), 5, 8)
+
+
+def test_parts_that_are_left_out_stay_in_their_place():
+    """An optional input is one; a missing sample weight is not."""
+    (batch,) = first_batches(([X, None], Y, None), 1, 8)
+    (x, left_out), y = batch
+    assert left_out is None and x.shape == (5, 3) and y.shape == (5, 1)
+    assert describe(batch)["rows"] == 5
+
+
+def test_named_tuples_keep_their_names():
+    pair = collections.namedtuple("Pair", "second first")
+    (batch,) = first_batches((pair(X, Y), Y), 1, 8)
+    assert batch[0].second.shape == (5, 3)
+
+
+def test_rows_are_those_of_the_first_leaf_that_has_any():
+    sparse = tf.sparse.from_dense([[1, 2], [3, 4], [0, 5]])
+    ragged = tf.ragged.constant([[1], [2, 3, 4], []])
+    assert num_rows({"a": 3, "b": None, "c": sparse}) == 3
+    assert num_rows((tf.constant(2.0), ragged)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict")
+def test_layers_get_the_inputs_that_data_are_matched_to():
+    first = keras.Input((2,), name="z")
+    second = keras.Input((3,), name="a")
+    outputs = keras.layers.Dense(1)(first), keras.layers.Dense(1)(second)
+    model = keras.Model({"one": first, "two": second}, outputs)
+    x = {"one": X[:, :2], "two": X}
+    data = tf.data.Dataset.from_tensors((x, Y))
+    names, found = layer_outputs(model, data)
+    expected = model.predict(x, verbose=0)
+    assert names == [layer.name for layer in model.layers[2:]]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
