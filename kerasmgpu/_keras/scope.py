@@ -78,11 +78,28 @@ def _require_no_scope(model):
         if what != "layer":
             found.update(map(_strategy_of, variables))
     if any(map(is_ours, found)):
-        raise InputError(
-            f"The model {model.name!r} was made outside `strategy.scope()`, so "
-            "its weights exist once instead of once per replica. Move the line "
-            "that builds it into `with strategy.scope():`."
-        )
+        raise _made_outside(model)
+
+
+def require_own_weights(model):
+    """Raises where a model made outside our scopes would train what is inside.
+
+    Args:
+        model: `keras.Model` that none of our strategies trains.
+
+    Raises:
+        InputError: If one of its layers was made in a scope.
+    """
+    if any(is_ours(_strategy_of(v)) for v in model.trainable_variables):
+        raise _made_outside(model)
+
+
+def _made_outside(model):
+    return InputError(
+        f"The model {model.name!r} was made outside `strategy.scope()`, so "
+        "its weights exist once instead of once per replica. Move the line "
+        "that builds it into `with strategy.scope():`."
+    )
 
 
 def _parts(model):

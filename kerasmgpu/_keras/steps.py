@@ -30,6 +30,8 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
 @seam(TensorFlowTrainer, "_make_function")
 def _make_function(original, self, step_function):
     if not is_ours(self._distribute_strategy):
+        if getattr(step_function, "__name__", "") == "train_step":
+            scope.require_own_weights(self)
         return original(self, step_function)
     return Steps(self, step_function)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from kerasmgpu._keras import build
+from kerasmgpu.errors import InputError
 
 random = np.random.RandomState(0)
 LOGITS = random.randn(19, 3)
@@ -197,3 +198,14 @@ def test_what_is_restored_is_made_as_by_the_first_step(kind):
         results.append(fitted(model))
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_a_model_outside_can_not_train_layers_of_the_scope(replicas):
+    with replicas(2).scope():
+        layer = layers.Dense(1)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, layer(inputs))
+    model.compile("adam", "mse")
+    model.evaluate(LOGITS, CLASSES, verbose=0)
+    with pytest.raises(InputError, match="Move the line that builds it"):
+        model.fit(LOGITS, CLASSES, verbose=0)
