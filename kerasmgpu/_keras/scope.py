@@ -2,6 +2,7 @@
 
 import weakref
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -114,6 +115,14 @@ def _parts(model):
         # Keras keeps what `compile` was given in a container of its own.
         for own in getattr(metric, "metrics", None) or [metric]:
             yield "metric", own.name, own.variables
+    given = model._compile_metrics
+    if given is not None and not given.built:
+        # The container has none of them until the first step.
+        for own in keras.tree.flatten(
+            [given._user_metrics, given._user_weighted_metrics]
+        ):
+            if isinstance(own, keras.Metric):
+                yield "metric", own.name, own.variables
     if model.optimizer is not None:
         yield "optimizer", model.optimizer.name, model.optimizer.variables
 
