@@ -24,8 +24,10 @@ def layer_outputs(model, dataset):
     names, tensors = _graph(model)
     if not tensors:
         return [], []
-    # In the structure of the model's inputs, to which data are matched.
-    outputs = InTrainingMode(model.input, tensors).predict(dataset, verbose=0)
+    # In the structure to which data are matched; a `Sequential` has none.
+    is_sequential = isinstance(model, keras.Sequential)
+    inputs = model.inputs if is_sequential else model.input
+    outputs = InTrainingMode(inputs, tensors).predict(dataset, verbose=0)
     outputs = [outputs] if len(tensors) == 1 else outputs
     return names, [np.asarray(output) for output in outputs]
 
