@@ -1,4 +1,4 @@
-"""Saves everything that training needs to go on, and goes on from it."""
+"""The `Checkpoint` callback: saves and resumes the whole training state."""
 
 import os
 import sys
@@ -27,55 +27,58 @@ from kerasmgpu.job import workers
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
 _STEPS_BETWEEN_AGREEMENTS = 10
-"""Executions after which several workers ask whether one wants to save."""
+"""Executions between two collectives in which workers agree whether to save."""
 
 
 class Checkpoint(keras.callbacks.Callback, EpochWatcher):
-    """Saves a run, and lets the same program go on where it was.
+    """Saves the training state and resumes from it after a restart.
 
-    The program that is started again, with the same model, data and `fit`
-    call, restores the newest whole checkpoint of `directory` and continues in
-    the same epoch and step: it ends as the run that was never interrupted
-    (bit for bit on CPUs with the same number of replicas). One that had
-    finished has nothing left to do. `docs/checkpoints.md` tells what is saved
-    and what that means for each kind of data.
+    When the same program is started again, with the same model, data and
+    `fit` call, it restores the newest undamaged checkpoint in `directory` and
+    continues at the same epoch and step. It ends like an uninterrupted run
+    (bit for bit on CPUs with the same number of replicas). A run that had
+    finished trains no further. `docs/checkpoints.md` lists what is saved and
+    what that means for each kind of data.
 
-    Training waits for copies to the memory of the host; a thread writes them.
-    An error of that thread, a full disk say, is raised at the end of the next
-    step. On SIGTERM the running step is ended, saved, and the process ends
-    with exit status 75 (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`).
+    Training waits while the state is copied to host memory; a thread writes
+    the file. An error in that thread, such as a full disk, is raised at the
+    end of the next step. On SIGTERM the callback finishes the running step,
+    saves, and ends the process with exit status 75
+    (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`).
 
-    With several workers the first writes and reads; `directory` need not be
-    seen by the others. Its place among the callbacks doesn't matter.
+    With several workers, only the first one needs access to `directory`. The
+    callback's position in the list of callbacks doesn't matter.
 
     Args:
-        directory: String or path-like, for the checkpoints of this `fit` call
-            only; made where it is missing.
-        every_steps: Integer, save after so many steps. With neither this nor
-            `every_seconds`: at the end of every epoch. Defaults to `None`.
-        every_seconds: Number, save at the first step's end after so many
-            seconds. The end of training is saved in any case. Defaults to
+        directory: String or path-like, folder for the checkpoints of this
+            `fit` call only; created if missing.
+        every_steps: Integer, steps between checkpoints. With neither this nor
+            `every_seconds`, one is saved at the end of every epoch. Defaults
+            to `None`.
+        every_seconds: Number, seconds between checkpoints; each is saved at
+            the end of a step. The end of training is always saved. Defaults
+            to `None`.
+        keep: Integer, number of recent checkpoints to keep. Defaults to 3.
+        best: String, name of a log such as `"val_loss"`: the epoch with the
+            best value is saved, and kept until a better one. Defaults to
             `None`.
-        keep: Integer, how many of the last checkpoints stay. Defaults to 3.
-        best: String, a log such as `"val_loss"`: an epoch with a better one
-            is saved and stays until there is a better one. Defaults to `None`.
-        mode: `"min"` or `"max"`, which `best` is the better. Defaults to
+        mode: `"min"` or `"max"`, which value of `best` is better. Defaults to
             `"min"`.
         resume: Boolean. `False` refuses a directory with checkpoints.
             Defaults to `True`.
         asynchronous: Boolean, whether a thread writes. Defaults to `True`.
-        data_goes_on: Boolean, whether the data that `fit` gets begin at
-            `first_step`, so that what is done need not be read again. Defaults
-            to `False`.
+        data_goes_on: Boolean, whether the data passed to `fit` begin at
+            `first_step`; then finished steps' data are not read again.
+            Defaults to `False`.
 
     Attributes:
         seconds_waited: Float, seconds for which training waited in this
-            `fit`, for copies and for writes in flight.
+            `fit`, for copies and for writes in progress.
 
     Raises:
-        InputError: When made, on arguments that can't be meant; when training
-            begins, if the directory can't be written, holds damaged
-            checkpoints only or those of another model; while it runs, if a
+        InputError: In the constructor, on invalid arguments; when training
+            begins, if the directory can't be written, or holds only damaged
+            checkpoints or those of another model; during training, if a
             checkpoint can't be written.
         SystemExit: With status 75, after SIGTERM.
 
@@ -123,20 +126,21 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         _keras.install()
 
     def first_step(self, steps_per_epoch: int) -> int:
-        """The step that the next `fit` goes on with, over all epochs.
+        """Returns the step at which the next `fit` resumes, over all epochs.
 
-        For data that can begin anywhere, an order that follows from seed and
-        step, say. With several workers, call it in the strategy's scope.
+        For data that can begin at any step, such as data whose order depends
+        on seed and step only. With several workers, call it in the strategy's
+        scope.
 
         Args:
-            steps_per_epoch: Integer, what `fit` will get.
+            steps_per_epoch: Integer, as it will be passed to `fit`.
 
         Returns:
-            Integer; 0 where nothing is saved.
+            Integer; 0 without a checkpoint.
 
         Raises:
-            InputError: As when training begins; and if the epochs of the
-                checkpoint have another number of steps.
+            InputError: As when training begins; also if the checkpoint has
+                another number of steps per epoch.
 
         Example:
 
@@ -154,7 +158,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.seconds_waited = 0.0
-        self._loaded: Any = None  # Manifest and arrays, until they are used.
+        self._loaded: Any = None  # Manifest and arrays, until restored.
         self._first_epoch: Any = None
         self._random_at_epoch_start: Any = None
         self._executions = 0
@@ -163,7 +167,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.saved(time.monotonic())
         self._sigterm.start()
 
-    # The moments between Keras's own hooks, see `_keras/fit.py`.
+    # Hooks that Keras lacks; called by `_keras/fit.py`.
 
     def on_fit_ready(self, fit: Fit) -> None:
         others = [c for c in fit.callbacks if _has_state(c, self)]
@@ -206,7 +210,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             start = time.monotonic()
             fit.skip(progress.step, read=not self.data_goes_on)
             _tell_reading(0 if self.data_goes_on else progress.step, start)
-            # What the hooks of this epoch's start have done was done before.
+            # Undoes the epoch-start hooks: the saved state includes them.
             self._put_back()
             read_again = fit.data_is_python and not self.data_goes_on
             self._restore_random(progress.random, not read_again)
@@ -254,11 +258,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._loaded = None
         error = self._writer.finish()
         if error is not None:
-            # Another exception is on its way, or this would have been raised.
+            # Only logged: another exception is already propagating.
             logging.error("A checkpoint could not be written: %s", error)
 
     def _put_back(self) -> snapshot.Progress:
-        """Restores variables and callbacks; returns the `Progress`."""
+        """Restores variables and callbacks; returns the saved `Progress`."""
         progress = snapshot.progress_of(*self._loaded)
         snapshot.restore_variables(self.model, *self._loaded)
         self._callback_states.restore(progress.callbacks)
@@ -270,24 +274,24 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             random_state.restore(state, python)
 
     def _rewind(self, fit: Fit, progress: snapshot.Progress) -> None:
-        """Brings the data to the start of the epoch that goes on."""
+        """Advances the data to the start of the resumed epoch."""
         stream = False
         if not self.data_goes_on:
             start = time.monotonic()
             epochs = progress.epoch - progress.first_epoch
             _tell_reading(fit.rewind(epochs, progress.num_batches), start)
-            # One of Python's has drawn its numbers while it was read again.
+            # A Python stream's random draws were repeated by reading it again.
             stream = fit.data_is_python and fit.data_is_one_stream
         at_start = progress.random_at_epoch_start if progress.step else None
         self._restore_random(at_start or progress.random, not stream)
 
     def _is_due(self, agree: bool) -> bool:
-        """Whether it is time to save; `agree`: all workers ask together."""
+        """Whether a checkpoint is due; collective if `agree`."""
         if self._schedule.steps_are_due():
             return True
         if not agree or self.every_seconds is None:
             return False
-        # The first worker's clock is the one that counts.
+        # Clocks differ between workers: the first worker's decides.
         late = self._schedule.seconds_are_due(time.monotonic())
         return self._any(
             late and workers.is_first(self.model.distribute_strategy)
@@ -297,7 +301,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         return workers.any_of(self.model.distribute_strategy, flag)
 
     def _save(self, epoch: int, step: int, fit: Fit) -> None:
-        """Takes a snapshot and has it written."""
+        """Takes a snapshot; the first worker writes it."""
         start = time.monotonic()
         progress = snapshot.Progress(
             epoch=epoch,
@@ -331,7 +335,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._check_writes(wait=True)
 
     def _check_writes(self, wait: bool = False) -> None:
-        """Raises, in the training thread, what the writer met."""
+        """Raises the writer thread's error in the training thread."""
         try:
             if wait:
                 self._writer.wait()
@@ -359,7 +363,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 def _has_state(
     callback: keras.callbacks.Callback, checkpoint: Checkpoint
 ) -> bool:
-    # The progress bar's state is what the terminal shows.
+    # The progress bar holds no training state, only what it displays.
     bar = keras.callbacks.ProgbarLogger
     return callback is not checkpoint and not isinstance(callback, bar)
 

@@ -1,4 +1,4 @@
-"""With XLA or without? Both train for a few steps, and the faster one stays."""
+"""The `ChooseXla` callback: times steps with and without XLA, then chooses."""
 
 import statistics
 import time
@@ -12,35 +12,37 @@ from kerasmgpu.errors import checked_integer
 from kerasmgpu.job import workers
 
 _WARM_UP = 2
-"""Executions of a block that are not measured: they trace and compile."""
+"""Executions at the start of a block that are not timed: they may compile."""
 
 _WORTH = 0.97
-"""XLA stays where its step takes less than this share of a step without it.
+"""XLA is chosen where its step takes less than this share of one without.
 
-It compiles again for every new shape, the last batch of an epoch for one.
+The margin pays for recompiling on every new shape, such as an epoch's last
+batch.
 """
 
 
 class ChooseXla(keras.callbacks.Callback):
-    """Measures whether `jit_compile=True` trains faster, and keeps what does.
+    """Measures whether `jit_compile=True` trains faster, and keeps the faster.
 
     Keras turns XLA on by itself on one GPU and leaves it off under every
     `tf.distribute` strategy; which is faster depends on the model, the batch
-    and the device. This trains the first steps of `fit` in turns without XLA
-    and with it, logs both times, and goes on with the faster. They are steps
-    like all others, so nothing is lost but the time to compile. The choice
-    goes into `model.jit_compile`, and later calls of `fit` keep to it.
+    and the device. This callback alternates between training without XLA and
+    with it for the first steps of `fit`, logs both times, and continues with
+    the faster setting. These are ordinary training steps, so the only cost is
+    the time to compile. The choice is stored in `model.jit_compile`; later
+    calls of `fit` use it.
 
-    The two round differently, so two runs that choose differently agree to
-    rounding only. For runs that are the same bit for bit, give `compile` the
-    choice: `jit_compile=True` or `False`.
+    XLA rounds differently, so two runs that choose differently are equal up to
+    rounding only. For runs that are equal bit for bit, pass `jit_compile=True`
+    or `False` to `compile` instead.
 
     Args:
-        executions: Integer, how many executions of each kind are measured
-            (steps, or `steps_per_execution` of them). Defaults to `20`.
+        executions: Integer, number of timed executions of each kind (an
+            execution is `steps_per_execution` steps). Defaults to `20`.
 
     Raises:
-        InputError: If `executions` is no integer above 0.
+        InputError: If `executions` is not an integer above 0.
 
     Example:
 
@@ -56,12 +58,12 @@ class ChooseXla(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
-        _end_trial(model)  # One that an interrupted `fit` has left.
+        _end_trial(model)  # Left over from an interrupted `fit`.
         if model.run_eagerly or self._decided is model:
             return
         previous, model.jit_compile = model.jit_compile, True
         is_possible, model.jit_compile = model.jit_compile, previous
-        if is_possible:  # Else Keras has said that it is not.
+        if is_possible:  # Else Keras has reset it, with a warning.
             holder = _holder(model)
             holder.train_function = _Trial(self, holder.train_function)
 
@@ -69,19 +71,19 @@ class ChooseXla(keras.callbacks.Callback):
         _end_trial(self.model)  # Too few steps.
 
     def decide(self, seconds: dict[bool, list[float]]) -> bool:
-        """Logs and returns the choice.
+        """Logs and returns the choice; collective under several workers.
 
         Args:
-            seconds: Dictionary from `jit_compile` to the seconds of its
-                executions.
+            seconds: Dictionary from `jit_compile` to the list of the seconds
+                of its executions.
 
         Returns:
-            The choice as a boolean.
+            Boolean, whether to use XLA.
         """
         medians = [statistics.median(seconds[kind]) for kind in (False, True)]
         strategy = self.model.distribute_strategy
         if workers.count(strategy) > 1:
-            # All must choose alike; the slowest worker counts.
+            # All workers must choose alike: compare the slowest worker's times.
             medians = workers.gather(strategy, medians).max(0).tolist()
         without, with_xla = (
             1e3 * value / self.model.steps_per_execution for value in medians
@@ -99,7 +101,7 @@ class ChooseXla(keras.callbacks.Callback):
 
 
 class _Trial:
-    """Stands in for Keras's `train_function` until the choice is made."""
+    """Replaces Keras's `train_function` until the choice is made."""
 
     def __init__(
         self, callback: ChooseXla, function: Callable[..., Any]
@@ -109,14 +111,15 @@ class _Trial:
         self._before = bool(self._model.jit_compile)
         self._functions = {self._before: function}
         self._seconds: dict[bool, list[float]] = {False: [], True: []}
-        # In turns, so that a machine that gets slower is fair to both.
+        # Two blocks of each, alternating: a machine that becomes slower during
+        # the trial affects both.
         half = -(-callback.executions // 2)
         self._blocks = [(kind, half) for kind in (False, True)] * 2
         self._done = -_WARM_UP
 
     def __call__(self, iterator: Any) -> Any:
         kind, length = self._blocks[0]
-        # Keras reads it when it makes a function, we when one is traced.
+        # Keras reads it when it makes a function, kerasmgpu when it traces one.
         self._model.jit_compile = kind
         function = self._function(kind)
         start = time.perf_counter()
@@ -133,7 +136,7 @@ class _Trial:
         return logs
 
     def end(self) -> None:
-        """Goes back to what the model was compiled for."""
+        """Restores the `jit_compile` from before the trial."""
         self._go_on(self._before)
 
     def _go_on(self, kind: bool) -> None:
@@ -152,14 +155,14 @@ class _Trial:
 
 
 def _end_trial(model: keras.Model) -> None:
-    """Goes back from a trial without a choice, if there is one."""
+    """Ends a model's unfinished trial, if there is one."""
     function = _holder(model).train_function
     if isinstance(function, _Trial):
         function.end()
 
 
 def _holder(model: keras.Model) -> Any:
-    """Whose attribute Keras's `train_function` is: the model's or a wrapper's.
+    """Returns the object that holds `train_function`: the model or a wrapper.
 
     `ThroughputLogger` wraps the function, before or after this callback.
     """

@@ -1,4 +1,4 @@
-"""Callbacks that write somewhere are called on one worker only."""
+"""The `OnFirstWorker` callback: calls a callback on the first worker only."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,25 +17,25 @@ _SAVING = (
 
 
 class OnFirstWorker(keras.callbacks.Callback):
-    """Calls a callback on the first worker of a job, and on no other.
+    """Calls a callback on the first worker of a job only.
 
-    For callbacks that send logs to a service or write files of their own. Some
-    need none of this: what Keras's own write is written once, and those of
-    MLflow, Weights & Biases and Comet are called on the first worker anyway.
+    For callbacks that send logs to a service or write files. Some don't need
+    this wrapper: Keras's built-in callbacks write once, and those of MLflow,
+    Weights & Biases and Comet are called on the first worker anyway.
 
-    The callback may look at logs, and at variables of the model. What all
-    workers do together it must not do: call `fit`, `evaluate` or `predict`, or
-    read a metric's state.
+    The callback may read logs and variables of the model. It must not start
+    collectives: no `fit`, `evaluate` or `predict`, and no reading of a
+    metric's state.
 
     Args:
-        callback: Function without arguments, or a class, that makes the
+        callback: Class, or function without arguments, that makes the
             `keras.callbacks.Callback`: it is called on the first worker only,
-            for callbacks that start a run, or look for one, as they are made.
-            Or the callback itself, which then is made on all workers.
+            for callbacks whose constructor starts or looks up a run. Or a
+            `keras.callbacks.Callback`, made on all workers.
 
     Raises:
-        InputError: If it is neither, or the callback saves the model, which
-            needs all workers.
+        InputError: If it is neither, or if the callback saves the model, in
+            which all workers take part.
 
     Example:
 
@@ -60,7 +60,7 @@ class OnFirstWorker(keras.callbacks.Callback):
 
     @property
     def reads_batch_logs(self) -> bool:
-        """Whether the callback looks at the results of single steps."""
+        """Whether the callback reads batch logs."""
         if not self._is_called:
             return False  # The first worker tells the others.
         own, nothing = type(self.callback), keras.callbacks.Callback
@@ -81,7 +81,7 @@ class OnFirstWorker(keras.callbacks.Callback):
 
 
 def _checked(callback: Any) -> keras.callbacks.Callback:
-    """The callback, where it is one that a single worker can call."""
+    """Returns the callback if a single worker can call it, else raises."""
     if not isinstance(callback, keras.callbacks.Callback):
         raise _no_callback(callback)
     for kind in _SAVING:

@@ -1,4 +1,4 @@
-"""A file of JSON records, one a line, that survives a kill at any moment."""
+"""A JSON Lines file that stays readable after a kill at any moment."""
 
 import json
 import math
@@ -8,18 +8,18 @@ from kerasmgpu.errors import InputError
 
 
 class JsonLines:
-    """Appends records to a file; never leaves half a line to the reader.
+    """Appends records to a JSON Lines file.
 
-    A record is written by one call of the operating system, and what a full
-    disk or a crash of the machine made half a line is taken away when the
+    Each record is written by one system call and synced to disk. An incomplete
+    last line, from a full disk or a crash of the machine, is removed when the
     file is opened again.
 
     Args:
-        path: String or path-like. An existing file is continued; missing
-            folders are made.
+        path: String or path-like. An existing file is appended to; missing
+            folders are created.
 
     Raises:
-        InputError: If the file exists and is not one of JSON lines.
+        InputError: If the file exists and is not a JSON Lines file.
         OSError: If it can't be written.
 
     Example:
@@ -67,7 +67,7 @@ def _is_record(line):
 
 
 def _drop_half_line(file):
-    """Cuts off what follows the last line end; a whole record gets its end."""
+    """Removes an incomplete last line; ends a complete one with a newline."""
     file.seek(0)
     content = file.read()
     complete = content.rfind(b"\n") + 1

@@ -1,4 +1,4 @@
-"""The arithmetic of throughput; time is an argument."""
+"""The arithmetic of throughput; callers pass the times."""
 
 import dataclasses
 import math
@@ -12,10 +12,10 @@ class Execution:
     """One call of the compiled training function.
 
     Attributes:
-        start: Float, seconds; any clock that never goes back.
+        start: Float, seconds on any monotonic clock.
         end: Float, seconds, when the call returned.
-        steps: Integer, steps that the call was to make.
-        traced: Boolean, whether it was traced as well as run.
+        steps: Integer, requested steps; the data may end before.
+        traced: Boolean, whether the call also traced the function.
     """
 
     start: float
@@ -25,13 +25,12 @@ class Execution:
 
 
 class Stopwatch:
-    """Adds up what the steps of an epoch took, compilation left out.
+    """Sums up the step times of an epoch, without compilation.
 
-    Left out are executions that traced, and those with a batch of a size not
-    met before in this `fit`, as in its first (XLA compiles for a size).
-    Between two executions, the epoch's median gap counts at most: what
-    happens around every step is part of it, a checkpoint every thousand
-    steps is not.
+    Left out are executions that traced, and those with a batch size that is
+    new in this `fit`, its first included (XLA compiles per size). A gap
+    between two executions counts up to the epoch's median gap: work around
+    every step is included, a checkpoint every thousand steps is not.
 
     Example:
 
@@ -47,26 +46,26 @@ class Stopwatch:
         self.reset()
 
     def reset(self):
-        """Forgets everything: a new `fit` begins."""
+        """Forgets everything, for a new `fit`."""
         self._sizes = set()
         self.new_epoch()
 
     def new_epoch(self):
-        """Forgets the executions, not the batch sizes that were met."""
+        """Forgets the executions, but not the batch sizes seen so far."""
         self._executions = []
-        # Asked for after every execution: adding up anew would take longer
-        # with each step of the epoch.
+        # Read after every execution: summing each time would take longer with
+        # each step of the epoch.
         self._steps = 0
         self._backlog = 0.0
         self.finished = False
 
     @property
     def steps(self):
-        """Integer, steps that the epoch's executions were to make."""
+        """Integer, requested steps of the epoch's executions."""
         return self._steps
 
     def add(self, start, end, steps, traced):
-        """Notes one execution; arguments as in `Execution`."""
+        """Records one execution; arguments as in `Execution`."""
         self._executions.append(Execution(start, end, steps, traced))
         self._steps += steps
 
@@ -74,8 +73,8 @@ class Stopwatch:
         """Ends the epoch.
 
         Args:
-            backlog: Float, seconds that the devices still worked after the
-                last execution had returned.
+            backlog: Float, seconds for which the devices were still busy after
+                the last execution had returned.
         """
         self._backlog = backlog
         self.finished = True
@@ -87,10 +86,10 @@ class Stopwatch:
             batches: One `(examples, input_seconds)` per step, in order: rows
                 over all replicas, and seconds for which the request for the
                 batch was pending.
-            num_replicas: Integer, replicas that the rows were shared by.
+            num_replicas: Integer, replicas that shared the rows.
 
         Returns:
-            Dictionary of floats, all NaN where every step was left out:
+            Dictionary of floats, all NaN if every step was left out:
             `examples_per_second`, `examples_per_second_per_replica`,
             `steps_per_second`, `step_seconds_median`, `step_seconds_p95` and
             `input_wait_share` (0 to 1).
@@ -122,11 +121,11 @@ class Stopwatch:
         }
 
     def _counted(self, batches):
-        """Yields seconds and batches of the executions that count."""
+        """Yields the seconds and batches of each execution not left out."""
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
-            # The last execution of an epoch may run out of data before its
-            # steps are done; the slice is then as short as the data.
+            # In the last execution of an epoch the data may end before the
+            # requested steps; the slice is then shorter.
             of_it = batches[first : first + execution.steps]
             first += execution.steps
             sizes = {rows for rows, _ in of_it}
@@ -136,7 +135,7 @@ class Stopwatch:
                 yield execution.end - execution.start + pause, of_it
 
     def _pauses(self):
-        """Seconds after each execution that belong to it."""
+        """Returns the seconds after each execution that count towards it."""
         executions = self._executions
         gaps = [
             after.start - before.end
@@ -147,13 +146,13 @@ class Stopwatch:
 
 
 def compare_workers(step_seconds):
-    """Which worker is slow, and by how much.
+    """Returns the slowest worker, and the slowest and fastest step times.
 
     Args:
         step_seconds: List of each worker's seconds for its own part of a step.
 
     Returns:
-        Dictionary of `slowest_worker` (its number, from 0) and, in seconds,
+        Dictionary of `slowest_worker` (its index, from 0) and, in seconds,
         `slowest_worker_step_seconds` and `fastest_worker_step_seconds`.
 
     Example:

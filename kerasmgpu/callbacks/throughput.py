@@ -1,4 +1,4 @@
-"""Examples per second, in all and per replica, of every epoch."""
+"""The `ThroughputLogger` callback: examples per second of every epoch."""
 
 import math
 import os
@@ -14,69 +14,69 @@ from kerasmgpu.callbacks.timed_iterator import InputProbe
 from kerasmgpu.job import workers
 
 _Batches = list[tuple[int, float]]
-"""Rows of each batch, and the seconds for which it was waited for."""
+"""Rows of each batch, and the seconds of waiting for it."""
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
-"""What Keras's progress bar shows: how fast, and whether the input is why."""
+"""Figures in Keras's progress bar: the speed, and the wait for input."""
 
 
 class ThroughputLogger(keras.callbacks.Callback):
     """Adds the throughput of each epoch to Keras's logs.
 
     - `examples_per_second`: over all replicas.
-    - `examples_per_second_per_replica`: the same, by number of replicas.
-    - `steps_per_second`: batches through the model.
+    - `examples_per_second_per_replica`: the same, divided by the number of
+      replicas.
+    - `steps_per_second`: batches per second.
     - `step_seconds_median`, `step_seconds_p95`: seconds from one step to the
       next.
-    - `input_wait_share`: share of the time, 0 to 1, in which the next batch was
-      asked for and not there.
+    - `input_wait_share`: share of the time, 0 to 1, spent waiting for the next
+      batch.
 
     Put it first in the list of callbacks: those after it see the figures. It
     works under any strategy and without one.
 
-    Keras's progress bar and its line per epoch show all that is in the logs.
-    Where `fit` shows one of these (`verbose` is not 0), only
-    `examples_per_second` and `input_wait_share` go into the logs; the others
-    go into the history that `fit` returns, and into the file of `path`. With
-    `verbose=0` all are in the logs, for `CSVLogger` and `TensorBoard` too.
+    Keras's progress bar and its line per epoch show all logs. Where `fit`
+    prints one of these (`verbose` is not 0), only `examples_per_second` and
+    `input_wait_share` go into the logs; the other figures go into the history
+    that `fit` returns and into the file at `path`. With `verbose=0` all
+    figures are in the logs, for `CSVLogger` and `TensorBoard` too.
 
     Left out are tracing and compilation (the first execution of each `fit`,
-    those that trace, those with a batch size not met before), validation,
-    what callbacks do at the end of an epoch, and checkpoints between steps.
-    An epoch with nothing else gets NaN. Where the model is compiled for
-    shapes that vary otherwise, such as lengths of sentences, that counts.
+    those that trace, those with a new batch size), validation, work of
+    callbacks at the end of an epoch, and checkpoints between steps. An epoch
+    with no other steps gets NaN. Compilation for other varying shapes, such as
+    sentence lengths, is included.
 
-    Examples are counted in the step, so an incomplete last batch counts as
-    what it is. A step is one batch: with gradient accumulation, the optimizer
+    Examples are counted in the step, so an incomplete last batch counts its
+    actual rows. A step is one batch: with gradient accumulation, the optimizer
     makes fewer updates. Under `steps_per_execution` the steps of an execution
     share its time equally.
 
-    GPUs work behind the program's back: the time of a single step is when the
-    program could hand over the next one. The epoch is exact, the callback
-    waits for the devices at its end, and only there. In the same way
-    `input_wait_share` is the program's wait. Near 0 the input is never late;
-    near 1 it sets the pace, whatever part of the wait the devices had work
-    for.
+    GPUs run asynchronously: the time of a single step ends when the host can
+    launch the next one. The time of the epoch is exact, since the callback
+    waits for the devices at its end, and only there. `input_wait_share` is the
+    host's wait, too: near 0 the input is never late; near 1 training is
+    input-bound, even if the devices had work during part of the wait.
 
     With several workers each logs the rates of the whole job by its own clock,
-    and three figures more show a straggler: `slowest_worker` (its number),
-    `slowest_worker_step_seconds` and `fastest_worker_step_seconds`, the means
-    of the seconds from having the batch to having the gradients, less what
-    passes in waiting for others. That takes one small collective per epoch.
+    and three more figures show a straggler: `slowest_worker` (its index),
+    `slowest_worker_step_seconds` and `fastest_worker_step_seconds`. These are
+    mean seconds from the arrival of the batch to the local gradients, without
+    waiting for other workers. They take one small collective per epoch.
 
-    It costs 1 % of a step of 2 ms and less of a longer one (the benchmark's
-    contender `kerasmgpu_logged`).
+    The overhead is 1 % of a step of 2 ms and less of a longer one (the
+    benchmark's contender `kerasmgpu_logged`).
 
     Args:
         path: String or path-like, file to append one line of JSON per epoch
             to: the figures, the number of replicas, the names of their devices
-            and the bytes that a step sums over them (`null` where no strategy
-            of ours counts them). `None` for none; with several workers, the
-            first writes. An epoch that is run again after a kill gets another
-            line. Defaults to `None`.
+            and the bytes that a step sums over them (`null` if no kerasmgpu
+            strategy counts them). `None` for no file; with several workers,
+            the first writes. An epoch that is run again after a kill gets
+            another line. Defaults to `None`.
 
     Raises:
-        InputError: When training begins, if `path` is a file of something
-            else.
+        InputError: When training begins, if `path` is a file of another
+            format.
 
     Example:
 
@@ -87,8 +87,8 @@ class ThroughputLogger(keras.callbacks.Callback):
     ```
     """
 
-    # Keras waits for each step's results where a callback looks at every
-    # batch. This one has no hook for batches, so nothing waits.
+    # Keras waits for each step's results if a callback has batch hooks. This
+    # one has none, so that nothing waits.
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
@@ -155,7 +155,10 @@ class ThroughputLogger(keras.callbacks.Callback):
     def _hand_on(
         self, figures: dict[str, Any], logs: dict[str, Any] | None
     ) -> None:
-        """Puts figures into the logs, or past the bar into the history."""
+        """Puts figures into the logs, or those not for the bar into the history.
+
+        See the class for the effect of `verbose`.
+        """
         if logs is None:
             return
         if not self.params.get("verbose"):
@@ -163,8 +166,8 @@ class ThroughputLogger(keras.callbacks.Callback):
             return
         logs.update((name, figures[name]) for name in _IN_THE_BAR)
         history = getattr(self.model, "history", None)
-        # All callbacks of a `fit` share one `params`: the history is of this
-        # `fit`, not of an earlier one.
+        # All callbacks of a `fit` share one `params`, so this shows that the
+        # history is of this `fit` and not of an earlier one.
         if history is not None and history.params is self.params:
             for name, value in figures.items():
                 if name not in _IN_THE_BAR:
@@ -173,7 +176,7 @@ class ThroughputLogger(keras.callbacks.Callback):
     def _over_workers(
         self, batches: _Batches
     ) -> tuple[_Batches, dict[str, Any]]:
-        """Batches with the rows of all workers, and how these compare."""
+        """Returns batches with all workers' rows, and `compare_workers`."""
         strategy = self.model.distribute_strategy
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
@@ -182,7 +185,7 @@ class ThroughputLogger(keras.callbacks.Callback):
             own_seconds = waited + strategy.own_time.take()
         table = workers.gather(strategy, [own_rows, own_seconds])
         if self.model.train_function.splits_batches:
-            # Each worker was given its own rows, else all the same batches.
+            # Workers have different rows; else all have the same batches.
             factor = table[:, 0].sum() / max(own_rows, 1)
             batches = [(round(rows * factor), s) for rows, s in batches]
         return batches, stopwatch.compare_workers(table[:, 1].tolist())
@@ -226,7 +229,7 @@ class _TimedTrainFunction:
         try:
             logs = self.train_function(self._timed)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # How a data set of unknown length ends.
+            # The end of a data set of unknown length.
             _finish(self._stopwatch, self._model)
             raise
         self._stopwatch.add(
@@ -241,24 +244,24 @@ class _TimedTrainFunction:
 
 
 def _finish(timer: stopwatch.Stopwatch, model: keras.Model) -> None:
-    """Ends the epoch when the devices have done what they were given."""
+    """Waits for the devices, then ends the stopwatch's epoch."""
     if timer.finished:
         return
     start = time.perf_counter()
     if workers.count(model.distribute_strategy) == 1:
         tf.test.experimental.sync_devices()
     else:
-        # TensorFlow can't wait for the devices of a worker only. The count of
-        # steps is there when the last update is, for which all have met.
+        # TensorFlow can't wait for one worker's devices only. The step count
+        # is available once the last update is done on all workers.
         model.optimizer.iterations.numpy()
     timer.finish(time.perf_counter() - start)
 
 
 def _unwrap_left_over(model: keras.Model, params: dict[str, Any]) -> None:
-    """Undoes what a `fit` that was interrupted left on the model.
+    """Removes the wrapper that an interrupted `fit` left on the model.
 
-    All callbacks of a `fit` share one `params`, so two loggers of the same
-    `fit` leave each other alone.
+    All callbacks of a `fit` share one `params`: a wrapper with the same
+    `params` belongs to another logger of this `fit`, and stays.
     """
     function = model.train_function
     while isinstance(function, _TimedTrainFunction):
@@ -268,7 +271,7 @@ def _unwrap_left_over(model: keras.Model, params: dict[str, Any]) -> None:
 
 
 def _devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Names of this worker's devices, `"GPU:0 (NVIDIA H100 80GB HBM3)"`."""
+    """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
     try:
         paths = strategy.extended.worker_devices
     except RuntimeError:

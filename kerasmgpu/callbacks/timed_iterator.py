@@ -1,10 +1,10 @@
 """Counts rows and times the wait for each batch, inside the compiled step.
 
 Keras takes a batch from the iterator inside its compiled training function,
-where no callback hook can see it. `InputProbe.timed` hands Keras an iterator
-that behaves like the given one, and whose requests for a batch are noted down
-by TensorFlow operations: `tf.timestamp` before and after, and the rows.
-A few small operations per step, all on the CPU, and nothing waits for them.
+where no callback hook can see it. `InputProbe.timed` wraps the iterator:
+TensorFlow operations record the time before and after each request for a batch
+(`tf.timestamp`), and its rows. These are a few small operations per step, all
+on the CPU, and nothing waits for them.
 
 `tf.TypeSpec`'s underscored methods below are its protocol for subclasses.
 """
@@ -14,20 +14,20 @@ import weakref
 
 import tensorflow as tf
 
-# A compiled function knows its iterator by a `TypeSpec`, which has to compare
+# The `TypeSpec` of an iterator is part of the trace-cache key and must compare
 # by value: it holds the probe's number instead of the probe.
 _probes = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
 class InputProbe:
-    """Notes every batch that timed iterators hand out.
+    """Records the rows and the wait of every batch of its timed iterators.
 
     Args:
-        strategy: The `tf.distribute.Strategy` that shares out the batches.
+        strategy: The `tf.distribute.Strategy` that distributes the batches.
 
     Attributes:
-        traces: Integer, how often a request for a batch was traced.
+        traces: Integer, number of times that a request for a batch was traced.
     """
 
     def __init__(self, strategy):
@@ -35,14 +35,14 @@ class InputProbe:
         self.traces = 0
         self.number = next(_numbers)
         _probes[self.number] = self
-        # Buffers are known by name; this one must not be an earlier probe's.
+        # Buffers are global by name, so the name must be unique to this probe.
         self._buffer = {
             "dtypes": [tf.int64, tf.float64, tf.float64],
             "shared_name": f"kerasmgpu_input_probe_{self.number}",
         }
 
     def timed(self, iterator):
-        """Returns `iterator`, timed; anything else as it is.
+        """Wraps an iterator with timing; returns anything else unchanged.
 
         Args:
             iterator: A `tf.data.Iterator` or a
@@ -54,7 +54,7 @@ class InputProbe:
         return iterator
 
     def drain(self):
-        """Returns the batches since the last call.
+        """Returns the batches recorded since the last call.
 
         Returns:
             List of `(rows, seconds)`: rows of all replicas of this worker,
@@ -70,7 +70,7 @@ class InputProbe:
 
     @tf.function(autograph=False)
     def _take(self, size):
-        # A loop inside: one by one they would cost as much as they time.
+        # One compiled loop: eager calls would take as long as the steps.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda _: tuple(tf.raw_ops.Unstage(**self._buffer)),
@@ -80,16 +80,16 @@ class InputProbe:
             )
 
     def request(self, get):
-        """Returns `get()`, and the time at which it was asked for."""
+        """Returns `get()`, and the time of the request."""
         if not tf.executing_eagerly():
-            self.traces += 1  # Python runs here only while it is traced.
+            self.traces += 1  # Python runs here only during tracing.
         with tf.device("CPU:0"):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
             return get(), asked
 
     def note(self, batch, asked):
-        """Notes the rows of a batch, and how long it was waited for."""
+        """Records the rows of a batch, and the times around its request."""
         shares = [
             share
             for leaf in tf.nest.flatten(batch)
@@ -99,16 +99,16 @@ class InputProbe:
         with tf.device("CPU:0"):
             with tf.control_dependencies(tensors):
                 got = tf.timestamp()
-            # Each operation in the step costs it a microsecond or two, so the
-            # difference is left to `drain`. A queue would cost twenty times as
-            # much: its operations are handed to another thread, which wakes.
+            # Each operation adds 1 to 2 microseconds to the step, so `drain`
+            # subtracts the times. A queue would take twenty times as long: its
+            # operations wake another thread.
             tf.raw_ops.Stage(
                 values=[self._rows(batch), asked, got],
                 shared_name=self._buffer["shared_name"],
             )
 
     def _shares(self, leaf):
-        """The replicas' tensors of a leaf; leaves without rows have none."""
+        """Returns the replicas' tensors of a leaf; none if it has no rows."""
         return [
             share
             for share in self.strategy.experimental_local_results(leaf)
@@ -116,7 +116,7 @@ class InputProbe:
         ]
 
     def _rows(self, batch):
-        # As Keras counts: the rows of the first input that has any.
+        # Keras counts like this, too: rows of the first input that has any.
         for leaf in tf.nest.flatten(batch):
             shares = self._shares(leaf)
             if shares:
@@ -134,12 +134,12 @@ def _num_rows(tensor):
 
 
 class TimedIterator(tf.data.Iterator):
-    """An iterator whose requests for a batch are noted by a probe."""
+    """An iterator whose requests for a batch are recorded by a probe."""
 
     def __init__(self, iterator, probe):
         self.iterator = iterator
         self._probe = probe
-        # Made once: a compiled function asks for it in every call.
+        # Made once, since every call of a compiled function reads it.
         self._spec = _TimedIteratorSpec(
             tf.type_spec_from_value(iterator), probe.number
         )
@@ -178,12 +178,12 @@ class TimedIterator(tf.data.Iterator):
 
 
 class _TimedIteratorSpec(tf.TypeSpec):
-    """How a compiled function tells one timed iterator from another."""
+    """Trace-cache key of a timed iterator."""
 
     def __init__(self, iterator_spec, probe_number):
         self._iterator_spec = iterator_spec
         self._probe_number = probe_number
-        # Looked up in every call; TensorFlow would work it out each time.
+        # Cached: TensorFlow would compute it anew in every call.
         self._hash = hash((iterator_spec, probe_number))
 
     def __hash__(self):

@@ -1,15 +1,15 @@
-"""What `kerasmgpu.callbacks.Checkpoint` is made of, one subject per file.
+"""The parts of `kerasmgpu.callbacks.Checkpoint`, one subject per file.
 
-    file_format.py      one checkpoint as one file; damage is found on reading
-    snapshot.py         what a checkpoint holds, taken and put back
-    folder.py           the files of a run: newest whole one, retention
+    file_format.py      one checkpoint as one file, with a checksum
+    snapshot.py         takes and restores the content of a checkpoint
+    folder.py           the files of a run: newest undamaged one, retention
     plain_data.py       numbers, strings, arrays and containers as JSON
-    callback_states.py  what training changed in the other callbacks
-    background.py       one write at a time beside training
+    callback_states.py  attributes of the other callbacks that training changed
+    background.py       writes in a thread, one at a time
     schedule.py         when to save
-    preemption.py       SIGTERM, noticed at the end of a step
-    restoring.py        the file to resume from, the same on all workers
+    preemption.py       SIGTERM, handled at the end of a step
+    restoring.py        the checkpoint to resume from, the same on all workers
 
-What reaches past Keras's public API (the state of a model, of random numbers
-and of the data) is in `kerasmgpu/_keras/`.
+Access beyond Keras's public API (the state of the model, of random numbers and
+of the data) is in `kerasmgpu/_keras/`.
 """

@@ -1,12 +1,12 @@
-"""One write at a time, beside training."""
+"""Writes in a background thread, one at a time."""
 
 import threading
 
 
 class BackgroundWriter:
-    """Runs one function at a time in a thread; its errors are never lost.
+    """Runs one function at a time in a thread and keeps its error.
 
-    The thread is no daemon: Python waits for a write that is in flight before
+    The thread is not a daemon: Python waits for a write in progress before
     the process ends.
 
     Example:
@@ -23,10 +23,10 @@ class BackgroundWriter:
         self._error = None
 
     def submit(self, write):
-        """Starts `write()`, once the one before has ended.
+        """Waits for the previous write, then starts `write()`.
 
         Raises:
-            Exception: What the one before raised; `write` is not started.
+            Exception: The previous write's error; `write` is not started.
         """
         self.wait()
         self._thread = threading.Thread(
@@ -35,22 +35,22 @@ class BackgroundWriter:
         self._thread.start()
 
     def check(self):
-        """Raises what a write that has ended raised; doesn't wait."""
+        """Raises the error of a finished write; doesn't wait."""
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
 
     def wait(self):
-        """Waits until nothing is in flight.
+        """Waits for the write in progress.
 
         Raises:
-            Exception: What the write raised.
+            Exception: The write's error.
         """
         error = self.finish()
         if error is not None:
             raise error
 
     def finish(self):
-        """Waits; returns what the write raised, or `None`."""
+        """Waits for the write; returns its error, or `None`."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -58,7 +58,7 @@ class BackgroundWriter:
         return error
 
     def _run(self, write):
-        # Whatever it is, the training thread gets to see it.
+        # Every exception is kept for the training thread, which raises it.
         try:
             write()
         except BaseException as error:

@@ -1,9 +1,8 @@
-"""What training changed in the other callbacks.
+"""State of the other callbacks: attributes that training has changed.
 
-EarlyStopping's patience that is used up, the history so far: attributes of the
-callbacks' own, plain data. Only those that differ from what they were when
-training began are kept, so settings that the user changes before going on are
-not put back.
+EarlyStopping's wait count and the history so far are examples. Saved are plain
+data attributes whose values differ from those at the beginning of training, so
+settings that the user changes before resuming are not overwritten.
 """
 
 import numpy as np
@@ -12,10 +11,10 @@ from absl import logging
 from kerasmgpu.callbacks.checkpoints import plain_data
 
 _NOT_STATE = ("params", "model", "_model", "min_delta")
-"""What Keras sets itself, for every callback or with a function beside it.
+"""Attributes that Keras sets itself, so that they are not state.
 
-EarlyStopping turns the sign of its `min_delta` when it finds out, at the end
-of the first epoch of a `fit`, in which direction its metric is better.
+EarlyStopping sets the sign of `min_delta` together with its comparison
+function, at the end of the first epoch of a `fit`.
 """
 
 
@@ -23,8 +22,8 @@ class CallbackStates:
     """Reads and restores the state of callbacks.
 
     Args:
-        callbacks: List of `keras.callbacks.Callback`, each just begun
-            (`on_train_begin` was called).
+        callbacks: List of `keras.callbacks.Callback`, right after their
+            `on_train_begin`.
     """
 
     def __init__(self, callbacks):
@@ -32,7 +31,7 @@ class CallbackStates:
         self._begun = [_plain_attributes(callback) for callback in callbacks]
 
     def read(self):
-        """List of `{"class", "attributes"}`, plain data, one per callback."""
+        """Returns a list of `{"class", "attributes"}`, one per callback."""
         states = []
         for callback, begun in zip(self._callbacks, self._begun):
             attributes = {
@@ -46,14 +45,14 @@ class CallbackStates:
         return states
 
     def restore(self, states):
-        """Gives each callback its state back.
+        """Restores each callback's state.
 
-        Callbacks are matched by their class, several of one class by their
-        order. One that was not there before starts as it is; a state that has
-        no callback any more is told.
+        Callbacks are matched by class, several of one class by their order. A
+        callback without a saved state is left unchanged; a state without a
+        callback is logged as a warning.
 
         Args:
-            states: What `read` returned.
+            states: List, as `read` returned it.
         """
         waiting = list(self._callbacks)
         for state in states:
@@ -87,13 +86,13 @@ def _plain_attributes(callback):
         try:
             data = plain_data.encode(value, arrays)
         except plain_data.NotPlainError:
-            continue  # Models, functions, files: the program makes them anew.
+            continue  # Models, functions, files: the program creates them.
         found[name] = plain_data.decode(data, arrays)
     return found
 
 
 def _equal(one, other):
-    """Whether plain data is the same, NaN and all."""
+    """Whether two values of plain data are equal; NaN equals NaN."""
     arrays, others = [], []
     if repr(plain_data.encode(one, arrays)) != repr(
         plain_data.encode(other, others)

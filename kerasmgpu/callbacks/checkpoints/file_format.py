@@ -3,9 +3,9 @@
     manifest.json   format, versions, position, variables, dtypes, SHA-256
     000000.npy …    the arrays, as `numpy.load` reads them
 
-There is no pickle in it: reading runs no code. Types that NumPy doesn't know
-(bfloat16, float8) are stored as unsigned integers of their size and named in
-the manifest.
+It contains no pickles, so reading runs no code. Types that NumPy lacks
+(bfloat16, float8) are stored as unsigned integers of the same size and named
+in the manifest.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 
 
 class DamagedFileError(Exception):
-    """A file is no whole checkpoint; the message says why."""
+    """The file is damaged or not a checkpoint; the message says why."""
 
 
 def write(file, manifest, arrays):
@@ -34,7 +34,7 @@ def write(file, manifest, arrays):
         arrays: List of NumPy arrays.
 
     Raises:
-        OSError: If it can't be written, a full disk for instance.
+        OSError: If it can't be written, for example on a full disk.
     """
     manifest = {
         "format": FORMAT,
@@ -52,7 +52,7 @@ def write(file, manifest, arrays):
 
 
 def read(file):
-    """Reads what `write` wrote, and checks that it is whole.
+    """Reads a checkpoint that `write` wrote, and verifies its checksum.
 
     Args:
         file: Binary file, open for reading and seekable.
@@ -61,7 +61,7 @@ def read(file):
         `(manifest, arrays)`.
 
     Raises:
-        DamagedFileError: If it is truncated, altered or something else.
+        DamagedFileError: If it is truncated, altered or not a checkpoint.
         OSError: If it can't be read.
     """
     try:
@@ -79,8 +79,8 @@ def read(file):
         zlib.error,
         EOFError,
         KeyError,
-        NotImplementedError,  # A zip archive with methods that we never use.
-        RuntimeError,  # One that is encrypted.
+        NotImplementedError,  # A compression method that `write` never uses.
+        RuntimeError,  # An encrypted archive.
         TypeError,
         ValueError,
     ) as error:
@@ -100,7 +100,7 @@ def _name(index):
 def _read_array(archive, name):
     with archive.open(name) as member:
         array = np.lib.format.read_array(member, allow_pickle=False)
-        member.read()  # The end of the member is where zip checks its CRC.
+        member.read()  # zipfile checks the CRC at the end of the member.
     return array
 
 
@@ -115,8 +115,8 @@ def _require_known(manifest):
 
 
 def _storable(array):
-    """The array as one that NumPy's own format describes."""
-    # Not ascontiguousarray: that gives scalars an axis.
+    """Returns the array in a type that the `.npy` format can store."""
+    # Not ascontiguousarray, which adds an axis to scalars.
     array = np.asarray(array, order="C")
     if array.dtype.isbuiltin != 1:
         return array.view(f"u{array.dtype.itemsize}")
@@ -128,7 +128,7 @@ def _dtype(name):
 
 
 def _digest(manifest, arrays):
-    """SHA-256 of the manifest and of the bytes of all arrays."""
+    """Returns the SHA-256 of the manifest and of the bytes of all arrays."""
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for array in arrays:
         digest.update(str((array.dtype.str, array.shape)).encode())

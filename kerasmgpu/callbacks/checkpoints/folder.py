@@ -1,8 +1,8 @@
-"""The folder of a run's checkpoints: whole files only, the last and the best.
+"""The folder of a run's checkpoints: atomic writes, the last and the best kept.
 
 checkpoint-000003-000000120.npz           in epoch 3, after 120 steps
 checkpoint-000004-000000000.npz           between epochs 3 and 4
-damaged-checkpoint-000004-000000010.npz   refused, put aside
+damaged-checkpoint-000004-000000010.npz   damaged, renamed
 .tmp-checkpoint-…                         being written
 """
 
@@ -22,16 +22,16 @@ _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
 
 
 def file_name(epoch, step):
-    """Name of the checkpoint in `epoch` (from 0) after `step` steps of it."""
+    """Returns the file name for `epoch` (from 0) after `step` of its steps."""
     return f"checkpoint-{epoch:06d}-{step:09d}.npz"
 
 
 class Folder:
-    """Writes checkpoints so that a kill at any moment leaves whole ones.
+    """Writes checkpoints atomically and deletes old ones.
 
     Args:
-        path: String or path-like; made by `prepare` where it is missing.
-        keep: Integer, how many of the last checkpoints stay.
+        path: String or path-like; `prepare` creates it if missing.
+        keep: Integer, number of recent checkpoints to keep.
     """
 
     def __init__(self, path, keep):
@@ -39,7 +39,7 @@ class Folder:
         self.keep = keep
 
     def prepare(self):
-        """Makes the folder and removes what a killed run left half-written.
+        """Creates the folder and removes a killed run's temporary files.
 
         Raises:
             InputError: If the folder can't be written.
@@ -59,7 +59,7 @@ class Folder:
             ) from error
 
     def files(self):
-        """Paths of the checkpoints, the oldest position first."""
+        """Returns the checkpoints' paths, sorted by epoch and step."""
         found = {}
         for path in self.path.glob("checkpoint-*.npz"):
             match = _NAME.fullmatch(path.name)
@@ -68,16 +68,16 @@ class Folder:
         return [found[position] for position in sorted(found)]
 
     def newest_whole(self):
-        """The newest checkpoint that is whole.
+        """Returns the newest undamaged checkpoint.
 
-        Damaged ones that are newer are told and put aside under another name,
-        so that they neither count nor come up again.
+        Newer ones that are damaged are logged and renamed, so that later calls
+        skip them.
 
         Returns:
             `(path, manifest, arrays)`, or `None` if there is no checkpoint.
 
         Raises:
-            InputError: If there are checkpoints, and all are damaged.
+            InputError: If there are checkpoints and all of them are damaged.
         """
         damaged = []
         for path in reversed(self.files()):
@@ -103,16 +103,16 @@ class Folder:
         return None
 
     def write(self, name, manifest, arrays, best=None):
-        """Writes a checkpoint, then deletes those that are not kept.
+        """Writes a checkpoint, then deletes those beyond `keep`.
 
         Args:
             name: See `file_name`.
             manifest: See `file_format.write`.
             arrays: See `file_format.write`.
-            best: Name of the checkpoint that is never deleted, or `None`.
+            best: Name of a checkpoint not to delete, or `None`.
 
         Raises:
-            OSError: If it can't be written; the others are left as they are.
+            OSError: If it can't be written; nothing is deleted then.
         """
         with complete(self.path / name) as temporary:
             with open(temporary, "wb") as file:
@@ -125,7 +125,7 @@ class Folder:
                 path.unlink()
 
     def _sync(self):
-        """Puts the new name on the disk too, where the system can do that."""
+        """Syncs the folder's entry of the new file to disk, on POSIX."""
         if os.name != "posix":
             return
         descriptor = os.open(self.path, os.O_RDONLY)

@@ -1,33 +1,33 @@
 """Plain data as JSON: numbers, strings, `None`, arrays, lists, tuples, dicts.
 
-Arrays and NumPy scalars go into a list beside the JSON, which holds their
-places: they come back with their type and every bit.
+Arrays and NumPy scalars go into a separate list, and the JSON holds their
+indices in it: type and bits are preserved.
 """
 
 import numpy as np
 
 _DEEPEST = 50
-"""Levels of containers; what is deeper is taken for a cycle."""
+"""Levels of containers; a deeper nesting is treated as a cycle."""
 
 
 class NotPlainError(TypeError):
-    """A value is, or contains, something else than plain data."""
+    """A value is, or contains, something other than plain data."""
 
 
 def encode(value, arrays, depth=0):
-    """`value` as what `json` can write.
+    """Returns `value` in a form that `json` can write.
 
     Args:
         value: `None`, boolean, number, string, NumPy scalar or array, or a
             list, tuple or dictionary of such.
         arrays: List to which copies of the arrays in `value` are appended.
-        depth: Integer, how deep in containers `value` is.
+        depth: Integer, number of containers around `value`.
 
     Returns:
         Data for `decode`.
 
     Raises:
-        NotPlainError: If there is anything else in `value`.
+        NotPlainError: If `value` contains any other type.
 
     Example:
 
@@ -61,7 +61,7 @@ def encode(value, arrays, depth=0):
 
 
 def decode(data, arrays):
-    """The value of which `encode` made `data` and `arrays`."""
+    """Returns the value that `encode` turned into `data` and `arrays`."""
     if isinstance(data, list):
         return [decode(item, arrays) for item in data]
     if not isinstance(data, dict):

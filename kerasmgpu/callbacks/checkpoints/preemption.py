@@ -1,4 +1,4 @@
-"""SIGTERM, as schedulers send it before they take a machine away."""
+"""Handles SIGTERM, which schedulers send before they reclaim a machine."""
 
 import signal
 import threading
@@ -7,10 +7,10 @@ from absl import logging
 
 
 class SigtermWatch:
-    """Notes SIGTERM instead of dying of it, between `start` and `stop`.
+    """Records SIGTERM, instead of ending the process, from `start` to `stop`.
 
-    Python calls signal handlers in the main thread only. Elsewhere `start`
-    leaves signals alone and says so.
+    Python calls signal handlers in the main thread only. In any other thread
+    `start` installs none and logs a warning.
     """
 
     def __init__(self):
@@ -19,7 +19,7 @@ class SigtermWatch:
         self._watching = False
 
     def start(self):
-        """Takes SIGTERM over."""
+        """Installs the handler."""
         self.received = False
         if threading.current_thread() is not threading.main_thread():
             logging.warning(
@@ -31,10 +31,10 @@ class SigtermWatch:
         self._watching = True
 
     def stop(self):
-        """Gives SIGTERM back to whoever had it; does nothing the second time.
+        """Restores the previous handler; a second call has no effect.
 
-        A handler that C code had installed can't be put back from Python;
-        SIGTERM then ends the process, as by default.
+        Python can't restore a handler that C code had installed; SIGTERM then
+        ends the process, as by default.
         """
         if self._watching:
             self._watching = False

@@ -1,7 +1,7 @@
 """The checkpoint to resume from, the same on all workers.
 
-The first worker reads its folder and sends the file to the others, which need
-not see that folder.
+The first worker reads its folder and broadcasts the file to the others, which
+need no access to that folder.
 """
 
 import io
@@ -13,17 +13,18 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
-"""First byte of what the first worker sends."""
+"""First byte of the first worker's message."""
 
 
 class Resumption:
-    """Finds what a `fit` goes on from, and for data that go on, its step.
+    """Finds the checkpoint from which a `fit` resumes, and its first step.
 
     Args:
         folder: The first worker's `Folder`.
-        resume: Boolean, whether the run there may be continued.
+        resume: Boolean, whether the run there may be resumed.
         data_goes_on: Boolean, whether `fit` gets data that begin at
-            `first_step`. What was found then is what `fit` goes on from.
+            `first_step`. `fit` then resumes from the checkpoint that
+            `first_step` found.
     """
 
     def __init__(self, folder, resume, data_goes_on):
@@ -44,7 +45,7 @@ class Resumption:
         return first_step
 
     def found(self, strategy, fit):
-        """What the running `fit` goes on from, as `newest`; collective."""
+        """Returns the running `fit`'s checkpoint, as `newest`; collective."""
         if self._data_goes_on:
             found = self._found_before(strategy, fit)
         else:
@@ -73,7 +74,7 @@ class Resumption:
 
 
 def _require_same_epochs(progress, steps_per_epoch):
-    """Refuses epochs of another length: step 3 of epoch 2 is elsewhere."""
+    """Refuses a changed `steps_per_epoch`."""
     if progress.steps_per_epoch not in (None, steps_per_epoch):
         raise InputError(
             f"The checkpoint's epochs have {progress.steps_per_epoch} steps. "
@@ -84,20 +85,20 @@ def _require_same_epochs(progress, steps_per_epoch):
 
 
 def newest(strategy, folder, resume):
-    """What to resume from; collective.
+    """Returns the checkpoint to resume from; collective.
 
     Args:
         strategy: `tf.distribute.Strategy` of the model.
         folder: The first worker's `Folder`.
-        resume: Boolean, whether the run there may be continued.
+        resume: Boolean, whether the run there may be resumed.
 
     Returns:
-        `(name, manifest, arrays)`, or `None` where there is no checkpoint.
+        `(name, manifest, arrays)`, or `None` without a checkpoint.
 
     Raises:
         InputError: On all workers, if the first worker's folder can't be
-            used, if all its checkpoints are damaged, or if there are some and
-            `resume` is false.
+            used, if all its checkpoints are damaged, or if it has checkpoints
+            and `resume` is false.
     """
     found, error = None, None
     if workers.is_first(strategy):

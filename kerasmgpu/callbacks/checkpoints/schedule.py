@@ -1,15 +1,15 @@
-"""When to save: by steps, by the clock, at the end of epochs, at the best."""
+"""When to save: by steps, by seconds, at the end of epochs, at the best log."""
 
 from kerasmgpu.errors import InputError
 
 
 class Schedule:
-    """Says whether a checkpoint is due. The time is an argument.
+    """Decides when a checkpoint is due; the caller passes the time.
 
     Args:
         every_steps: Integer, or `None`.
-        every_seconds: Number of seconds, or `None`. With neither, the end of
-            every epoch is due.
+        every_seconds: Number of seconds, or `None`. With neither, a
+            checkpoint is due at the end of every epoch.
     """
 
     def __init__(self, every_steps=None, every_seconds=None):
@@ -20,16 +20,16 @@ class Schedule:
         self._saved = None
 
     def start_epoch(self, step):
-        """An epoch begins, after `step` of its steps."""
+        """Starts an epoch in which `step` steps are already done."""
         self._step_before = step
 
     def count(self, step):
-        """`step` steps of the epoch are done."""
+        """Records that `step` steps of the epoch are done."""
         self._steps += step - self._step_before
         self._step_before = step
 
     def saved(self, seconds):
-        """A checkpoint was saved, or training began, at this time."""
+        """Records the time of a checkpoint, or of the beginning of training."""
         self._steps, self._saved = 0, seconds
 
     def steps_are_due(self):
@@ -47,7 +47,7 @@ class Best:
     """The best value of a log so far.
 
     Args:
-        name: String, name of the log, or `None`: there is no best.
+        name: String, name of the log, or `None` to track none.
         mode: `"min"` or `"max"`.
     """
 
@@ -58,11 +58,11 @@ class Best:
         self._sign = 1 if mode == "min" else -1
 
     def update(self, logs):
-        """Notes an epoch's logs; returns whether it is the best so far.
+        """Records an epoch's logs; returns whether it is the best so far.
 
         Raises:
-            InputError: If the log isn't among them. Those of a validation may
-                be missing, since not every epoch need be validated.
+            InputError: If the log is missing. Validation logs may be missing,
+                since `validation_freq` can skip epochs.
         """
         if self.name is None:
             return False

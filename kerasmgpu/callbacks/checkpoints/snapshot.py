@@ -1,12 +1,12 @@
-"""The whole state of a `fit`, taken at the end of a step and put back.
+"""The whole state of a `fit`: taken at the end of a step, and restored.
 
-| what                               | where it is                            |
+| state                              | read and restored by                   |
 |------------------------------------|----------------------------------------|
 | weights, seeds, optimizers         | `_keras/training_state.py`             |
-| metrics of the running epoch       | the same, if steps of it are done      |
-| random numbers, now and at the     | `_keras/random_state.py`               |
-| start of the epoch                 |                                        |
-| position in the data               | counted; `_keras/fit.py` goes there    |
+| metrics of the running epoch       | the same, if the epoch has begun       |
+| RNG state, now and at the start of | `_keras/random_state.py`               |
+| the epoch                          |                                        |
+| position in the data               | batch counts; `_keras/fit.py` skips    |
 | other callbacks, with the history  | `callback_states.py`                   |
 """
 
@@ -22,10 +22,10 @@ from kerasmgpu.job import workers
 
 @dataclasses.dataclass
 class Progress:
-    """What is saved beside variables; all of it plain data.
+    """The part of a checkpoint that is not variables; all plain data.
 
-    `epoch` counts from 0 and is the next to run, or the one that is running if
-    `step`, the number of its steps that are done, is above 0.
+    `epoch`, from 0, is the running epoch where `step`, the number of its
+    finished steps, is above 0, and else the next epoch.
     """
 
     epoch: int
@@ -45,7 +45,7 @@ def take(model, progress):
     """Copies a model's state; collective under several workers.
 
     Args:
-        model: Compiled `keras.Model` that is being trained.
+        model: Compiled `keras.Model` in training.
         progress: `Progress`.
 
     Returns:
@@ -66,7 +66,7 @@ def take(model, progress):
 
 
 def progress_of(manifest, arrays):
-    """The `Progress` in a checkpoint."""
+    """Returns the `Progress` in a checkpoint."""
     extra = arrays[len(manifest["variables"]) :]
     return Progress(**plain_data.decode(manifest["progress"], extra))
 
@@ -75,7 +75,7 @@ def restore_variables(model, manifest, arrays):
     """Assigns a checkpoint's variables to a model.
 
     Raises:
-        InputError: If it is one of another model.
+        InputError: If the checkpoint is of another model.
     """
     first = workers.is_first(model.distribute_strategy)
     training_state.restore(model, manifest, arrays, first)
