@@ -1,10 +1,10 @@
-"""Layers on devices of their own: model parallelism for Keras models.
+"""Layers on chosen devices: model parallelism for Keras models.
 
-`on_device(layer, "GPU:1")` keeps a layer's weights and all its work, forward
-and backward, on one device. The rest of the model stays where TensorFlow puts
-it; tensors are copied where the two meet. `place_updates(optimizer)` does the
-same for the updates of the weights, and `measure_copies(function)` counts the
-copies and says what share of the time they take.
+`on_device(layer, "GPU:1")` keeps a layer's weights, forward pass and backward
+pass on one device. The rest of the model stays where TensorFlow puts it;
+tensors are copied between devices. `place_updates(optimizer)` runs each
+weight's update on the weight's device, and `measure_copies(function)` counts
+the copies and gives their share of the time.
 """
 
 from kerasmgpu.placement.copies import measure_copies

@@ -1,4 +1,4 @@
-"""What copies between devices cost, from a TensorFlow profile."""
+"""Number and time of copies between devices, from a TensorFlow profile."""
 
 import collections
 import dataclasses
@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from kerasmgpu.placement import xplane
 
-# What CUDA calls a copy from one GPU to another. Through host memory, where
-# GPUs can't reach each other, it is two copies, to the host and back.
+# CUDA's name of a copy from one GPU to another. GPUs without peer access copy
+# through host memory: two copies, to the host and back, which are not counted.
 _GPU_COPIES = ("MemcpyP2P",)
 
 # An operation of a graph on the CPU: "name in the graph:type". The types in
-# `_CALLS` contain other operations, which are counted themselves.
+# `_CALLS` contain other operations, which have their own events.
 _OPERATION = re.compile(r"[^\s:]+:(\w+)")
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case"}
 _SEND = "_Send"
@@ -30,9 +30,9 @@ class Operation:
 
     Args:
         name: Kernel or kind of copy on GPUs, type of operation on the CPU.
-        seconds: Their time together.
-        calls: How many there were.
-        share: `seconds` in relation to that of all operations, 0 to 1.
+        seconds: Their total time.
+        calls: Number of runs.
+        share: `seconds` divided by those of all operations, 0 to 1.
     """
 
     name: str
@@ -43,15 +43,14 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class Copies:
-    """What a profile says of the copies between devices.
+    """Operations of a profile, with all copies between devices as one of them.
 
     Args:
-        copies: `Operation` of all copies between devices together.
-        operations: List of `Operation`s, the longest first, copies between
-            devices being one of them.
+        copies: `Operation` that sums up all copies between devices.
+        operations: List of `Operation`s including `copies`, longest first.
         on_gpus: Whether the times are those of GPUs. Logical CPU devices share
-            their memory: a copy between them hands over a pointer, so that
-            the number of copies means something and their time doesn't.
+            their memory: a copy between them passes a pointer, so that only
+            the number of copies is meaningful, not their time.
     """
 
     copies: Operation
@@ -64,13 +63,13 @@ def measure_copies(
 ) -> Copies:
     """Runs a function under TensorFlow's profiler and reads the profile.
 
-    Trace and warm up before: the profile should have nothing but steps. The
+    Trace and warm up before, so that the profile has nothing but steps. The
     profiler keeps about a million events; a few dozen steps are enough.
 
     Args:
         function: Function without arguments, such as a `fit` of an epoch.
         folder: Folder to keep the profile in, for TensorBoard. Defaults to
-            `None`: it is not kept.
+            `None`: the profile is deleted.
 
     Returns:
         A `Copies`.
@@ -92,9 +91,9 @@ def measure_copies(
 def summarise(events: Iterable[xplane.Event]) -> Copies:
     """Sums up the events of a profile.
 
-    Where the profile has GPUs, their kernels and copies are all that counts
-    and copies between devices are those from GPU to GPU; else it is the
-    operations of TensorFlow's graphs, and what one device sends to another.
+    If the profile has GPUs, only their kernels and copies are counted, and
+    copies between devices are those from GPU to GPU. Otherwise operations of
+    TensorFlow's graphs are counted, and sends from one device to another.
 
     Args:
         events: Iterable of `xplane.Event`s.
@@ -106,7 +105,7 @@ def summarise(events: Iterable[xplane.Event]) -> Copies:
     on_cpu = _Sums()
     for event in events:
         if event.plane.startswith("/device:GPU"):
-            # Other lines of the plane show the same time in other ways.
+            # The plane's other lines show the same events, grouped otherwise.
             if event.line.startswith("Stream"):
                 is_copy = event.name in _GPU_COPIES
                 on_gpu.add(_COPY if is_copy else event.name, event.seconds)
@@ -123,16 +122,16 @@ def summarise(events: Iterable[xplane.Event]) -> Copies:
 
 
 def _is_between_devices(event: xplane.Event) -> bool:
-    """Whether a send is to another device: its key names both.
+    """Whether a send is to another device.
 
-    The key is "sending device;incarnation;receiving device;tensor;frame".
+    Its key is "sending device;incarnation;receiving device;tensor;frame".
     """
     parts = event.details.get("key", "").split(";")
     return len(parts) > 2 and parts[0] != parts[2]
 
 
 class _Sums:
-    """Seconds and calls by kind of operation; copies are always there."""
+    """Seconds and calls by kind of operation, with an entry for copies."""
 
     def __init__(self) -> None:
         self.seconds = collections.defaultdict(float, {_COPY: 0.0})

@@ -1,18 +1,18 @@
-"""A layer's call on a device, with its gradients on the same device."""
+"""Calls a layer on a device, with its gradients on the same device."""
 
 import keras
 import tensorflow as tf
 
 
 def call_on_device(layer, device, args, kwargs):
-    """Calls a layer so that its gradients too are computed on the device.
+    """Calls a layer and computes its gradients, both on the device.
 
-    A device scope covers forward operations only: TensorFlow adds those of the
-    gradient when the scope is long left, and places them by itself, on the
-    first GPU. A tape of our own is asked for them inside the scope.
+    A device scope covers forward operations only: TensorFlow adds gradient
+    operations after the scope has ended, and places them on the first GPU.
+    Here a separate tape computes the gradients inside the scope.
 
     Returns:
-        What the layer returns, and the Keras mask of that.
+        The layer's outputs, and their Keras mask.
     """
     arguments = (args, kwargs)
     leaves = tf.nest.flatten(arguments, expand_composites=True)
@@ -22,7 +22,7 @@ def call_on_device(layer, device, args, kwargs):
     @tf.custom_gradient
     def placed(*inputs):
         nonlocal structure, masks
-        # Persistent, since the caller's tape may be asked more than once.
+        # Persistent, since the caller's tape may be persistent, too.
         with tf.device(device), tf.GradientTape(persistent=True) as tape:
             tape.watch(inputs)
             given = list(leaves)
@@ -32,8 +32,8 @@ def call_on_device(layer, device, args, kwargs):
                 arguments, given, expand_composites=True
             )
             structure = layer(*given_args, **given_kwargs)
-            # Masks are attached to tensors, and a custom gradient makes new
-            # ones of its outputs.
+            # Masks are attached to tensors, and a custom gradient replaces its
+            # output tensors by new ones.
             masks = _MaskOf()(structure)
             outputs = tf.nest.flatten(structure, expand_composites=True)
 
@@ -50,8 +50,8 @@ def call_on_device(layer, device, args, kwargs):
 
         return outputs, backward
 
-    # In the scope as well, since TensorFlow sends all inputs and weights of a
-    # custom gradient through an operation of its own.
+    # In the scope as well: TensorFlow passes all inputs and weights of a custom
+    # gradient through an `IdentityN`.
     with tf.device(device):
         outputs = placed(*[leaves[place] for place in places])
     outputs = tf.nest.pack_sequence_as(

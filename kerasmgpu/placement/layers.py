@@ -1,4 +1,4 @@
-"""A Keras layer whose weights, work and gradients are on one device."""
+"""A Keras layer whose weights, computation and gradients are on one device."""
 
 import functools
 import threading
@@ -18,13 +18,13 @@ from kerasmgpu.strategies import devices
 def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":
     """Puts a layer on a device.
 
-    The weights of the layer live there, and so do its computation and its
-    gradients; see `place_updates` for the optimizer's part. Wrap a layer before
-    it is first called. One that has weights elsewhere already, such as a
-    functional model, is rebuilt on the device with the same values: use what is
-    returned, not the original, which is left as it was.
+    The layer's weights, computation and gradients are on the device; see
+    `place_updates` for the optimizer's updates. Wrap a layer before it is first
+    called. A layer that already has weights on another device, such as a
+    functional model, is rebuilt with the same values: use the returned layer,
+    not the original, which is not changed.
 
-    A model with placed layers isn't compiled by XLA, which works on one device
+    XLA can't compile a model with placed layers, since it works on one device
     at a time: `compile(jit_compile="auto")`, Keras's default, turns it off.
 
     Args:
@@ -32,12 +32,12 @@ def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":
         device: String, `"GPU:1"`, `"CPU:0"`, ….
 
     Returns:
-        An `OnDevice` layer, which is called as `layer` is and has its name.
+        An `OnDevice` layer with the name and the call signature of `layer`.
 
     Raises:
         InputError: If the device doesn't exist, in the scope of a
-            `tf.distribute` strategy, or if the layer has weights elsewhere and
-            can't be rebuilt from its config.
+            `tf.distribute` strategy, or if the layer has weights on another
+            device and can't be rebuilt from its config.
 
     Example:
 
@@ -65,20 +65,20 @@ def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":
 
 
 def without(model: keras.Model) -> keras.Model:
-    """Copies a model and leaves the placement out.
+    """Returns a copy of a model without placement.
 
     The copy has the same weights and needs neither the devices nor kerasmgpu:
     its `.keras` file loads wherever Keras is installed.
 
     Args:
-        model: Functional or sequential `keras.Model`; nested ones too.
+        model: Functional or sequential `keras.Model`, possibly nested.
 
     Returns:
         A `keras.Model`, not compiled.
 
     Raises:
-        InputError: If the model is a subclass with a `call` of its own, whose
-            layers can't be exchanged from outside.
+        InputError: If the model is a subclass with a custom `call`, whose
+            layers can't be replaced from outside.
 
     Example:
 
@@ -108,11 +108,11 @@ def _without(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
 class OnDevice(keras.layers.Layer):
-    """A layer that lives on one device; what `on_device` returns.
+    """A layer on one device, as `on_device` returns it.
 
-    Where a model is loaded on a machine that lacks the device, the layer runs
-    on the first device that is there, and a warning names both. Saved again,
-    it keeps the device that it was meant for.
+    When a model is loaded on a machine without the device, the layer runs on
+    the first available device, and a warning names both. When saved again, it
+    keeps the original device.
 
     Args:
         layer: `keras.layers.Layer` without weights, or with weights on the
@@ -133,12 +133,12 @@ class OnDevice(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         _require_no_strategy(name or layer.name)
-        # Keras asks for the signature of `call` in its own `__init__`.
+        # Set first: Keras's `__init__` reads the signature of `call`.
         self.layer = layer
         kwargs.setdefault("dtype", layer.dtype_policy)
-        # The layer casts its inputs itself, or has reasons not to.
+        # No autocast here: the wrapped layer casts its inputs if it should.
         super().__init__(name=name or layer.name, autocast=False, **kwargs)
-        # A model's layers make masks of their own, whatever it says itself.
+        # A model's layers can make masks even if `supports_masking` is false.
         self._is_model = isinstance(layer, keras.Model)
         self.supports_masking = layer.supports_masking or self._is_model
         self._mask_of_outputs = None
@@ -162,7 +162,7 @@ class OnDevice(keras.layers.Layer):
     def _build_layer(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Makes the layer's weights on its device."""
+        """Creates the layer's weights on its device."""
 
         def make() -> None:
             with tf.device(self.device):
@@ -172,14 +172,14 @@ class OnDevice(keras.layers.Layer):
         if tf.executing_eagerly():
             make()
         else:
-            # While Keras traces a model to build it, it puts off making
-            # variables until the trace, and with it our device scope, is left.
-            # Both are states of a thread; another one makes them at once.
+            # When Keras traces a model to build it, it defers the creation of
+            # variables until after the trace, outside this device scope. Both
+            # are thread-local: in another thread variables are created at once.
             _run_in_thread(make)
 
     @property
     def call(self) -> Callable[..., Any]:
-        """The layer's own `call`, on the device; it has the same signature."""
+        """The layer's `call` on the device, with the same signature."""
 
         @functools.wraps(self.layer.call)
         def placed(*args: Any, **kwargs: Any) -> Any:
@@ -230,7 +230,7 @@ class OnDevice(keras.layers.Layer):
         custom_objects: dict[str, Any] | None = None,
     ) -> "OnDevice":
         config = dict(config)
-        # Functional models have their weights once they are deserialised.
+        # In the scope: deserialising a functional model creates its weights.
         with tf.device(_available(config["device"])):
             config["layer"] = keras.saving.deserialize_keras_object(
                 config["layer"], custom_objects=custom_objects
@@ -239,7 +239,7 @@ class OnDevice(keras.layers.Layer):
 
 
 def _symbolic(leaf: Any) -> Any:
-    """A `KerasTensor` like a tensor; anything else as it is."""
+    """Returns a `KerasTensor` like a tensor; anything else unchanged."""
     if isinstance(leaf, keras.KerasTensor) or not hasattr(leaf, "shape"):
         return leaf
     shape = tuple(leaf.shape)
@@ -247,7 +247,7 @@ def _symbolic(leaf: Any) -> Any:
 
 
 def _run_in_thread(function: Callable[[], None]) -> None:
-    """Runs a function in a thread of its own, and raises what it raises."""
+    """Runs a function in a new thread, waits, and raises its exception."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -269,7 +269,7 @@ def _elsewhere(layer: keras.layers.Layer, device: str) -> bool:
 
 
 def _rebuilt(layer: keras.layers.Layer, device: str) -> keras.layers.Layer:
-    """A copy of a layer, weights and all, on the device."""
+    """Returns a copy of a layer with its weights on the device."""
     try:
         with tf.device(device):
             copy = layer.__class__.from_config(layer.get_config())
@@ -286,7 +286,10 @@ def _rebuilt(layer: keras.layers.Layer, device: str) -> keras.layers.Layer:
 
 
 def _available(device: str, name: str | None = None) -> str:
-    """The device, or the first one there is; for a layer's name a warning."""
+    """Returns the device, or the first available one.
+
+    Warns of the second case if the layer's `name` is given.
+    """
     try:
         return devices.choose(devices=[device])[0]
     except InputError:

@@ -1,4 +1,4 @@
-"""Optimizer updates on the device of the weight that they change."""
+"""Optimizer updates on each weight's device."""
 
 import functools
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# Settings by which Keras changes gradients before they are applied.
+# Optimizer settings with which Keras changes gradients before applying them.
 _CHANGES_GRADIENTS = (
     "clipnorm",
     "clipvalue",
@@ -20,20 +20,20 @@ _CHANGES_GRADIENTS = (
 def place_updates(
     optimizer: keras.optimizers.Optimizer,
 ) -> keras.optimizers.Optimizer:
-    """Makes an optimizer update every weight on the weight's own device.
+    """Makes an optimizer update every weight on the weight's device.
 
-    By itself Keras makes the slots of all weights, and computes all updates, on
-    one device, and copies gradients and weights there and back. Clipping,
-    gradient accumulation and loss scaling still bring the gradients there.
+    By default Keras creates the slots of all weights and computes all updates
+    on one device, and copies gradients and weights there and back. Clipping,
+    gradient accumulation and loss scaling still copy the gradients there.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer`, before its first step; where
-            the loss is scaled, the one inside of the `LossScaleOptimizer`. It
-            is changed, not copied. A model that is loaded has an optimizer
-            without this: `place_updates(model.optimizer)`.
+        optimizer: `keras.optimizers.Optimizer`, before its first step; with
+            loss scaling, the optimizer inside the `LossScaleOptimizer`. It is
+            changed in place. Loading a model loses the change: call
+            `place_updates(model.optimizer)` again.
 
     Returns:
-        The optimizer.
+        The same optimizer.
 
     Example:
 
@@ -50,14 +50,13 @@ def place_updates(
     def placed_add_slot(
         reference_variable: keras.Variable, *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        # Keras makes slots beside their weight, but not while it traces a step.
+        # Keras creates slots on the weight's device, except while it traces.
         with tf.init_scope():
             return add_slot(reference_variable, *args, **kwargs)
 
-    # On its way to the updates Keras passes all gradients through one
-    # all-reduce. Without a strategy that changes nothing, but it brings them
-    # all to one device: where nothing else changes them either, the updates
-    # take the gradients as they were handed in.
+    # Keras passes all gradients through one all-reduce before the updates.
+    # Without a strategy it keeps their values but copies them to one device. If
+    # no setting changes the gradients either, the updates use the originals.
     @functools.wraps(apply)
     def placed_apply(
         grads: Iterable[Any],
@@ -92,7 +91,7 @@ def place_updates(
 
 
 def device_of(variable: keras.Variable | tf.Variable) -> str:
-    """Name of the device of a Keras or TensorFlow variable: `"GPU:1"`."""
+    """Returns the device of a Keras or TensorFlow variable, as `"GPU:1"`."""
     return _tensorflow_variable(variable).device.rpartition("device:")[2]
 
 

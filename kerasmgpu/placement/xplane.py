@@ -1,8 +1,8 @@
-"""Reads the file that TensorFlow's profiler writes, `*.xplane.pb`.
+"""Reads profiles of TensorFlow's profiler, `*.xplane.pb`.
 
 The file is a protocol buffer message. Its schema is public (`xplane.proto` in
-github.com/openxla/xla), its Python module is not part of TensorFlow's public
-API: the fields that are needed are declared here, and all others are skipped.
+github.com/openxla/xla), but its Python module is not part of TensorFlow's
+public API: needed fields are declared here, and all others are skipped.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from kerasmgpu.errors import InputError
 
-# Message to its fields: number, type. A type in capitals is another message.
+# Message to its fields: number, type. A capitalised type is another message.
 _FIELDS = {
     "Space": {"planes": (1, "Plane")},
     "Plane": {
@@ -32,7 +32,7 @@ _FIELDS = {
         "text": (5, "string"),
         "ref": (7, "uint64"),
     },
-    # Entries of the two maps from a number to a name.
+    # Entries of the two maps from an id to a name.
     "EventName": {"key": (1, "int64"), "value": (2, "Name")},
     "StatName": {"key": (1, "int64"), "value": (2, "Name")},
     "Name": {"name": (2, "string")},
@@ -41,14 +41,14 @@ _REPEATED = {"planes", "lines", "events", "stats", "event_names", "stat_names"}
 
 
 class Event(NamedTuple):
-    """One span of time of a profile.
+    """One event of a profile.
 
     Args:
-        plane: What it was recorded on: `"/host:CPU"`, `"/device:GPU:0"`, ….
+        plane: Host or device: `"/host:CPU"`, `"/device:GPU:0"`, ….
         line: Thread or stream.
-        name: What ran.
-        seconds: How long.
-        details: Dictionary of texts that were recorded with it.
+        name: Operation, kernel or copy.
+        seconds: Duration.
+        details: Dictionary of the event's stats that are strings.
     """
 
     plane: str
@@ -83,7 +83,7 @@ def read(folder):
         stat_names = {e.key: e.value.name for e in plane.stat_names}
         for line in plane.lines:
             for event in line.events:
-                # A text that occurs often is stored once, as a stat's name.
+                # Repeated strings are stored once, as the name of a stat.
                 details = {
                     stat_names[stat.name_id]: stat.text
                     or stat_names.get(stat.ref, "")
@@ -99,7 +99,7 @@ def read(folder):
 
 
 def _message_class(name):
-    """Class of one of the messages of `_FIELDS`."""
+    """Returns the class of a message of `_FIELDS`."""
     file = descriptor_pb2.FileDescriptorProto(
         name="kerasmgpu/xplane.proto", package="kerasmgpu", syntax="proto3"
     )
