@@ -1,16 +1,16 @@
-"""The command: will more GPUs help, and how many?
+"""Predicts speed-up and efficiency on more GPUs, and the bottleneck.
 
     python -m kerasmgpu.plan --step_seconds=0.3 --batch_size_per_replica=64 \
         --parameters=25.6e6 --link=nvlink3 --link_between=100gbit
 
 The step of one replica comes from flags, as above, or from a measurement:
 `--from=benchmark.json` (the repository's `benchmarks/`), `--from=throughput.jsonl`
-(ThroughputLogger, on one replica), `--module=my_module:build` (runs it). Flags
-that are given too replace what was measured.
+(ThroughputLogger, on one replica), `--module=my_module:build` (runs it). Other
+flags override measured values.
 
 `--batch_size_per_replica` asks for weak scaling (every replica has that many
 rows), `--global_batch_size` for strong scaling (all share them).
-`--published` shows what the same arithmetic says of published measurements.
+`--published` compares predictions with published measurements.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ _STEP_FLAGS = {
     "bytes": "reduced_bytes",
     "overlap": "overlap",
 }
-"""Flag to the attribute of `Step` that it sets."""
+"""Maps a flag to the attribute of `Step` that it sets."""
 
 
 def _step(values):
-    """The step that the flags ask for, and notes about it."""
+    """Returns the `Step` that the flags describe, and notes about it."""
     given = {
         attribute: values[flag].value
         for flag, attribute in _STEP_FLAGS.items()
@@ -175,7 +175,7 @@ def define_flags(flag_values):
 
 
 def main(argv):
-    """Plans as the flags ask for."""
+    """Predicts for the settings in the flags, and prints the table."""
     if len(argv) > 1:
         raise InputError(
             "only flags are expected, such as --step_seconds=0.3. Received: "

@@ -6,7 +6,7 @@ from kerasmgpu.errors import InputError, checked_number
 from kerasmgpu.plan.model import Link
 
 PAYLOAD_SHARE = 0.9
-"""Share of a link's rate that is data, for all named links alike.
+"""Share of a link's rate that is data, the same for all named links.
 
 A PCIe packet carries 256 bytes of data and 24 to 28 of framing, header and
 checksum; links also acknowledge (PCI Express Base Specification 3.0, chapters
@@ -16,8 +16,8 @@ about 80 of headers and gaps (InfiniBand specification, annex A17). NVLink
 carries up to 256 bytes with 16 to 32 of header.
 """
 
-# Seconds of one step of a ring: `hwLat`, the constants that NCCL 2 predicts
-# its own algorithms by (src/graph/tuning.cc, ring, protocol Simple).
+# Seconds of one step of a ring: `hwLat`, the constants with which NCCL 2
+# predicts its algorithms' times (src/graph/tuning.cc, ring, protocol Simple).
 _NVLINK_LATENCY = 3.4e-6
 _PCI_LATENCY = 5.7e-6
 _NET_LATENCY = 14.0e-6
@@ -25,12 +25,12 @@ _NET_LATENCY = 14.0e-6
 
 @dataclasses.dataclass(frozen=True)
 class NamedLink:
-    """What a specification says.
+    """A link with its specified rate.
 
     Attributes:
         gigabytes_per_second: Float, 1e9 bytes per second in one direction.
         latency_seconds: Float, of one step of a ring.
-        source: String, how the rate comes about.
+        source: String, derivation of the rate.
     """
 
     gigabytes_per_second: float
@@ -76,21 +76,21 @@ LINKS = {
     "200gbit": _network(200),
     "400gbit": _network(400),
 }
-"""Name to `NamedLink`. `nvlink` is that of an A100."""
+"""Maps a name to its `NamedLink`; `nvlink` is an A100's."""
 
 
 def link(text, latency_seconds=None, flag="link"):
-    """The `Link` of a name, or of a measured rate.
+    """Returns the `Link` of a name, or of a measured rate.
 
     Args:
-        text: String, a key of `LINKS`, or gigabytes (1e9 bytes) per second of
-            data in one direction, taken as they are.
+        text: String, a key of `LINKS`, or a measured rate in gigabytes (1e9
+            bytes) per second of data in one direction.
         latency_seconds: Float. Default: the named link's; for a rate, that of
             a network.
-        flag: String, its name in messages.
+        flag: String, name of the flag in messages.
 
     Raises:
-        InputError: If it is neither, or not above 0.
+        InputError: If `text` is neither, or a number is out of range.
 
     Example:
 

@@ -1,20 +1,20 @@
-"""What N replicas should bring, from one replica's step and the links.
+"""Predicts the step time of N replicas from one replica's step and the links.
 
-Plain arithmetic on the standard library. A step is four things that go on at
-the same time, as in a pipeline, so the slowest sets the pace:
+Plain arithmetic on the standard library. Device, host and input work at the
+same time, as the stages of a pipeline, so the slowest limits the step:
 
     step = max(device, host, input)
-    device = compute + all-reduce that no computing hides
+    device = compute + exposed all-reduce (not hidden by compute)
 
-* *compute*: the device's forward and backward pass and its update;
+* *compute*: the device's forward pass, backward pass and update;
 * *host*: the process that prepares and launches the work of its machine's
   replicas;
 * *input*: the pipeline that a machine's replicas share;
-* *all-reduce*: the gradients, inside the machines and between them.
+* *all-reduce*: of the gradients, inside machines and between them.
 
-Not in it: stragglers, and what the four take from each other (an input
-pipeline and a host that want the same cores). Where two of them are close, the
-truth is slower than the prediction.
+Not modelled: stragglers, and contention (an input pipeline and a host that
+use the same cores). Where two stages take about the same time, real steps are
+slower than the prediction.
 """
 
 import dataclasses
@@ -23,14 +23,15 @@ import math
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 
 LIMITS = ("compute", "all-reduce", "host", "input")
-"""What can set the pace of a step."""
+"""The possible bottlenecks of a step."""
 
 ALGORITHMS = ("hierarchical", "ring")
 
 BACKWARD_SHARE = 2 / 3
-"""Share of compute that is the backward pass: it has two products for each of
-the forward pass, one for the weights and one for the activations (Kaplan et
-al., arXiv:2001.08361, section 2.1: 2 of 6 operations are the forward pass)."""
+"""Share of compute that is the backward pass: for each matrix product of the
+forward pass it has two, for the gradients of the weights and of the activations
+(Kaplan et al., arXiv:2001.08361, section 2.1: 2 of 6 operations are forward).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Link:
     """A connection between two replicas, or between two machines.
 
     Attributes:
-        bytes_per_second: Float, in one direction while the other is busy too.
+        bytes_per_second: Float, in each direction, with both in use.
         latency_seconds: Float, of one message. Defaults to 0.
     """
 
@@ -48,13 +49,13 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Machines:
-    """How replicas are spread.
+    """The machines, their links and the all-reduce algorithm.
 
     Attributes:
         replicas_per_machine: Integer, at least 1.
         inside: `Link` between the replicas of one machine.
         between: `Link` of one machine to the others, shared by its replicas.
-            `None` where there is one machine only.
+            `None` for a single machine.
         algorithm: `"hierarchical"` (default: a ring in each machine and one
             between the machines) or `"ring"` (one through all replicas).
     """
@@ -67,24 +68,24 @@ class Machines:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One replica's step, as it was measured alone.
+    """The step of a single replica, as measured.
 
     Attributes:
-        rows: Integer, its batch.
+        rows: Integer, its batch size.
         compute_seconds: Float, the device's time.
-        reduced_bytes: Float, gradients that every replica has to sum.
-        fixed_seconds: Float, the part of `compute_seconds` that a smaller
-            batch does not save. Defaults to 0.
+        reduced_bytes: Float, bytes of gradients that the replicas all-reduce.
+        fixed_seconds: Float, the part of `compute_seconds` that does not
+            depend on the batch size. Defaults to 0.
         host_seconds: Float, the host's time. Defaults to 0.
-        host_seconds_per_replica: Float, what each further replica of a
-            machine adds. Default: `host_seconds`, a host that does everything
-            once per replica.
-        input_rows_per_second: Float, what a machine's input pipeline can
-            deliver. Default: infinite.
-        overlap: Float from 0 to 1, share of the backward pass that hides the
-            all-reduce: 0 (default) where gradients are packed and summed
-            after it, as under `tf.distribute`; near 1 where each is sent when
-            it is known.
+        host_seconds_per_replica: Float, host time that each further replica
+            of a machine adds. Default: `host_seconds`, for a host that repeats
+            all its work per replica.
+        input_rows_per_second: Float, maximum rate of a machine's input
+            pipeline. Default: infinite.
+        overlap: Float from 0 to 1, share of the backward pass that can hide
+            the all-reduce: 0 (default) if gradients are packed and summed
+            after it, as under `tf.distribute`; near 1 if each gradient is sent
+            as soon as it is computed.
     """
 
     rows: int
@@ -120,11 +121,11 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The step of so many replicas, in seconds, and what it is worth.
+    """The predicted step of several replicas: seconds, speed-up, bottleneck.
 
-    `all_reduce_seconds` is the whole of it, `exposed_seconds` the part that
-    is not hidden. `limit` is one of `LIMITS`. `speed_up` and `efficiency`
-    compare with one replica of the same prediction.
+    `all_reduce_seconds` is the whole all-reduce, `exposed_seconds` the part
+    not hidden by compute. `limit` is one of `LIMITS`. `speed_up` and
+    `efficiency` are relative to the prediction for one replica.
     """
 
     replicas: int
@@ -142,15 +143,15 @@ class Prediction:
 
 
 def ring_seconds(num_bytes, num_members, link):
-    """Seconds of a ring all-reduce.
+    """Returns the seconds of a ring all-reduce.
 
-    2 (N - 1) messages of 1 / N of the bytes follow each other: the first half
-    sums, the second half spreads the sums (Patarasuk and Yuan, "Bandwidth
-    optimal all-reduce algorithms for clusters of workstations", J. Parallel
-    and Distributed Computing 69, 2009, section 3).
+    It sends 2 (N - 1) messages of 1 / N of the bytes in sequence: a
+    reduce-scatter, then an all-gather (Patarasuk and Yuan, "Bandwidth optimal
+    all-reduce algorithms for clusters of workstations", J. Parallel and
+    Distributed Computing 69, 2009, section 3).
 
     Args:
-        num_bytes: Float, what every member has and gets the sum of.
+        num_bytes: Float, size of each member's tensor.
         num_members: Integer, at least 1.
         link: `Link` from each member to the next.
 
@@ -166,16 +167,17 @@ def ring_seconds(num_bytes, num_members, link):
 
 
 def all_reduce_seconds(num_bytes, num_replicas, machines):
-    """Seconds to sum the gradients of all replicas.
+    """Returns the seconds to all-reduce the gradients of all replicas.
 
-    `"hierarchical"` sums inside each machine while it scatters, then each
-    replica's part in a ring between the machines (all parts together are
-    `num_bytes` through the machine's link), and gathers inside. The two inner
-    halves are one ring all-reduce. `"ring"` goes through all replicas once;
-    its slowest link sets the pace.
+    `"hierarchical"` is a reduce-scatter inside each machine, a ring all-reduce
+    of each replica's part between the machines (all parts together send
+    `num_bytes` through the machine's link), and an all-gather inside. The
+    reduce-scatter and the all-gather take the time of one ring all-reduce.
+    `"ring"` is a single ring through all replicas, limited by its slowest
+    link.
 
     Args:
-        num_bytes: Float, the gradients of one replica.
+        num_bytes: Float, size of one replica's gradients.
         num_replicas: Integer, at least 1.
         machines: `Machines`.
 
@@ -203,7 +205,7 @@ def all_reduce_seconds(num_bytes, num_replicas, machines):
 
 
 def predict(step, machines, num_replicas, global_batch_size=None):
-    """Predicts the step of `num_replicas`.
+    """Predicts the step of `num_replicas` replicas.
 
     Args:
         step: `Step` of one replica.
@@ -216,7 +218,7 @@ def predict(step, machines, num_replicas, global_batch_size=None):
         A `Prediction`.
 
     Raises:
-        InputError: If a number can't be used as it is.
+        InputError: If a number is invalid.
 
     Example:
 
@@ -239,9 +241,9 @@ def predict(step, machines, num_replicas, global_batch_size=None):
 
 
 def _step_of(step, machines, num_replicas, global_batch_size):
-    """The `Prediction` without what compares it with one replica."""
+    """Returns the `Prediction` without `speed_up` and `efficiency`."""
     global_rows = global_batch_size or step.rows * num_replicas
-    # The slowest replica is one that got the extra row.
+    # The largest share limits the step.
     rows = math.ceil(global_rows / num_replicas)
     on_machine = min(num_replicas, machines.replicas_per_machine)
     variable_seconds = step.compute_seconds - step.fixed_seconds
@@ -271,24 +273,25 @@ def _step_of(step, machines, num_replicas, global_batch_size):
 
 
 def _limit(compute, exposed, host, input_seconds):
-    """What sets the pace: the slowest stage; on the device, its larger part."""
+    """Returns the slowest stage; of the device's, the longer part."""
     if compute + exposed >= max(host, input_seconds):
         return "compute" if compute >= exposed else "all-reduce"
     return "host" if host >= input_seconds else "input"
 
 
 def last_that_helps(predictions, worth=0.1):
-    """The number of replicas beyond which more of them don't help.
+    """Returns the number of replicas beyond which more don't help.
 
-    Further replicas help where they bring at least `worth` of what as many
-    independent ones would, now or with more of them.
+    More replicas help if some larger number of them raises the speed-up by at
+    least `worth` per added replica.
 
     Args:
         predictions: Sequence of `Prediction`, fewest replicas first.
-        worth: Float, share of a replica. Defaults to 0.1.
+        worth: Float, least speed-up per added replica; 1 is ideal scaling.
+            Defaults to 0.1.
 
     Returns:
-        Integer, or `None` where even the last ones help.
+        Integer, or `None` if even the largest number helps.
 
     Example:
 

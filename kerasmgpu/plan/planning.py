@@ -1,4 +1,4 @@
-"""Predicts a row of replica counts, and shows them."""
+"""Predicts the step for several replica counts, and prints the table."""
 
 import dataclasses
 import json
@@ -33,12 +33,12 @@ def plan(
         worth: Float, see `model.last_that_helps`. Defaults to 0.1.
 
     Returns:
-        Dictionary that JSON can hold: `scaling`, `step`, `predictions`
+        JSON-serialisable dictionary: `scaling`, `step`, `predictions`
         (dictionaries of `model.Prediction`), `last_that_helps` and
         `verdict`.
 
     Raises:
-        InputError: If a number can't be used as it is.
+        InputError: If a number is invalid.
 
     Example:
 
@@ -65,22 +65,22 @@ def plan(
 
 
 def run(step, machines, title="", notes=(), output_dir=None, **keywords):
-    """Plans, prints the table and writes it where it is asked to.
+    """Calls `plan`, prints the table and writes the files.
 
     Args:
         step: `model.Step` of one replica.
         machines: `model.Machines`.
-        title: String, the machines in words.
+        title: String, description of the machines.
         notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and
-            `plan.png`. Default: none.
+            `plan.png`. Default: no files.
         **keywords: See `plan`.
 
     Returns:
         Dictionary, that of `plan` with `title` and `notes`.
 
     Raises:
-        InputError: If a number can't be used as it is.
+        InputError: If a number is invalid.
     """
     report = plan(step, machines, **keywords)
     report.update(title=title, notes=list(notes))

@@ -1,26 +1,26 @@
-"""Tables that others measured, and what the model predicts for them.
+"""Published measurements, and the model's predictions for them.
 
-No number is fitted: rates and latencies are those of `links`. What was chosen,
-with the tables in sight, is one link and one overlap for each of the two
-programs; `compare` takes others, to see what the choice is worth.
+No number is fitted: rates and latencies are those of `links`. Only the link and
+the overlap of each of the two programs were chosen, knowing the measurements;
+`compare` takes others, to show the effect of the choice.
 
 * TensorFlow's benchmarks (May 2017, tensorflow.org/performance/benchmarks; one
-  DGX-1 with 8 P100): 0, all gradients are summed after the backward pass. The
-  replicas' links are taken to be PCIe 3. The ResNets went through the CPU
-  (`parameter_server` on `cpu`), so theirs were. AlexNet and VGG-16 used NCCL of
-  that time and may have used NVLink, but with NVLink's rate there would have
-  been next to nothing to lose, and 25 % were lost.
+  DGX-1 with 8 P100): overlap 0, all gradients are summed after the backward
+  pass. The link is assumed to be PCIe 3: the ResNets reduced on the CPU
+  (`parameter_server` on `cpu`), which is reached by PCIe 3. AlexNet and VGG-16
+  used NCCL of that time and may have used NVLink, but at NVLink's rate they
+  would have lost next to nothing, and they lost 25 %.
 * Horovod (github.com/horovod/horovod, docs/benchmarks.rst; 4 Pascal GPUs per
-  machine, 25 Gbit/s RoCE): 1, each gradient is sent when it is known (Sergeev
-  and Del Balso, arXiv:1802.05799). PCIe 3 inside a machine, a ring in each
-  machine and one between them.
+  machine, 25 Gbit/s RoCE): overlap 1, each gradient is sent as soon as it is
+  computed (Sergeev and Del Balso, arXiv:1802.05799). PCIe 3 inside a machine,
+  a ring in each machine and one between them.
 
-Parameters are those of keras.io/api/applications; AlexNet's those of its
+Parameter counts are those of keras.io/api/applications, AlexNet's those of its
 one-column form (Krizhevsky, arXiv:1404.5997), in float32. Horovod does not
-publish one GPU's rate: those of TensorFlow's table are taken, at the same batch
-of 64; ResNet-101, which is not in it, is between ResNet-50 and ResNet-152 by
-its operations (3.8, 7.6 and 11.3 billion: He et al., arXiv:1512.03385, table
-1), linear in the seconds per image.
+publish one GPU's rate: it is taken from TensorFlow's table, at the same batch
+of 64. ResNet-101 is not in that table: its seconds per image are interpolated
+linearly between ResNet-50 and ResNet-152, by operations (3.8, 7.6 and 11.3
+billion: He et al., arXiv:1512.03385, table 1).
 """
 
 import dataclasses
@@ -71,7 +71,7 @@ _ONE_GPU = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One published efficiency (0 to 1) beside the prediction."""
+    """One published efficiency (0 to 1), with the prediction."""
 
     source: str
     model: str
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def error(self):
-        """How far the prediction is off, relative to what was published."""
+        """Relative error of the prediction."""
         return self.predicted / self.published - 1
 
 
@@ -90,7 +90,7 @@ def compare(tensorflow_overlap=0.0, horovod_overlap=1.0, dgx_link="pcie3"):
     """Predicts every row.
 
     Args:
-        tensorflow_overlap: Float, see the module. Defaults to 0.
+        tensorflow_overlap: Float, see the module docstring. Defaults to 0.
         horovod_overlap: Float. Defaults to 1.
         dgx_link: Name of the link between the GPUs of the DGX-1. Defaults to
             `"pcie3"`.

@@ -1,4 +1,4 @@
-"""One replica's step: from numbers, from a file, or from a run."""
+"""One replica's step: from a file or from a run."""
 
 import dataclasses
 import json
@@ -12,15 +12,15 @@ from kerasmgpu.plan.model import Step
 from kerasmgpu.verify import references
 
 BYTES_PER_PARAMETER = 4
-"""Gradients are float32, also under mixed precision: variables are."""
+"""Gradients are float32 like the variables, also under mixed precision."""
 
 _WAITING = 0.1
-"""Share of a step spent waiting for input from which the input is the limit."""
+"""From this share of a step spent waiting, training counts as input-bound."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A step, and what to say about where it comes from."""
+    """A step, and notes on how it was measured."""
 
     step: Step
     notes: tuple = ()
@@ -31,8 +31,9 @@ def from_file(path, workload=None, contender="kerasmgpu"):
 
     Args:
         path: String or path-like.
-        workload: String, which of a benchmark's. Default: its only one.
-        contender: String, which of a benchmark's. Defaults to `"kerasmgpu"`.
+        workload: String, a workload of the benchmark. Default: its only one.
+        contender: String, a contender of the benchmark. Defaults to
+            `"kerasmgpu"`.
 
     Returns:
         `Measured`.
@@ -57,7 +58,7 @@ def from_file(path, workload=None, contender="kerasmgpu"):
 
 
 def _content(path, text):
-    """The benchmark's object, or the last line's of JSON lines."""
+    """Returns the benchmark's object, or that in the last of JSON lines."""
     for candidate in (text, (text.strip().splitlines() or [""])[-1]):
         try:
             content = json.loads(candidate)
@@ -65,7 +66,7 @@ def _content(path, text):
             continue
         if not isinstance(content, dict):
             continue
-        if "num_replicas" in content:  # So called in files of version 0.1.
+        if "num_replicas" in content:  # The key's name in version 0.1.
             content.setdefault("replicas", content["num_replicas"])
         if {"rows", "replicas"} & set(content):
             return content
@@ -156,11 +157,11 @@ def _from_throughput(path, record):
 
 
 def from_module(build, steps=20, timeout_seconds=600):
-    """Trains the user's model on one replica, in a process, and measures.
+    """Trains the user's model on one replica, in a process, and measures it.
 
     Args:
-        build: String, `"my_module:build"` or `"file.py:build"`; what it is and
-            where its data come from is as for `kerasmgpu.verify`.
+        build: String, `"my_module:build"` or `"file.py:build"`; the function
+            and its data are as for `kerasmgpu.verify`.
         steps: Integer, steps to measure. Defaults to 20.
         timeout_seconds: Float. Defaults to 600.
 
@@ -168,7 +169,7 @@ def from_module(build, steps=20, timeout_seconds=600):
         `Measured`.
 
     Raises:
-        InputError: If it can't be run.
+        InputError: If the model can't be trained.
     """
     job = {
         "build": references.reference(build, "build"),
@@ -199,7 +200,7 @@ def from_module(build, steps=20, timeout_seconds=600):
 
 
 def with_rows(step, rows):
-    """The step with another batch: what is not fixed grows with the rows."""
+    """Returns the step at another batch size, with the variable time scaled."""
     variable = step.compute_seconds - step.fixed_seconds
     seconds = step.fixed_seconds + variable * rows / step.rows
     return dataclasses.replace(step, rows=rows, compute_seconds=seconds)

@@ -1,4 +1,4 @@
-"""How a plan looks: the table, the verdict and the plot."""
+"""The table, the verdict and the plot of a plan."""
 
 from rich.table import Table
 
@@ -56,12 +56,12 @@ def print_plan(report):
 
 
 def verdict(predictions, last, worth):
-    """In words, how many replicas help and what ends it.
+    """Returns a sentence on how many replicas help, and the bottleneck beyond.
 
     Args:
         predictions: List of `Prediction`, fewest replicas first.
-        last: What `model.last_that_helps` returned for them.
-        worth: Float, the share of a replica that counts as help.
+        last: Integer or `None`, result of `model.last_that_helps`.
+        worth: Float, see `model.last_that_helps`.
     """
     good = max(p.replicas for p in predictions if p.efficiency >= 0.5)
     half = f"Efficiency is 50 % or more up to {good}."
@@ -107,9 +107,9 @@ def print_published(rows):
 
 
 def draw(report, path):
-    """Draws speed-up over replicas beside the ideal, limits coloured.
+    """Draws speed-up over replicas, and the ideal; colours show bottlenecks.
 
-    Without matplotlib one line says so.
+    Without matplotlib, prints one line instead.
 
     Args:
         report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
