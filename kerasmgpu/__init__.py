@@ -1,7 +1,7 @@
-"""kerasmgpu: Keras training on several GPUs, correct, fast and easy.
+"""kerasmgpu: Keras training on several GPUs, with the results of one device.
 
-Importing this package starts no device and does not import TensorFlow: public
-names are loaded when they are first used.
+Importing this package initialises no device and does not import TensorFlow:
+public names are loaded on first use.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _HOMES = {
     "per_replica_batch_sizes": "kerasmgpu.replica_arithmetic",
     "scale_learning_rate": "kerasmgpu.replica_arithmetic",
 }
-"""Public name to the module where it lives."""
+"""Maps a public name to its module."""
 
 _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
@@ -33,14 +33,14 @@ _MODULES = {
     "schedules": "kerasmgpu.schedules",
     "verify": "kerasmgpu.verify",
 }
-"""Public modules that may be reached as attributes, and where they live."""
+"""Maps a public attribute of this package to the module that it is."""
 
 _FORMER = {
     "job_watch": "kerasmgpu.job.watch",
     "rendezvous": "kerasmgpu.job.rendezvous",
     "scaling": "kerasmgpu.replica_arithmetic",
 }
-"""Where modules are that scripts of version 0.1 name; not listed."""
+"""Maps version 0.1's names of modules to today's; not in `__all__`."""
 
 __all__ = [*_HOMES, *_MODULES]
 

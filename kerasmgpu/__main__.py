@@ -1,4 +1,4 @@
-"""`kerasmgpu COMMAND [flags]`, or `python -m kerasmgpu COMMAND [flags]`."""
+"""The command line, `kerasmgpu COMMAND [flags]` or `python -m kerasmgpu …`."""
 
 import difflib
 import runpy
@@ -49,14 +49,13 @@ COMMANDS = {
         "check that your own model trains alike on one and on N replicas",
     ),
 }
-"""Name of a command to its module, which `python -m` runs too, and to what it
-does."""
+"""Maps a command to its module, which `python -m` also runs, and its help."""
 
 
 def main():
-    """Runs the command that is named, or lists all of them.
+    """Runs the command in `sys.argv`, or lists all commands.
 
-    Ends with exit status 2 where there is no such command.
+    Exits with status 2 if there is no such command.
     """
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "--helpfull", "help"):
@@ -80,7 +79,7 @@ def main():
 
 
 def usage():
-    """The commands and what they do, in lines that can be copied from."""
+    """Returns the help text, which lists the commands."""
     width = max(map(len, COMMANDS))
     lines = [
         f"kerasmgpu {kerasmgpu.__version__}",

@@ -1,4 +1,4 @@
-"""The one exception that means "the user can mend this", and checks."""
+"""`InputError`, for errors that a user can fix, and checks of arguments."""
 
 import math
 import operator
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something the user gave can't be used as it is.
+    """An error that the user can fix: an invalid argument, flag, file or setup.
 
-    The message is one line: what arrived, what was expected and how to go on.
+    The message is one line: what arrived, what was expected and what to do.
     Commands print it without a traceback and exit with status 1; any other
-    exception is a defect of ours (or of the user's own code) and keeps its
-    traceback. It is a `ValueError`, so library callers need no import to
-    catch it.
+    exception is a defect of kerasmgpu or of the user's code and keeps its
+    traceback. It is a `ValueError`, so callers can catch it without importing
+    it.
 
     Example:
 
@@ -26,12 +26,13 @@ class InputError(ValueError):
 
 
 def printable(text: str) -> str:
-    r"""A text for people, with tabs and control characters escaped.
+    r"""Returns a text with tabs and control characters escaped.
 
-    What a file or a name holds may move a terminal's cursor, or be invisible.
+    Text from a file or a file name may otherwise move a terminal's cursor, or
+    be invisible.
 
     Args:
-        text: String; a part that is no text (`surrogateescape`) is escaped.
+        text: String; bytes that are not text (`surrogateescape`) are escaped.
 
     Example:
 
@@ -50,7 +51,7 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
     """Returns `value` as an `int`.
 
     Args:
-        value: What arrived. NumPy's integers count as integers; `True` and
+        value: The argument. NumPy's integers count as integers; `True` and
             `2.0` don't.
         name: String, the argument's name in the message.
         minimum: Integer, the least value allowed.
@@ -58,12 +59,12 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
     Raises:
         InputError: If it is not an integer, or below `minimum`.
     """
-    # True is an integer to Python, and never what was meant.
+    # True is an integer in Python, but here it is a mistake.
     if not isinstance(value, bool):
         try:
             number = operator.index(value)
         except TypeError:
-            pass  # Told below, in the words of the one who called.
+            pass  # Raised below, with the argument's name.
         else:
             if number >= minimum:
                 return number
@@ -74,15 +75,15 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str]) -> str:
-    """Returns `value`, one of the choices.
+    """Returns `value` if it is one of the choices.
 
     Args:
-        value: What arrived.
+        value: The argument.
         name: String, the argument's name in the message.
         choices: Sequence of strings.
 
     Raises:
-        InputError: If it is none of them.
+        InputError: If it is not one of them.
     """
     if isinstance(value, str) and value in choices:
         return value
@@ -96,7 +97,7 @@ def checked_number(value: Any, name: str, zero_allowed: bool = False) -> float:
     """Returns `value` as a `float`.
 
     Args:
-        value: What arrived; anything that converts to a float but strings
+        value: The argument; anything that converts to a float, except strings
             and booleans.
         name: String, the argument's name in the message.
         zero_allowed: Boolean. Defaults to `False`.
@@ -108,7 +109,7 @@ def checked_number(value: Any, name: str, zero_allowed: bool = False) -> float:
         try:
             number = float(value)
         except (TypeError, ValueError):
-            pass  # Told below.
+            pass  # Raised below.
         else:
             if math.isfinite(number) and (
                 number > 0 or (zero_allowed and number == 0)

@@ -1,7 +1,7 @@
 """Batch sizes, learning rates and efficiencies for several replicas.
 
-Plain arithmetic on the standard library: it runs, and complains, before any
-device is touched.
+Plain arithmetic on the standard library: invalid settings raise before any
+device is initialised.
 """
 
 import math
@@ -21,8 +21,8 @@ def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:
     """Returns the rows of one step, over all replicas.
 
     Args:
-        batch_size_per_replica: Integer, rows that one replica gets per step;
-            at least 1.
+        batch_size_per_replica: Integer, rows of one replica per step; at
+            least 1.
         num_replicas: Integer, copies of the model; at least 1.
 
     Raises:
@@ -45,10 +45,10 @@ def per_replica_batch_sizes(
 ) -> tuple[int, ...]:
     """Returns how many rows of a batch each replica gets.
 
-    The counts differ by at most one, the first replicas get the extra row,
-    and a replica gets none where there are fewer rows than replicas. This is
-    how kerasmgpu's strategies split every batch. (Splitting by
-    `ceil(rows / replicas)`, as TensorFlow does, makes 2, 2, 1, 0 of 5 rows.)
+    The counts differ by at most one, the first replicas get the extra rows,
+    and the last replicas get none if there are fewer rows than replicas.
+    kerasmgpu's strategies split every batch like this. (TensorFlow splits by
+    `ceil(rows / replicas)`: 5 rows on 4 replicas become 2, 2, 1, 0.)
 
     Args:
         global_batch_size: Integer, rows of the whole batch; at least 1.
@@ -80,7 +80,7 @@ def per_replica_batch_sizes(
 def last_batch_sizes(
     num_examples: int, global_batch_size: int, num_replicas: int
 ) -> tuple[int, ...]:
-    """Returns how many rows each replica gets of an epoch's last batch.
+    """Returns how many rows of an epoch's last batch each replica gets.
 
     Args:
         num_examples: Integer, examples in the data set; at least 1.
@@ -89,8 +89,8 @@ def last_batch_sizes(
         num_replicas: Integer, copies of the model; at least 1.
 
     Returns:
-        Tuple of `num_replicas` integers. It is the split of a full batch
-        where the batch size divides the data set evenly.
+        Tuple of `num_replicas` integers; those of a full batch if the batch
+        size divides `num_examples`.
 
     Raises:
         InputError: If any of them is not an integer of at least 1.
@@ -113,22 +113,22 @@ def scale_learning_rate(
 ) -> float:
     """Returns the learning rate for a batch `num_replicas` times as large.
 
-    - `"linear"`, n times the rate: SGD, with momentum or without, for n small
-      steps in one (Goyal et al., arXiv:1706.02677, section 2.1). Warm up,
-      `kerasmgpu.schedules.WarmUp`.
-    - `"sqrt"`, sqrt(n) times the rate: Adam, RMSprop and other adaptive
-      optimizers (Malladi et al., arXiv:2205.10287); SGD where the variance of
-      the update shall stay as it is (Krizhevsky, arXiv:1404.5997, section 5;
-      Hoffer et al., arXiv:1705.08741).
-    - `"none"`, the rate itself: the global batch stays the same, or the rate is
-      tuned for the global batch already.
+    - `"linear"`, n times the rate: for SGD with or without momentum; one step
+      replaces n small ones (Goyal et al., arXiv:1706.02677, section 2.1). Use
+      it with warm-up, `kerasmgpu.schedules.WarmUp`.
+    - `"sqrt"`, sqrt(n) times the rate: for Adam, RMSprop and other adaptive
+      optimizers (Malladi et al., arXiv:2205.10287); for SGD, to keep the
+      variance of the update (Krizhevsky, arXiv:1404.5997, section 5; Hoffer et
+      al., arXiv:1705.08741).
+    - `"none"`, the rate unchanged: if the global batch stays the same, or the
+      rate is already tuned for it.
 
-    A rule is where to start, not where to stop: every one of them breaks down
-    at some batch size, which depends on the model and the data.
+    A rule gives a starting point for tuning: each breaks down at some batch
+    size, which depends on the model and the data.
 
     Args:
-        learning_rate: Float, the rate that is good on one replica; positive.
-        num_replicas: Integer, how many times the batch grows; at least 1.
+        learning_rate: Float, the rate tuned for one replica; positive.
+        num_replicas: Integer, factor by which the batch grows; at least 1.
         rule: `"linear"`, `"sqrt"` or `"none"`. Defaults to `"linear"`.
 
     Returns:
@@ -157,9 +157,8 @@ def speed_up(rate: float, reference_rate: float) -> float:
 
     Args:
         rate: Float, work per second, such as examples per second; positive.
-            Turn two durations of the same work into rates by handing
-            `1 / seconds`.
-        reference_rate: Float, the same on the replicas compared with.
+            For durations of the same work, pass `1 / seconds`.
+        reference_rate: Float, the rate to compare with, in the same unit.
 
     Raises:
         InputError: If either is not a finite number above 0.
@@ -181,12 +180,12 @@ def efficiency(
 
     Args:
         speed_up: Float, as `kerasmgpu.replica_arithmetic.speed_up` returns it.
-        num_replicas: Integer, replicas that reached it.
-        reference_replicas: Integer, replicas of the run that it compares
-            with. Defaults to 1.
+        num_replicas: Integer, replicas that reached `speed_up`.
+        reference_replicas: Integer, replicas of the reference run. Defaults
+            to 1.
 
     Returns:
-        Float: 1.0 where n times the replicas do n times the work per second.
+        Float: 1.0 if n times the replicas do n times the work per second.
 
     Raises:
         InputError: If `speed_up` is not a finite number above 0, or a number

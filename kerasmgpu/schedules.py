@@ -9,47 +9,45 @@ from kerasmgpu.errors import checked_integer, checked_number
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to a learning rate, then hands over to it.
+    """Linear warm-up to a learning rate or to another schedule.
 
     With several replicas the batch is larger and so is the scaled learning
     rate, too large for freshly initialised weights. Gradual warm-up (Goyal et
-    al., arXiv:1706.02677, section 2.2) starts from the rate that is good on
-    one replica and adds the same amount in each step:
+    al., arXiv:1706.02677, section 2.2) starts from the rate of one replica and
+    adds the same amount in each step:
 
     ```
     step <  warmup_steps:  initial + (target - initial) * step / warmup_steps
     step >= warmup_steps:  learning_rate(step)
     ```
 
-    where `target = learning_rate(warmup_steps)`, so there is no jump where
-    the two meet.
+    where `target = learning_rate(warmup_steps)`, so the rate doesn't jump at
+    the end of the warm-up.
 
     The wrapped schedule counts from the first step of training, not from the
-    end of the warm-up: as in Goyal et al., warm-up replaces the first steps
-    and shifts nothing. Milestones stay where they were, and a decay over the
-    whole training still ends with it. (Optax's `join_schedules`, and
-    `warmup_steps` of `keras.optimizers.schedules.CosineDecay`, start the
-    decay at the end of the warm-up: there, training is longer by its steps.)
+    end of the warm-up: as in Goyal et al., warm-up replaces the schedule's
+    first steps. Milestones keep their steps, and a decay over the whole
+    training ends with it. (Optax's `join_schedules`, and `warmup_steps` of
+    `keras.optimizers.schedules.CosineDecay`, start the decay at the end of the
+    warm-up: there, training is longer by the warm-up.)
 
-    The step is the optimizer's own count of updates, so training that is
-    resumed goes on where it stopped. With gradient accumulation one update is
-    several batches.
+    The step is the optimizer's count of updates, so resumed training continues
+    the schedule. With gradient accumulation one update is several batches.
 
-    A model that was compiled with it loads where kerasmgpu is imported;
+    A model compiled with this schedule loads where kerasmgpu is imported;
     elsewhere, load it with `compile=False`.
 
     Args:
         learning_rate: Float above 0, or any
-            `keras.optimizers.schedules.LearningRateSchedule`: what follows
+            `keras.optimizers.schedules.LearningRateSchedule`: the rate after
             the warm-up.
-        warmup_steps: Integer, optimizer updates until `learning_rate` takes
-            over; 0 for none.
+        warmup_steps: Integer, optimizer updates of the warm-up; 0 for none.
         initial_learning_rate: Float, the learning rate of step 0; at least 0.
             Goyal et al. take the rate of one replica. Defaults to `0.0`.
         name: String. Defaults to `"WarmUp"`.
 
     Raises:
-        InputError: If an argument is none of these.
+        InputError: If an argument is of another type or out of range.
 
     Example:
 
@@ -89,7 +87,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         """Returns the learning rate of a step.
 
         Args:
-            step: Scalar tensor or number, updates made so far: `[]`.
+            step: Scalar tensor `[]` or number, updates made so far.
 
         Returns:
             Scalar float tensor, `[]`.

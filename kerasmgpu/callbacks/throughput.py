@@ -155,9 +155,9 @@ class ThroughputLogger(keras.callbacks.Callback):
     def _hand_on(
         self, figures: dict[str, Any], logs: dict[str, Any] | None
     ) -> None:
-        """Puts figures into the logs, or those not for the bar into the history.
+        """Puts the bar's figures into the logs, all others into the history.
 
-        See the class for the effect of `verbose`.
+        Without output (`verbose=0`), all go into the logs.
         """
         if logs is None:
             return
