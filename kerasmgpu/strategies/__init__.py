@@ -1,4 +1,4 @@
-"""The strategies: TensorFlow's engine with an exact Keras training step."""
+"""The strategies: TensorFlow's `tf.distribute` with exact Keras steps."""
 
 import json
 from collections.abc import Sequence
@@ -25,23 +25,23 @@ ALL_REDUCES = (
 
 
 class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
-    """`tf.distribute.MirroredStrategy` that trains the model of one device.
+    """`tf.distribute.MirroredStrategy` with the results of one device.
 
     Models that are built and compiled in its scope end with the weights,
-    losses, metrics and predictions that one device gives at the same global
-    batch. Everything else is TensorFlow's: custom loops over `strategy.run`
-    behave as under `tf.distribute.MirroredStrategy`.
+    losses, metrics and predictions of one device at the same global batch.
+    Everything else is TensorFlow's: custom loops over `strategy.run` behave as
+    under `tf.distribute.MirroredStrategy`.
 
     Args:
         devices: List of device names such as `["GPU:0", "GPU:1"]`. Default:
             all GPUs, or all logical CPU devices where there is no GPU.
         cross_device_ops: `tf.distribute.CrossDeviceOps` that sums gradients.
-            Default: TensorFlow's choice on GPUs (NCCL), and a reduction on
-            one device where CPU devices stand in for them.
+            Default: TensorFlow's choice on GPUs (NCCL), and a reduction to
+            one device on logical CPU devices.
         batch_norm: `"global"` (default): batch normalisation uses the moments
             of the global batch, as on one device, at the cost of a collective
             per layer; `"per_replica"`: each replica normalises with the
-            moments of its own rows, and moving averages are of their means.
+            moments of its rows, and moving averages use the replicas' mean.
 
     Example:
 
@@ -66,7 +66,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
-        # TensorFlow's own constructor would take its own `extended`.
+        # Skips TensorFlow's constructor, which would make another `extended`.
         super(tf.distribute.MirroredStrategy, self).__init__(
             _keras.LocalExtended(self, devices, cross_device_ops)
         )
@@ -78,32 +78,33 @@ class MultiWorkerMirroredStrategy(
 ):
     """`tf.distribute.MultiWorkerMirroredStrategy` with exact Keras steps.
 
-    Every worker of the job runs the same program; together they train the
-    model that one process trains at the same global batch, as under
-    `MirroredStrategy`. Make it before anything else uses TensorFlow.
+    Every worker of the job runs the same program. Together they end with the
+    results of one device at the same global batch, as under
+    `MirroredStrategy`. Make the strategy before anything else uses TensorFlow.
 
     Args:
         cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` that
-            says which worker this is. Default: what our launcher, `TF_CONFIG`
-            or Slurm says (`kerasmgpu.cluster`); a job of one worker where
-            nothing does.
+            describes the job and this worker. Default: from kerasmgpu's
+            launcher, `TF_CONFIG` or Slurm (`kerasmgpu.cluster`); without any
+            of these, a job of one worker.
         communication_options: `tf.distribute.experimental.
             CommunicationOptions`. Default: TensorFlow's.
         batch_norm: See `MirroredStrategy`.
         num_replicas: Replicas of this worker, the same on all workers.
             Default: all its GPUs, or all its logical CPU devices.
         devices: Names of this worker's devices instead of a number.
-        virtual_devices: Logical CPU devices to make and use on this worker.
-        timeout_seconds: Seconds of silence after which another worker is
-            taken for lost; the next collective then raises
-            `tf.errors.UnavailableError`, which names it. A process that is
-            killed is noticed at once. Default: the launcher's, or 30.
+        virtual_devices: Number of logical CPU devices to make and use on this
+            worker.
+        timeout_seconds: Seconds without a heartbeat after which another worker
+            counts as lost; the next collective then raises
+            `tf.errors.UnavailableError`, which names the worker. A killed
+            process is detected at once. Default: the launcher's, or 30.
 
     Raises:
-        InputError: If TensorFlow has started, the devices can't be had, or
-            the workers don't meet within `KERASMGPU_START_TIMEOUT_SECONDS`,
-            an environment variable (300 s by default): one has not come, two
-            have the same index, a port is in use or can't be reached.
+        InputError: If TensorFlow has started, a device is not available, or
+            the workers don't connect within `KERASMGPU_START_TIMEOUT_SECONDS`,
+            an environment variable (300 s by default): a worker is missing,
+            two have the same index, a port is in use or can't be reached.
 
     Example:
 
@@ -156,7 +157,7 @@ class MultiWorkerMirroredStrategy(
             communication_options = (
                 tf.distribute.experimental.CommunicationOptions()
             )
-        # TensorFlow's own constructor would choose the devices by itself.
+        # Skips TensorFlow's constructor, which would choose the devices itself.
         super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
             _keras.WorkerExtended(
                 self,
@@ -180,7 +181,7 @@ def strategy(
     num_packs: int = 1,
     batch_norm: str = "global",
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
-    """The strategy for this process: what recipes and new programs call.
+    """Returns the strategy for this process, for recipes and new programs.
 
     In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm
     or Kubernetes) that is `MultiWorkerMirroredStrategy`, else
@@ -191,7 +192,7 @@ def strategy(
             GPUs; with no GPU, one replica on the CPU.
         devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
         virtual_devices: Number of logical CPU devices to make and use, for
-            development and tests without GPUs. Must be asked for before
+            development and tests without GPUs. They must be made before
             TensorFlow starts.
         all_reduce: How gradients are summed: `"auto"`, `"nccl"`, `"ring"`
             (between workers), `"hierarchical_copy"` or
@@ -205,7 +206,7 @@ def strategy(
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
 
     Raises:
-        InputError: If the devices or the algorithm can't be had.
+        InputError: If a device or the algorithm is not available.
 
     Example:
 
@@ -239,7 +240,7 @@ _BETWEEN_WORKERS = ("auto", "nccl", "ring")
 def _communication_options(
     all_reduce: str, num_packs: int
 ) -> tf.distribute.experimental.CommunicationOptions:
-    """The `CommunicationOptions` of that algorithm between workers."""
+    """Returns the `CommunicationOptions` of an algorithm between workers."""
     if all_reduce not in _BETWEEN_WORKERS or num_packs != 1:
         raise InputError(
             "Between workers all_reduce is one of "
@@ -255,7 +256,7 @@ def _communication_options(
 def _cross_device_ops(
     all_reduce: str, num_packs: int, names: Sequence[str]
 ) -> tf.distribute.CrossDeviceOps | None:
-    """The `tf.distribute.CrossDeviceOps` of that name for these devices."""
+    """Returns the `tf.distribute.CrossDeviceOps` of an algorithm."""
     num_packs = checked_integer(num_packs, "num_packs", 1)
     if all_reduce == "ring":
         raise InputError(
@@ -281,7 +282,7 @@ def _cross_device_ops(
 def _resolver(
     worker: cluster.Worker | None,
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """TensorFlow's description of the worker that this is, or of none."""
+    """Returns TensorFlow's cluster resolver for a worker, or an empty one."""
     if worker is None:
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({})
@@ -297,7 +298,7 @@ def _resolver(
 def _worker(
     resolver: tf.distribute.cluster_resolver.ClusterResolver,
 ) -> cluster.Worker | None:
-    """The `cluster.Worker` that a TensorFlow cluster resolver describes."""
+    """Returns the `cluster.Worker` that a TensorFlow resolver describes."""
     spec = resolver.cluster_spec().as_dict()
     if not spec:
         return None

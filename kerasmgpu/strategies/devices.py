@@ -1,4 +1,4 @@
-"""Which devices replicas run on: GPUs, or logical CPU devices in their place."""
+"""Chooses the replicas' devices: GPUs, or logical CPU devices instead."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,15 @@ def choose(
     devices: Sequence[str] | None = None,
     virtual_devices: int | None = None,
 ) -> list[str]:
-    """Names of the devices for the replicas, one each.
+    """Returns the names of the replicas' devices, one per replica.
 
     Args:
-        num_replicas: How many devices, the first ones. Default: all GPUs; with
-            no GPU all logical CPU devices, which is one unless more were made.
+        num_replicas: Number of devices; the first ones are chosen. Default: all
+            GPUs; with no GPU, all logical CPU devices (one unless more were
+            made).
         devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
-        virtual_devices: How many logical CPU devices to make first. Replicas
-            then run on those, also where there are GPUs.
+        virtual_devices: Number of logical CPU devices to make. Replicas then
+            run on those, even if there are GPUs.
 
     Returns:
         List of device names such as `"GPU:0"`.
@@ -59,11 +60,11 @@ def choose(
 def make_logical_cpus(count: int) -> None:
     """Divides the CPU into `count` logical devices, for work without GPUs.
 
-    They share the same cores: programs behave as on `count` GPUs and run no
-    faster than on one.
+    They share the same cores: programs behave as on `count` GPUs but run no
+    faster than on one device.
 
     Raises:
-        InputError: If TensorFlow has started with another number.
+        InputError: If TensorFlow has started with fewer.
     """
     (cpu,) = tf.config.list_physical_devices("CPU")
     wanted = [tf.config.LogicalDeviceConfiguration()] * count
@@ -82,9 +83,9 @@ def make_logical_cpus(count: int) -> None:
 
 
 def grow_memory() -> None:
-    """Lets GPUs allocate memory as it is needed, not all of it at once.
+    """Lets GPUs allocate memory as needed, instead of all of it at the start.
 
-    Does nothing for a GPU that TensorFlow has started with already.
+    Has no effect after TensorFlow has initialised the GPUs.
     """
     for gpu in tf.config.list_physical_devices("GPU"):
         try:
@@ -94,7 +95,7 @@ def grow_memory() -> None:
 
 
 def describe(names: Sequence[str]) -> str:
-    """What is visible, for messages: "2 GPUs are visible (GPU:0, GPU:1)"."""
+    """Returns text for messages: "2 GPUs are visible (GPU:0, GPU:1)"."""
     kind = "GPU" if names[0].startswith("GPU") else "CPU device"
     plural = "s are" if len(names) > 1 else " is"
     listed = f"{len(names)} {kind}{plural} visible ({', '.join(names)})"
@@ -106,7 +107,10 @@ def _positive(name: str, number: int | None) -> int | None:
 
 
 def _names(kind: str) -> list[str]:
-    """Names of this process's devices: in a job others' are listed too."""
+    """Returns the names of this process's devices of a kind.
+
+    In a job TensorFlow lists the other workers' devices too.
+    """
     with tf.device("CPU:0"):
         here = tf.DeviceSpec.from_string(tf.constant(0).device)
     names = []
@@ -118,7 +122,7 @@ def _names(kind: str) -> list[str]:
 
 
 def _named(devices: Sequence[str]) -> list[str]:
-    """The devices of a list of names, each once."""
+    """Returns the checked names of a list, which must be distinct."""
     if isinstance(devices, str) or not list(devices):
         raise InputError(
             'devices must be a list of names such as ["GPU:0", "GPU:1"]. '

@@ -1,8 +1,7 @@
-"""TensorFlow's log without a line for every collective.
+"""Removes TensorFlow's log line per collective.
 
-In a notebook TensorFlow logs at `INFO`, and of each of its all-reduces says
-where it runs ("Reduce to … then broadcast to …"), in the middle of Keras's
-progress bar.
+In a notebook TensorFlow logs at `INFO`, with a line for each all-reduce
+("Reduce to … then broadcast to …") in the middle of Keras's progress bar.
 """
 
 import logging
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 
 class _NoCollectives(logging.Filter):
-    """Leaves out such lines, unless the logger is set to `DEBUG`."""
+    """Drops the lines on collectives, unless the logger is set to `DEBUG`."""
 
     def filter(self, record):
         if tf.get_logger().level == logging.DEBUG:
@@ -24,5 +23,5 @@ _no_collectives = _NoCollectives()
 
 
 def keep_short():
-    """Leaves them out from now on; more than one call does no more."""
+    """Installs the filter; idempotent."""
     tf.get_logger().addFilter(_no_collectives)

@@ -1,4 +1,4 @@
-"""What our strategies add to TensorFlow's: exact steps of Keras models."""
+"""`ExactSteps`, the common base of the strategies: exact Keras steps."""
 
 import contextlib
 import functools
@@ -20,24 +20,25 @@ from kerasmgpu.strategies import shares
 
 
 class ExactSteps(tf.distribute.Strategy):
-    """Mixed into a `tf.distribute.Strategy` in front of TensorFlow's class.
+    """Mixin for strategies, listed before TensorFlow's class in the bases.
 
-    Every worker of a job reads the same global batches and every replica takes
-    its own share of them, in the order of the rows. The class that this is
-    mixed into sets `own_time` where there are other workers to compare with.
+    Every worker of a job reads the same global batches, and every replica
+    takes its share of them, in the order of the rows. A strategy with several
+    workers sets `own_time`, with which their speeds are compared.
     """
 
     own_time: OwnTime | None = None
 
     reduced_bytes_per_step: int | None = None
-    """Bytes that each replica's training step has to sum with the others':
-    gradients, moments, and metrics that are looked at; what depends on the
-    number of rows (as do gathered rows) does not count."""
+    """Bytes that a training step all-reduces per replica: gradients, moments,
+    and metrics that are read in the step. Tensors whose size depends on the
+    number of rows, such as gathered ones, are not counted."""
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Context in which models are built and compiled, as TensorFlow's."""
-        # A trace that failed in a `tf.map_fn` or `tf.scan` leaves this set
-        # (TensorFlow 2.18 to 2.21), and scopes then fail, or do nothing.
+        # A trace that fails in a `tf.map_fn` or `tf.scan` leaves
+        # `caching_device` set (TensorFlow 2.18 to 2.21); later scopes then fail
+        # or have no effect.
         variables = tf.compat.v1.get_variable_scope()
         if variables.caching_device is not None and tf.executing_eagerly():
             with tf.Graph().as_default():
@@ -48,23 +49,23 @@ class ExactSteps(tf.distribute.Strategy):
 
     @property
     def num_workers(self) -> int:
-        """Processes of the job."""
+        """Number of processes of the job."""
         return workers.count(self)
 
     @property
     def is_first_worker(self) -> bool:
-        """Whether this process is the one of the job that writes files."""
+        """Whether this is the first process of the job, which writes files."""
         return workers.is_first(self)
 
     def any_worker(self, flag: bool) -> bool:
-        """Whether `flag` is true on any worker; all must ask together."""
+        """Whether `flag` is true on any worker; collective."""
         return workers.any_of(self, flag)
 
     def from_first_worker(self, data: bytes) -> bytes:
-        """The first worker's bytes on every worker; all must ask together.
+        """Broadcasts the first worker's bytes to all workers; collective.
 
         Args:
-            data: Bytes; what other workers than the first pass is ignored.
+            data: Bytes; ignored on all workers but the first.
         """
         return workers.broadcast(self, data)
 
@@ -72,7 +73,7 @@ class ExactSteps(tf.distribute.Strategy):
 
     @functools.cached_property
     def replicas(self) -> Replicas:
-        """This process's replicas, as the partitioner sees them."""
+        """This process's replicas, for the partitioner."""
         devices = self.extended.worker_devices
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
@@ -92,12 +93,13 @@ class ExactSteps(tf.distribute.Strategy):
         jit_compile: bool = False,
         name: str | None = None,
     ) -> Partitioned:
-        """A function of global batches that the replicas run together.
+        """Partitions a function of global batches over the replicas.
 
         Args:
             function: Function as it runs on one device.
-            jit_compile: Whether XLA compiles what a replica does by itself.
-            name: For people; default: the function's.
+            jit_compile: Whether XLA compiles each replica's part between
+                collectives.
+            name: String, for messages. Default: the function's name.
 
         Returns:
             A `partitioner.function.Partitioned`.
@@ -114,7 +116,7 @@ class ExactSteps(tf.distribute.Strategy):
     def execution(
         self, program: Program, written: Written, steps: int
     ) -> Execution:
-        """A function of an iterator that runs several steps of a program."""
+        """Returns a function of an iterator that runs several steps."""
         return Execution(
             program, written, steps, self.experimental_local_results
         )
@@ -122,18 +124,18 @@ class ExactSteps(tf.distribute.Strategy):
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Runs a function as on one device, eagerly; copies are refreshed.
+        """Runs a function eagerly on one device, then updates the copies.
 
         Args:
             function: Function as it runs on one device.
-            *arguments: Its arguments, whole.
+            *arguments: Its arguments, with all rows.
         """
         return self.extended.run_on_one_device(
             function, arguments, self.replicas.first == 0
         )
 
     def whole(self, batch: Any) -> Any:
-        """A batch that `prepared` returned, of all replicas of the job."""
+        """Gathers a batch from `prepared` over all replicas of the job."""
         return self._whole(batch)
 
     @functools.cached_property
@@ -147,12 +149,12 @@ class ExactSteps(tf.distribute.Strategy):
         kwargs: dict[str, Any] | None = None,
         options: tf.distribute.RunOptions | None = None,
     ) -> Any:
-        """Runs `fn` on each replica; a Keras model's step exactly.
+        """Runs `fn` on each replica, or a Keras model's step exactly.
 
         Args:
-            fn: Function to run. The steps of a `keras.Model` are run on the
-                global batch; any other as TensorFlow does.
-            args: Positional arguments, per-replica values among them.
+            fn: Function to run. The step of a `keras.Model` runs partitioned,
+                on the global batch; any other function as under TensorFlow.
+            args: Positional arguments, possibly per-replica values.
             kwargs: Keyword arguments.
             options: `tf.distribute.RunOptions`.
 
@@ -177,8 +179,8 @@ class ExactSteps(tf.distribute.Strategy):
     ) -> tf.distribute.DistributedDataset:
         """Splits each batch of `dataset` over the replicas.
 
-        Shares keep the order of the rows and differ by at most one row; where
-        a batch has fewer rows than there are replicas, some get none.
+        Shares keep the order of the rows and differ by at most one row; if a
+        batch has fewer rows than there are replicas, the last ones get none.
 
         Args:
             dataset: `tf.data.Dataset` of global batches.
@@ -194,29 +196,29 @@ class ExactSteps(tf.distribute.Strategy):
     def dataset_for_steps(
         self, dataset: tf.data.Dataset, in_order: bool = False
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """What feeds a Keras model's steps from a data set of global batches.
+        """Returns the data set from which a Keras model's steps are fed.
 
         On GPUs, shares are copied to each replica's device ahead of the step.
         CPU devices share their memory with the data set: batches stay whole
-        and the step cuts them, without a thread per replica that waits. Batches
-        stay whole, too, where only the step knows which of their parts belong
-        together: with sparse or ragged tensors, tensors of unknown rank, and a
-        table beside the rows.
+        and the step splits them, which saves a waiting thread per replica.
+        Batches also stay whole if only the step can tell which tensors have
+        the batch's rows: with sparse or ragged tensors, tensors of unknown
+        rank, or tensors with different first dimensions.
 
-        Workers all read the whole data set and take their rows of each batch,
-        unless it reads at least as many files as there are workers: then each
-        reads its own files, as `tf.data` shards them.
+        All workers read the whole data set and take their rows of each batch,
+        unless it reads at least as many files as there are workers: then
+        `tf.data` shards the files over the workers.
 
         Args:
             dataset: `tf.data.Dataset` of global batches.
-            in_order: Whether outputs must come in the order of the rows, as
-                those of `predict`: files are not divided then.
+            in_order: Whether outputs must keep the order of the rows, as those
+                of `predict`; files are not sharded then.
         """
         if not _are_all_rows(dataset.element_spec):
             return dataset
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
             distributed = super().experimental_distribute_dataset(dataset)
-            # The worker whose files have most rows decides.
+            # The epoch lasts until the worker with the most batches has ended.
             distributed.has_own_length = True
             return distributed
         if self.replicas.shares_memory:
@@ -230,7 +232,7 @@ class ExactSteps(tf.distribute.Strategy):
         dataset: tf.data.Dataset,
         options: tf.distribute.InputOptions | None,
     ) -> tf.distribute.DistributedDataset:
-        """A distributed data set of this worker's shares of every batch."""
+        """Returns a distributed data set of this worker's shares of batches."""
         num_local = len(self.extended.worker_devices)
 
         def local_shares(context):
@@ -245,10 +247,11 @@ class ExactSteps(tf.distribute.Strategy):
             )
 
     def batch_specification(self, iterator: Any) -> Any:
-        """The `element_spec` of the global batches of a data set or iterator.
+        """Returns the `element_spec` of the global batches of an iterator.
 
-        Of one that gives shares the number of rows is known where every leaf
-        of its batches says it.
+        Args:
+            iterator: An iterator or a data set. If it yields shares, the number
+                of rows is static only if it is static in all leaves.
         """
         source = getattr(iterator, "iterator", iterator)
         whole = getattr(source, "batch_specification", None)
@@ -257,10 +260,13 @@ class ExactSteps(tf.distribute.Strategy):
         return tf.nest.map_structure(_of_any_rows, iterator.element_spec)
 
     def in_shares(self, iterator: Any) -> tuple[bool, ...] | None:
-        """For each leaf whether it is given in shares; `None` for whole ones.
+        """Returns whether each tensor of a batch is split into shares.
 
         Args:
             iterator: A data set or an iterator of it.
+
+        Returns:
+            Tuple of booleans; `None` if batches are whole.
         """
         iterator = getattr(iterator, "iterator", iterator)
         if not isinstance(
@@ -287,7 +293,7 @@ class ExactSteps(tf.distribute.Strategy):
         )
 
     def prepared(self, batch: Any) -> Any:
-        """A batch that an iterator gave, as a partitioned function takes it."""
+        """Converts an iterator's batch to inputs of a partitioned function."""
 
         def leaf(value):
             if not isinstance(value, tf.distribute.DistributedValues):
@@ -311,13 +317,13 @@ def _trains(function):
 
 
 def _is_composite(value):
-    """Whether a tensor is made of several, or a `tf.TypeSpec` says so."""
+    """Whether a tensor or a `tf.TypeSpec` is sparse or ragged."""
     sparse = (tf.SparseTensor, tf.SparseTensorSpec)
     return isinstance(value, (*sparse, tf.RaggedTensor, tf.RaggedTensorSpec))
 
 
 def _are_all_rows(specification):
-    """Whether batches are scalars, and tensors of as many rows as each other."""
+    """Whether a batch has only scalars, and dense tensors of as many rows."""
     leaves = [
         leaf for leaf in tf.nest.flatten(specification) if not is_empty(leaf)
     ]
@@ -338,7 +344,7 @@ def _has_fixed_rows(specification):
 
 
 def _of_any_rows(specification):
-    """The specification of a leaf; of one in shares without their rows."""
+    """Returns a leaf's specification; for shares, with any number of rows."""
     if not hasattr(specification, "_value_specs"):
         return specification
     share = specification._value_specs[0]
@@ -348,12 +354,12 @@ def _of_any_rows(specification):
 
 
 def _tensors_in_shares(specification):
-    """Whether the tensors of a leaf are given in shares."""
+    """Returns whether each tensor of a leaf is split into shares."""
     if is_empty(specification):
         return ()
     if isinstance(specification, tf.TensorSpec):
         return (bool(specification.shape.rank),)
-    # What is composite is put together before the step.
+    # `prepared` joins the shares of composite tensors before the step.
     return (False,) * len(
         tf.nest.flatten(specification, expand_composites=True)
     )
@@ -363,8 +369,8 @@ def _tensors_in_shares(specification):
 def _complete_elements(extended):
     """Tells TensorFlow that every step has an element for each replica.
 
-    `split_dataset` yields as many shares as there are replicas, so the
-    reduction that finds out whether any replica has data left is not needed.
+    `split_dataset` yields as many shares as there are replicas, so TensorFlow's
+    reduction to check whether any replica has data left is not needed.
     """
     name = "experimental_enable_get_next_as_optional"
     previous = getattr(extended, name)

@@ -1,13 +1,12 @@
-"""Any function of tensors, partitioned over devices.
+"""Partitions any function of tensors over devices.
 
     step = kerasmgpu.partition(train_step, num_replicas=2)
     loss = step(images, labels)
 
 The function is traced once, as it runs on one device, and the trace is
-partitioned as a Keras model's step is: what each row can do for itself runs on
-the device that has the row, sums over rows are summed over the devices, and what
-neither is possible for runs on whole values. So it returns, and leaves in its
-variables, what it would on one device.
+partitioned like a Keras model's step: row-wise operations run on each replica's
+shard, reductions over rows become all-reduces, and everything else gathers its
+inputs. So its outputs and its variables are those of one device.
 """
 
 import contextlib
@@ -57,35 +56,36 @@ def partition(
     virtual_devices: int | None = None,
     jit_compile: bool = False,
 ) -> Callable[..., Any]:
-    """Makes a function run on several devices, with what it gives on one.
+    """Runs a function on several devices, with the results of one device.
 
     The result is called like `fn`, eagerly or in a `tf.function`. Arrays and
-    tensors are split by their first axis; which other values can be split too,
-    the partitioner finds out. Nothing is asked of the function: it may average
-    over the batch, sort it, loop, draw random numbers and assign variables. A
-    whole training step, with its `tf.GradientTape` and optimizer, is what it is
-    made for. Gradients also flow through it; the backward pass then computes
-    the forward pass anew.
+    tensors are split along their first axis; the partitioner derives which
+    other values can be split. Any function is allowed: it may average over the
+    batch, sort it, loop, draw random numbers and assign variables. The typical
+    use is a whole training step with its `tf.GradientTape` and optimizer. The
+    function is also differentiable; the backward pass recomputes the forward
+    pass.
 
-    In the scope of one of our strategies the function runs on its replicas, and
-    variables that were made there have a copy on each. Other variables are
-    where they were made, and are sent to the devices when they are read.
+    In the scope of a kerasmgpu strategy the function runs on the strategy's
+    replicas, and variables created there have a copy on each. Other variables
+    stay on their device, and are sent to the replicas when they are read.
 
     Args:
         fn: Function of nests of tensors and of other values. Without it a
             decorator is returned.
-        num_replicas: Number of devices. Default: all GPUs; with no GPU all
+        num_replicas: Number of devices. Default: all GPUs; with no GPU, all
             logical CPU devices.
         devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
         virtual_devices: Number of logical CPU devices to make and use.
-        jit_compile: Whether XLA compiles what a device does by itself.
+        jit_compile: Whether XLA compiles each device's part between
+            collectives.
 
     Returns:
-        A function like `fn`. Arrays become tensors; other values that are no
-        tensors are as in a `tf.function`: each new one is traced.
+        A function like `fn`. Arrays become tensors; other arguments are as in
+        a `tf.function`: each new value is traced.
 
     Raises:
-        InputError: If `fn` is no function or the devices can't be had.
+        InputError: If `fn` is not a function or a device is not available.
 
     Example:
 
@@ -142,18 +142,17 @@ def make_parallel(
     virtual_devices: int | None = None,
     **tensors: Any,
 ) -> Any:
-    """`partition`, with the inputs at once if they are given.
+    """Partitions a function and, with keyword arguments, calls it.
 
     Args:
         fn: See `partition`.
         num_replicas: See `partition`.
         devices: See `partition`.
         virtual_devices: See `partition`.
-        **tensors: Where keyword arguments of `fn` are given, it is called
-            with them at once.
+        **tensors: Keyword arguments of `fn`, with which it is called.
 
     Returns:
-        A function like `fn`; or what it returns, where `tensors` are given.
+        A function like `fn`; with `tensors`, its result.
 
     Example:
 
@@ -171,12 +170,12 @@ def make_parallel(
 
 
 class PartitionedFunction:
-    """What `partition` returns.
+    """A partitioned function, as `partition` returns it.
 
     Args:
         fn: Function as it runs on one device.
-        partitioned: Function from a function of one nest, and its `name`, to
-            a `partitioner.function.Partitioned` of it.
+        partitioned: Function that makes a `partitioner.function.Partitioned`
+            of a function of one nest and a `name`.
         scope: Function that returns the context in which functions are traced.
     """
 
@@ -198,7 +197,7 @@ class PartitionedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = tf.distribute.get_strategy()
         if getattr(current.extended, "is_one_device", False):
-            # In a step that is traced, and will be partitioned as a whole.
+            # Inside a step's one-device trace, which is partitioned whole.
             return self._fn(*args, **kwargs)
         inputs = tf.nest.map_structure(as_tensor, (args, kwargs))
         with self._scope():
@@ -234,17 +233,17 @@ class PartitionedFunction:
     def _traced(self, inputs):
         args, kwargs = inputs
 
-        @tf.function  # For the sake of AutoGraph.
+        @tf.function  # Applies AutoGraph.
         def traced():
             return self._fn(*args, **kwargs)
 
         return traced()
 
     def _backward_of(self, program, inputs, captured, variables):
-        """A function of tensors and of gradients of the program's outputs.
+        """Returns the backward function of a program, partitioned.
 
-        It returns gradients of the tensors, of what the function closes over,
-        and of variables.
+        It maps tensors, and gradients of the program's outputs, to gradients of
+        the tensors, of captured tensors and of variables.
         """
         if program not in self._backward:
 

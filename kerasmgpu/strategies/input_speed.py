@@ -1,4 +1,4 @@
-"""Is the input the limit? The pipeline alone against the model alone."""
+"""Measures whether training is input-bound: pipeline and model, each alone."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ _EPOCHS = 3
 
 @dataclasses.dataclass(frozen=True)
 class InputSpeed:
-    """What `compare_input` measured; `str()` is one line.
+    """Result of `compare_input`; `str()` is one line.
 
     Attributes:
         input_examples_per_second: Float, the pipeline alone.
@@ -32,7 +32,7 @@ class InputSpeed:
 
     @property
     def ratio(self) -> float:
-        """Float, the input's speed over the model's; below 1 it is the limit."""
+        """Float, the input's speed over the model's; below 1: input-bound."""
         return self.input_examples_per_second / self.model_examples_per_second
 
     def __str__(self) -> str:
@@ -47,31 +47,32 @@ class InputSpeed:
 def compare_input(
     model: keras.Model, dataset: tf.data.Dataset, steps: int = 50
 ) -> InputSpeed:
-    """Measures how fast the input is without the model, and the reverse.
+    """Measures the throughput of the input and of the model, each alone.
 
-    The input is read on the way that it takes in `fit`, to each replica's
-    device, by a step that computes nothing. The model trains on the first
-    batch over and over, which stays in memory; its variables and its
-    optimizer's are then set back. Medians of 3 epochs by `ThroughputLogger`:
-    tracing is left out, what an epoch's first batch takes (a shuffle buffer
-    that fills, say) is not. Let `steps` be many more than are prefetched.
+    For the input, a step that computes nothing reads batches as in `fit`, to
+    each replica's device. For the model, it trains on the first batch, cached
+    in memory, in every step; its variables and its optimizer's are then
+    restored. Both are medians of 3 epochs by `ThroughputLogger`: tracing is
+    left out, the time of an epoch's first batch (to fill a shuffle buffer, for
+    example) is not. Choose `steps` much larger than the number of prefetched
+    batches.
 
-    Input and model are alone here and share the cores in training: where
-    devices are the CPU, or cores are few, training is slower than either.
-    `ThroughputLogger`'s `input_wait_share` tells what is left of it there.
+    In training, input and model share the CPU cores: on CPU devices, or with
+    few cores, training is slower than either alone. `ThroughputLogger`'s
+    `input_wait_share` shows the wait in training.
 
     Args:
         model: Compiled and built `keras.Model`, under any strategy or none.
         dataset: `tf.data.Dataset` of global batches, as for `model.fit`.
-        steps: Integer, batches per epoch; fewer where the data ends before.
+        steps: Integer, batches per epoch; fewer if the data end before.
             Defaults to 50.
 
     Returns:
         `InputSpeed`.
 
     Raises:
-        InputError: If `model` has no variables yet, `dataset` is none or has
-            no batch, or `steps` is less than 1.
+        InputError: If `model` has no variables yet, `dataset` is not a
+            `tf.data.Dataset` or is empty, or `steps` is less than 1.
 
     Example:
 
@@ -130,6 +131,6 @@ def _examples_per_second(model: keras.Model, dataset: tf.data.Dataset) -> float:
         callbacks=[callbacks.ThroughputLogger()],
         verbose=0,
     ).history["examples_per_second"]
-    # The epoch that traced has none if it was of a single step.
+    # The epoch that traced has no figure (NaN) if it has a single step.
     counted = sorted(speed for speed in history if not math.isnan(speed))
     return counted[len(counted) // 2]

@@ -1,7 +1,7 @@
-"""A global batch becomes one share per replica.
+"""Splits a global batch into one share (shard) per replica.
 
-Shares keep the order of the rows, their sizes differ by at most one, the first
-replicas get the larger ones, and a replica's share may be empty.
+Shares keep the order of the rows, their sizes differ by at most one row, the
+first replicas get the larger ones, and a share may be empty.
 `kerasmgpu.per_replica_batch_sizes` is the same arithmetic on integers.
 """
 
@@ -16,7 +16,7 @@ def has_rows(value):
 
 
 def num_rows(value):
-    """Rows of a leaf of a batch, as a scalar int32 tensor."""
+    """Returns the number of rows of a leaf, as a scalar int32 tensor."""
     if isinstance(value, tf.SparseTensor):
         return tf.cast(value.dense_shape[0], tf.int32)
     if isinstance(value, tf.RaggedTensor):
@@ -25,11 +25,11 @@ def num_rows(value):
 
 
 def share_bounds(rows, index, num_replicas):
-    """First row and end row of the share of replica `index`.
+    """Returns the first row and the end row of the share of replica `index`.
 
     Args:
         rows: Scalar integer tensor, rows of the global batch.
-        index: Integer or scalar integer tensor, number of the replica.
+        index: Integer or scalar integer tensor, index of the replica.
         num_replicas: Integer, number of shares.
     """
     index = tf.cast(index, rows.dtype)
@@ -39,7 +39,7 @@ def share_bounds(rows, index, num_replicas):
 
 
 def share(batch, index, num_replicas):
-    """The share of replica `index` of every leaf of `batch` that has rows."""
+    """Returns replica `index`'s share of `batch`; leaves without rows whole."""
 
     def rows_of(value):
         if not has_rows(value):
@@ -53,12 +53,12 @@ def share(batch, index, num_replicas):
 
 
 def sparse_rows(value, start, end):
-    """Rows `start` to `end` of a sparse tensor, its static shape kept."""
+    """Returns rows `start` to `end` of a sparse tensor; keeps static sizes."""
     shape = value.dense_shape
     first = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(shape[1:])], 0)
     size = tf.concat([[tf.cast(end - start, tf.int64)], shape[1:]], 0)
     rows = tf.sparse.slice(value, first, size)
-    # Slicing forgets the static sizes, which layers need when they are built.
+    # Slicing loses the static sizes, which layers need to be built.
     sizes = [
         rows.dense_shape[axis] if size is None else tf.constant(size, tf.int64)
         for axis, size in enumerate([None, *value.shape[1:]])
@@ -71,8 +71,8 @@ def split_dataset(dataset, num_replicas, first, num_local):
 
     Args:
         dataset: `tf.data.Dataset` of batches (any nest of tensors).
-        num_replicas: Number of shares that each batch is cut into.
-        first: Number of the first replica of this worker.
+        num_replicas: Number of shares per batch.
+        first: Index of this worker's first replica.
         num_local: Number of replicas of this worker.
 
     Returns:
@@ -83,7 +83,7 @@ def split_dataset(dataset, num_replicas, first, num_local):
     structure = dataset.element_spec
 
     def shares(*batch):
-        # Named tuples come as other tuples do.
+        # flat_map unpacks tuples, also named ones, into arguments.
         batch = tf.nest.pack_sequence_as(structure, tf.nest.flatten(batch))
         return tf.data.Dataset.range(first, first + num_local).map(
             lambda index: share(batch, index, num_replicas)
