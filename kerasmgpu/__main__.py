@@ -1,4 +1,4 @@
-"""The command line, `kerasmgpu COMMAND [flags]` or `python -m kerasmgpu …`."""
+"""The command line, `kerasmgpu COMMAND` or `python -m kerasmgpu COMMAND`."""
 
 import difflib
 import runpy
