@@ -1,1 +1,1 @@
-"""The scaling report; what all commands share: start, children, plots."""
+"""Shared parts of commands (start, child processes, plots); scaling report."""

@@ -1,4 +1,4 @@
-"""A module that runs silently in a process of its own, and ends with us."""
+"""Runs a module silently in a child process that ends with its parent."""
 
 import contextlib
 import json
@@ -17,20 +17,20 @@ _JOB, _RESULT = "job.json", "result.json"
 
 
 def run_job(module, job, folder, timeout_seconds, environment=None):
-    """Runs a module with a job to do; see `run_module`.
+    """Runs a module's `main(job)` in a child process; see `run_module`.
 
     Args:
-        module: String, a module that hands its `main` to `do_job`.
-        job: Dictionary that JSON can hold; `job.json` in the folder.
-        folder: `pathlib.Path`, for the job, its result and what is printed.
+        module: String, a module that calls `do_job` with its `main`.
+        job: JSON-serialisable dictionary; `job.json` in the folder.
+        folder: `pathlib.Path`, for the job, its result and its output.
         timeout_seconds: Float.
         environment: Dictionary of variables to set in it. Default: none.
 
     Returns:
-        Dictionary, what `main` returned; `result.json` in the folder.
+        Dictionary, the result of `main`; `result.json` in the folder.
 
     Raises:
-        InputError: If it fails or takes longer, with the reason in one line.
+        InputError: If it fails or times out, with the reason in one line.
     """
     (folder / _JOB).write_text(json.dumps(job), encoding="utf-8")
     log = folder / "log.txt"
@@ -42,7 +42,7 @@ def do_job(main):
     """Calls `main(job)` in a process that `run_job` started; see `run_child`.
 
     Args:
-        main: Function of the job's dictionary; returns the result's.
+        main: Function from the job's dictionary to the result's.
     """
 
     def in_folder(folder):
@@ -53,17 +53,17 @@ def do_job(main):
 
 
 def run_module(module, argument, log, timeout_seconds, environment=None):
-    """Runs `python -m module argument`, and raises where it fails.
+    """Runs `python -m module argument`, and raises if it fails.
 
     Args:
-        module: String, a module that hands its `main` to `run_child`.
+        module: String, a module that calls `run_child` with its `main`.
         argument: String.
-        log: Path of the file for what it prints.
+        log: Path of the file for its output.
         timeout_seconds: Float.
         environment: Dictionary of variables to set in it. Default: none.
 
     Raises:
-        InputError: If it fails or takes longer, with the reason in one line.
+        InputError: If it fails or times out, with the reason in one line.
     """
     status = exit_status(module, argument, log, timeout_seconds, environment)
     if status is None:
@@ -76,25 +76,25 @@ def run_module(module, argument, log, timeout_seconds, environment=None):
 
 
 def exit_status(module, argument, log, timeout_seconds, environment=None):
-    """Runs `python -m module argument` and waits for it.
+    """Runs `python -m module argument`, waits, returns its exit status.
 
-    Whatever it has started is ended with it.
+    When it ends, the processes that it has started are killed.
 
     Args:
         module: String, a module that calls `end_with_parent`.
         argument: String.
-        log: Path of the file for what it prints.
+        log: Path of the file for its output.
         timeout_seconds: Float.
         environment: Dictionary of variables to set in it. Default: none.
 
     Returns:
-        Its exit status (negative: the signal that ended it), or `None` where
-        it took longer and was ended.
+        Its exit status (negative: the signal that ended it), or `None` if it
+        timed out and was killed.
     """
     library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
     inherited = os.environ.get("PYTHONPATH")
     with open(log, "w", encoding="utf-8") as file:
-        # In a session of its own, so that whatever it starts ends with it.
+        # In a new session, so that its whole process group can be killed.
         process = subprocess.Popen(
             [sys.executable, "-m", module, argument],
             env={
@@ -121,16 +121,16 @@ def exit_status(module, argument, log, timeout_seconds, environment=None):
 
 
 def failure_reason(status, lines):
-    """The line that says why, also where it is deep in a graph's error.
+    """Returns the reason for a failure, with the cause of a graph error.
 
     Args:
         status: Integer, the exit status.
-        lines: Sequence of strings, what the process printed.
+        lines: Sequence of strings, the process's output.
     """
     reason = child_process.failure_reason(status, lines)
     if not reason.endswith("Graph execution error:"):
         return reason
-    # TensorFlow numbers several errors, and puts one error's node below it.
+    # TensorFlow numbers several errors, and shows a single error's node below.
     for line, following in zip(lines, lines[1:]):
         numbered = line.lstrip().startswith("(0) ")
         if numbered or following.startswith("\t [["):
@@ -141,7 +141,7 @@ def failure_reason(status, lines):
 def run_child(main):
     """Calls `main(folder)` in a process that `run_module` started.
 
-    It ends when its parent does, and tells what a user can mend in one line.
+    The process ends with its parent, and prints an `InputError` in one line.
 
     Args:
         main: Function of a `pathlib.Path`, the process's argument.
@@ -155,9 +155,9 @@ def run_child(main):
 
 
 def end_with_parent():
-    """Ends this process when its parent does, even by kill -9.
+    """Ends this process when its parent ends, even by kill -9.
 
-    The parent holds the other end of our standard input and never writes.
+    This process's standard input is a pipe to which the parent never writes.
     """
 
     def wait():

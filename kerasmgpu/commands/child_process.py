@@ -1,25 +1,25 @@
-"""A command in a process of its own: shown, logged, and ended with us."""
+"""Runs a command as a child process: shows and logs its output."""
 
 import contextlib
 import os
 import re
 import subprocess
 
-_SECONDS_TO_STOP = 10  # What a command gets to end by itself.
+_SECONDS_TO_STOP = 10  # Between SIGTERM and SIGKILL.
 
 
 def run_logged(command, log):
-    """Runs a command, shows what it prints and keeps it in a file.
+    """Runs a command, prints its output and writes it to a file.
 
-    When this process is interrupted, the command is ended with it.
+    When this process is interrupted, it ends the command.
 
     Args:
         command: List of strings.
         log: Path of the file; replaced where it exists.
 
     Returns:
-        Its exit status (negative: the signal that ended it), and a list of
-        its last 200 lines.
+        The command's exit status (negative: the signal that ended it), and a
+        list of its last 200 lines.
     """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     last_lines = []
@@ -45,7 +45,7 @@ def run_logged(command, log):
 
 @contextlib.contextmanager
 def _ended_with_us(process):
-    """Ends the process when the block ends, by Ctrl-C for one."""
+    """Ends the process when the block ends, also by an exception (Ctrl-C)."""
     try:
         yield process
     finally:
@@ -60,11 +60,11 @@ def _ended_with_us(process):
 
 
 def failure_reason(status, lines):
-    """The line of a failed command's output that says why.
+    """Returns the line of a failed command's output that gives the reason.
 
     Args:
         status: Integer, its exit status.
-        lines: Sequence of strings, the last that it printed.
+        lines: Sequence of strings, its last lines of output.
     """
     lines = [line.strip() for line in lines if line.strip()]
     told = [

@@ -1,4 +1,4 @@
-"""How every command of the library starts, and how it fails."""
+"""Starts a command: parses flags, runs `main`, reports errors in one line."""
 
 import signal
 import sys
@@ -13,26 +13,26 @@ from kerasmgpu.errors import InputError, printable
 def start(main, define_flags, ends_children=False):
     """Defines and parses the flags, calls `main(argv)` and ends the process.
 
-    What a user can mend (`InputError`, flags that don't parse, or an `OSError`
-    such as a full disk) becomes one line on standard error and exit status 1.
-    A defect keeps its traceback.
+    Errors that a user can fix (`InputError`, flags that don't parse, or an
+    `OSError` such as a full disk) become one line on standard error and exit
+    status 1. Other exceptions are defects and keep their traceback.
 
     Args:
         main: Function of the list of arguments left after flag parsing.
         define_flags: Function of the `absl.flags.FlagValues` to define them in.
-        ends_children: Boolean, whether SIGTERM ends the command as Ctrl-C does,
-            and with it the processes that it runs; exit status 143 then.
-            Defaults to `False`.
+        ends_children: Boolean, whether SIGTERM ends the command like Ctrl-C,
+            together with its child processes, with exit status 143. Defaults
+            to `False`.
     """
     began = time.time()
-    sys.argv[0] = _program()  # abseil heads the flags in --help with it.
+    sys.argv[0] = _program()  # abseil's heading of the flags in --help.
     define_flags(flags.FLAGS)
     if ends_children:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def run(argv):
-        # TensorFlow's chatter, and what our modules log for programs, would bury
-        # our own lines. Whoever wants it gives --verbosity.
+        # TensorFlow's log, and kerasmgpu's, would hide the command's own lines.
+        # --verbosity shows them.
         if not flags.FLAGS["verbosity"].present:
             quiet.start_unless_asked()
             logging.set_verbosity(logging.WARNING)
@@ -49,7 +49,7 @@ def start(main, define_flags, ends_children=False):
 
 
 def _program():
-    """What starts this program: `"python -m package.module"`."""
+    """Returns the command that starts this program, `"python -m module"`."""
     spec = sys.modules["__main__"].__spec__
     if spec is None:  # A script.
         return sys.argv[0]
@@ -67,7 +67,7 @@ def _parse(argv):
 
 
 def _end_with_one_line(error, began):
-    """Ends the process if a user can mend it; else it returns."""
+    """Ends the process with one line if a user can fix the error."""
     folder = None
     if "output_dir" in flags.FLAGS:
         folder = flags.FLAGS["output_dir"].value
@@ -86,7 +86,7 @@ def _end_with_one_line(error, began):
 
 
 def show_help_of(module):
-    """Lets `--help` show a module's docstring and flags as the command's own.
+    """Makes `--help` show a module's docstring and flags.
 
     Args:
         module: The module that defined the flags.
@@ -108,7 +108,7 @@ def _one_line(error):
 
 
 def _leave_job(message):
-    """Tells the other workers, where this process is one of a job."""
+    """Tells the other workers of the job, if there are any, why this one ends."""
     membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)

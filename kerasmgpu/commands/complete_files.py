@@ -1,23 +1,23 @@
-"""Files that are there whole or not at all, whatever ends the process."""
+"""Atomic file writes: a reader sees the old file or the complete new one."""
 
 import contextlib
 import os
 import pathlib
 
 TEMPORARY = ".tmp-"
-"""Names of files that are not complete yet begin with it."""
+"""Prefix of the names of files that are not complete yet."""
 
 
 @contextlib.contextmanager
 def complete(path):
-    """Context with a path beside, which becomes `path` if the block ends well.
+    """Context with a temporary path, renamed to `path` if the block succeeds.
 
-    What is at `path` before stays till then; an error in the block removes what
-    it has begun.
+    An existing file stays until then; an error in the block removes the
+    temporary file.
 
     Args:
-        path: Path-like. The path beside keeps its ending, by which Keras and
-            matplotlib choose a format.
+        path: Path-like. The temporary path is in the same folder and has the
+            same suffix, by which Keras and matplotlib choose a format.
 
     Example:
 
@@ -31,22 +31,21 @@ def complete(path):
     try:
         yield temporary
         os.replace(temporary, path)
-    except BaseException:  # Ctrl-C too leaves no half file.
+    except BaseException:  # Ctrl-C, too.
         discard(temporary)
         raise
 
 
 def discard(path):
-    """Removes a file that was begun, and gives its space back at once.
+    """Removes an incomplete file and frees its space at once.
 
-    On a full disk HDF5 has the file still open after its error, and writes the
-    rest when it is closed: that must find space, or the process ends in HDF5's
-    crash.
+    On a full disk HDF5 keeps the file open after its error and writes the rest
+    on closing it: without free space HDF5 then crashes the process.
 
     Args:
-        path: `pathlib.Path`; nothing need be there.
+        path: `pathlib.Path`; need not exist.
     """
-    # What ended the writing is the error to tell, not what follows from it.
+    # Suppressed, so that the error which ended the writing is raised.
     with contextlib.suppress(OSError):
         os.truncate(path, 0)
     with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
-"""What a command says and leaves when nothing more can be written.
+"""A command's message and cleanup on a full disk.
 
-Libraries tell it in many ways: an `OSError` with its number, HDF5's own text
-with addresses in memory, an error at closing a file after an error at writing.
+Libraries report a full disk in several ways: an `OSError` with its number,
+HDF5's text with memory addresses, an error on closing a file after one on
+writing it.
 """
 
 import errno
@@ -21,12 +22,12 @@ _FILE_IN_TEXT = re.compile(r"filename = '([^']*)'")
 
 
 def message(error, folder=None):
-    """One line for people, or `None` where the disk is not the reason.
+    """Returns a one-line message, or `None` if a full disk is not the reason.
 
     Args:
-        error: Exception, with what it came from.
-        folder: String, where the command writes, told where the error names no
-            file. Defaults to `None`.
+        error: Exception; its causes are searched, too.
+        folder: String, the command's output folder, named if the error names
+            no file. Defaults to `None`.
     """
     reason = path = None
     while error is not None:
@@ -51,13 +52,12 @@ def _reason(error, text):
 
 
 def remove_temporary(folder, since):
-    """Removes what a command has begun to write in a folder.
+    """Removes the command's temporary files in a folder and its subfolders.
 
     Args:
-        folder: Path, the folder of a run; its own folders may be those of
-            runs, too.
+        folder: Path of the folder of a run, or of several runs' folders.
         since: Time in seconds since the epoch at which the command started:
-            what is older is not its own.
+            older files are another command's, and stay.
     """
     folder = pathlib.Path(folder)
     names = f"{complete_files.TEMPORARY}*"

@@ -1,4 +1,4 @@
-"""Optional packages, looked for before TensorFlow is imported."""
+"""Checks for optional packages, before TensorFlow is imported."""
 
 import importlib.util
 
@@ -6,18 +6,18 @@ from kerasmgpu.errors import InputError
 
 
 def is_installed(module):
-    """Whether a top-level module can be found; it is not imported."""
+    """Whether a top-level module is installed; doesn't import it."""
     return importlib.util.find_spec(module) is not None
 
 
 def require(module, package, extra, purpose):
-    """Refuses to go on without an optional package.
+    """Raises if an optional package is not installed.
 
     Args:
         module: String, the package's top-level module, `"sklearn"`.
         package: String, its name on PyPI, `"scikit-learn"`.
-        extra: String, the extra of kerasmgpu that has it, `"digits"`.
-        purpose: String, what needs it, `"--dataset=digits"`.
+        extra: String, the extra of kerasmgpu that includes it, `"digits"`.
+        purpose: String, the flag that needs it, `"--dataset=digits"`.
 
     Raises:
         InputError: If the module isn't installed.

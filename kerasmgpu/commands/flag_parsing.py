@@ -1,4 +1,4 @@
-"""Flags that can't be parsed, told in one line."""
+"""Parses flags, with one-line errors; reads their defaults off functions."""
 
 import contextlib
 import inspect
@@ -27,12 +27,11 @@ def parse(argv):
         argv: List of strings, the command and its arguments.
 
     Returns:
-        List of strings, the command and what is no flag.
+        List of strings, the command and its arguments that are not flags.
 
     Raises:
-        InputError: If a flag or a flag file can't be used. abseil by itself
-            shows Python's words for it, and goes on without a flag file that
-            includes itself.
+        InputError: If a flag or a flag file is invalid. (abseil would show
+            Python's error, and would ignore a flag file that includes itself.)
     """
     said = io.StringIO()
     try:
@@ -56,13 +55,13 @@ def parse(argv):
 
 
 def defaults(function):
-    """Defaults of a function's arguments, which are those of its flags.
+    """Returns the defaults of a function's arguments, for a command's flags.
 
     Args:
-        function: What a command calls with its flags as keywords.
+        function: Function that a command calls with its flags as keywords.
 
     Returns:
-        Dictionary from the names of arguments that have one to the default.
+        Dictionary from names to defaults, for arguments that have one.
     """
     return {
         name: parameter.default
@@ -80,7 +79,7 @@ def _one_line(message):
     kind = None
     if name in flags.FLAGS:
         kind = _KINDS.get(flags.FLAGS[name].flag_type())
-    # Bounds are told in abseil's words, which are clear.
+    # abseil's text about bounds is clear, and stays.
     if kind and not re.match(r"-?\d.* is not ", reason):
         reason = f"must be {kind}"
     if len(value) > _LONGEST_VALUE:

@@ -1,4 +1,4 @@
-"""One line on standard error when a command begins to import TensorFlow."""
+"""Prints a line on standard error when a command begins to load TensorFlow."""
 
 import sys
 
@@ -8,7 +8,7 @@ LINE = "loading TensorFlow, which takes some seconds"
 
 
 class _Announcement:
-    """A finder of modules that finds none: it sees the import begin."""
+    """An import finder that finds no modules, but prints `LINE` on the import."""
 
     def find_spec(self, name, path=None, target=None):
         if name in _SLOW:
@@ -20,7 +20,7 @@ class _Announcement:
 def announce():
     """Prints `LINE` when TensorFlow or Keras is first imported, if ever.
 
-    What a command refuses before that stays a single line.
+    An error before the import is then the command's only line.
     """
     if not _SLOW & sys.modules.keys():
         sys.meta_path.insert(0, _Announcement())

@@ -1,4 +1,4 @@
-"""The folder that a command writes its report to."""
+"""A command's output folder."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ from kerasmgpu.errors import InputError
 
 
 def empty(path):
-    """Makes the folder; one that holds something is refused.
+    """Creates a folder, or accepts an empty one.
 
     Args:
         path: String or path-like.
@@ -16,7 +16,7 @@ def empty(path):
         `pathlib.Path`.
 
     Raises:
-        InputError: If it is a file, or has files.
+        InputError: If it is a file or a folder that is not empty.
     """
     folder = pathlib.Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -29,7 +29,7 @@ def empty(path):
 
 
 def write_text(path, text):
-    """Writes a file in one piece; what is there before stays till then.
+    """Writes or replaces a text file atomically.
 
     Args:
         path: `pathlib.Path`.

@@ -1,4 +1,4 @@
-"""The style of all plots; matplotlib, which draws them, may be missing."""
+"""The style of all plots; works without matplotlib, by drawing none."""
 
 from kerasmgpu.commands import extras
 from kerasmgpu.commands.complete_files import complete
@@ -6,17 +6,17 @@ from kerasmgpu.commands.complete_files import complete
 _told = False
 
 _FEW_POINTS = 30
-"""So many points of a line have markers: one alone would not be seen."""
+"""Up to so many points, a line gets markers: a single point needs one."""
 
 
 def tell_if_missing():
-    """Prints what to install if matplotlib is missing: before a long run."""
+    """Prints what to install if matplotlib is missing; call before long runs."""
     if not extras.is_installed("matplotlib"):
         _tell_missing()
 
 
 def _tell_missing():
-    """Prints one line, once in a process."""
+    """Prints what to install, once per process."""
     global _told
     if not _told:
         _told = True
@@ -30,7 +30,7 @@ def _tell_missing():
 def new_figure(width=6, height=4):
     """Returns an empty figure, or `None` without matplotlib.
 
-    One line has said then what to install.
+    Without matplotlib, prints what to install, once per process.
 
     Args:
         width: Inches.
@@ -48,7 +48,7 @@ def new_figure(width=6, height=4):
 
 
 def line(axes, x, y, **style):
-    """Draws a line, with a marker at each point where there are few.
+    """Draws a line, with markers if it has few points.
 
     Args:
         axes: `matplotlib.axes.Axes`.
@@ -62,7 +62,7 @@ def line(axes, x, y, **style):
 
 
 def epoch_axis(axes):
-    """Makes the x axis one of epochs, with ticks at whole ones only.
+    """Labels the x axis "epoch", with ticks at integers only.
 
     Args:
         axes: `matplotlib.axes.Axes`.
@@ -74,15 +74,15 @@ def epoch_axis(axes):
 
 
 def count_axis(axes, counts, label):
-    """Makes the x axis one of counts: whole numbers, and no others.
+    """Labels the x axis, with a tick at each of the given counts only.
 
-    All have a tick. Counts that grow by factors (replicas, rows of a batch) are
-    set on a logarithmic scale.
+    Counts that grow by factors (replicas, rows of a batch) get a logarithmic
+    scale.
 
     Args:
         axes: `matplotlib.axes.Axes`.
-        counts: Sequence of integers, those that are drawn.
-        label: What is counted.
+        counts: Sequence of integers, the x values of the plot.
+        label: String, the axis label.
     """
     counts = sorted(set(counts))
     by_factors = all(b >= 1.5 * a for a, b in zip(counts, counts[1:]))
@@ -94,7 +94,7 @@ def count_axis(axes, counts, label):
 
 
 def save(figure, path):
-    """Writes a figure in one piece; what is there before stays till then.
+    """Writes or replaces a PNG file of a figure atomically.
 
     Args:
         figure: `matplotlib.figure.Figure`.

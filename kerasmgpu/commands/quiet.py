@@ -1,9 +1,9 @@
-"""Commands say what they do, and not how TensorFlow's C++ starts.
+"""Filters TensorFlow's start-up lines out of standard error.
 
-TensorFlow and CUDA write lines to standard error while they start, some before
-anything can be set that stops them ("Could not find cuda drivers on your
-machine"). A process of its own stands between this one and the terminal, leaves
-these lines out and passes on everything else, also if this process crashes.
+TensorFlow and CUDA write lines to standard error while they start, some of them
+regardless of any setting ("Could not find cuda drivers on your machine"). A
+filter process between this process and the terminal drops these lines and
+passes on everything else, even if this process crashes.
 """
 
 import atexit
@@ -18,10 +18,10 @@ _LONGEST_WAIT_SECONDS = 2.0
 
 _NOISE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\)"
-    # Level, date and file of a line of C++; errors and worse are kept …
+    # Level, date and file of a C++ log line; errors and above are kept …
     rb"|[IW]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(cc|h):\d+\]"
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
-    # … but for those of a machine without a GPU, which is no error.
+    # … except those about a missing GPU, which is not an error.
     rb"|.*failed call to cuInit"
     rb"|.*Unable to register cu(FFT|DNN|BLAS) factory"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
@@ -29,9 +29,9 @@ _NOISE = re.compile(
 
 
 def start_unless_asked():
-    """Leaves out all of TensorFlow's chatter, before it is imported.
+    """Turns off TensorFlow's log, unless `TF_CPP_MIN_LOG_LEVEL` is set.
 
-    Whoever wants it sets `TF_CPP_MIN_LOG_LEVEL`: then nothing is left out.
+    Call it before TensorFlow is imported.
     """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -40,7 +40,7 @@ def start_unless_asked():
 
 
 def start():
-    """Leaves TensorFlow's start-up lines out of standard error from now on."""
+    """Starts the filter process on standard error."""
     sys.stderr.flush()
     read, write = os.pipe()
     child = os.fork()
@@ -55,8 +55,8 @@ def start():
 
 
 def _pass_on(read):
-    """The other process: ends when nobody can write to it any more."""
-    # Ctrl-C is for the command, whose last words are still to come.
+    """Runs the filter process; ends when the pipe has no writer left."""
+    # Ctrl-C is for the command, whose last lines must still be passed on.
     os.dup2(read, 0)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.close(1)
@@ -66,7 +66,7 @@ def _pass_on(read):
     while data := os.read(0, 2**16):
         *lines, rest = (rest + data).split(b"\n")
         kept = [line + b"\n" for line in lines if not _NOISE.match(line)]
-        # What is not yet a line may be a question, or a bar that moves.
+        # An incomplete line may be a prompt or a progress bar.
         if rest and not _may_be_noise(rest):
             kept.append(rest)
             rest = b""
@@ -76,7 +76,7 @@ def _pass_on(read):
 
 
 def _may_be_noise(text):
-    """Whether a line that begins so may still turn out to be noise."""
+    """Whether an incomplete line may still match `_NOISE`."""
     return text[:1] in b"EIW0123456789T" or b"cu" in text
 
 
@@ -84,16 +84,16 @@ def _write(data):
     while data:
         try:
             data = data[os.write(2, data) :]
-        except OSError:  # Nobody reads any more.
+        except OSError:  # The reader has closed the pipe.
             os._exit(0)
 
 
 def _end(child, terminal, owner):
     if os.getpid() != owner:
         return
-    os.dup2(terminal, 2)  # Closes the other process's writer …
+    os.dup2(terminal, 2)  # Closes the filter's pipe, so that it ends …
     deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
-    while time.monotonic() < deadline:  # … unless a child of ours has it, too.
+    while time.monotonic() < deadline:  # … unless a child has it open, too.
         if os.waitpid(child, os.WNOHANG) != (0, 0):
             return
         time.sleep(0.002)

@@ -1,27 +1,27 @@
-"""Numbers of replicas that a command was asked for."""
+"""Parses and checks the `--replica_counts` of commands."""
 
 from kerasmgpu.errors import InputError, checked_integer
 
 
 def counts_of_flag(texts):
-    """What `--replica_counts=1,2,4` stands for.
+    """Returns the integers of `--replica_counts=1,2,4`.
 
     Args:
-        texts: List of strings. One that is no integer stays as it is, for
-            `checked` to name it.
+        texts: List of strings. One that is not an integer is returned as it
+            is, so that `checked_counts` can name it in its error.
     """
     return [int(text) if text.strip().isdecimal() else text for text in texts]
 
 
 def checked_counts(replica_counts, minimum=1):
-    """The counts as sorted integers, each once.
+    """Returns the counts as sorted integers without duplicates.
 
     Args:
         replica_counts: Sequence of integers.
         minimum: Integer, the least count allowed. Defaults to 1.
 
     Raises:
-        InputError: If there is none, or one is no integer of at least
+        InputError: If it is empty, or a count is not an integer of at least
             `minimum`.
 
     Example:

@@ -1,4 +1,4 @@
-"""Where tables are printed."""
+"""The console for tables."""
 
 from rich.console import Console
 
@@ -6,7 +6,7 @@ _COLUMNS_OF_A_FILE = 140
 
 
 def console():
-    """The terminal or notebook; for a file or pipe, room for every column.
+    """Returns a console: of the terminal's width, or wide for a file or pipe.
 
     Returns:
         A `rich.console.Console`.
@@ -14,5 +14,5 @@ def console():
     found = Console()
     if found.is_terminal or found.is_jupyter:
         return found
-    # COLUMNS may ask for more; less is the width of a terminal that isn't one.
+    # COLUMNS may ask for more; a smaller width is rich's default of 80.
     return Console(width=max(found.width, _COLUMNS_OF_A_FILE))

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, for a parent that keeps its hands off them."""
+"""Lists this machine's GPUs without initialising them in this process."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ print(json.dumps([details(gpu).get("device_name", gpu.name) for gpu in gpus]))
 
 
 def names():
-    """Names of the GPUs that TensorFlow sees, asked in a process that ends.
+    """Returns the GPUs that TensorFlow sees, listed in a child process.
 
     Returns:
         List of strings.

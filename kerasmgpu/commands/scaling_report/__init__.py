@@ -1,26 +1,27 @@
-"""What more replicas bought: one recipe on several numbers of replicas.
+"""Measures a recipe's speed-up and efficiency at several replica counts.
 
     python -m kerasmgpu scaling_report autoencoder --replica_counts=1,2,4 \
         --output_dir=scaling -- --epochs=20 --global_batch_size=1000
 
 runs `python -m kerasmgpu.recipes.autoencoder` once per number of replicas,
-each in a process of its own, with the flags behind `--`. Runs that fail are
-shown with their reason, the others still count. `--output_dir` gets
+each in a separate process, with the flags after `--`. Failed runs are reported
+with their reason; the others are still compared. `--output_dir` contains
 
-    report.json            everything that the table shows, and the flags
-    report.png             speed-up beside the ideal (needs matplotlib)
-    replicas-N/            what the recipe writes, with its `result.json`
-    replicas-N.log         what it printed
+    report.json            all values of the table, and the flags
+    report.png             speed-up and the ideal (needs matplotlib)
+    replicas-N/            the recipe's files, with its `result.json`
+    replicas-N.log         its output
 
 Speed-up is the ratio of examples per second (of the median epoch; tracing,
 compilation and validation left out) to those of the smallest number of replicas
-that ran, so it is right whether runs have the same number of epochs or of
-steps. It is not that of the times, which are sums over all epochs, slow ones
-too. Efficiency is speed-up by how many times the replicas there are.
+that ran, so it is correct whether runs have the same number of epochs or of
+steps. It is not the ratio of the times, which are sums over all epochs,
+including slow ones. Efficiency is speed-up divided by the ratio of the replica
+counts.
 
 A recipe here is any module, in `kerasmgpu.recipes` or by its dotted name, that
 takes the flags `--num_replicas`, `--virtual_devices` and `--output_dir` and
-leaves in the latter a `result.json`, an object with at least
+writes to the latter a `result.json`, an object with at least
 
     devices                          list of the names of the devices
     global_batch_size                rows of a step
@@ -28,11 +29,11 @@ leaves in the latter a `result.json`, an object with at least
     seconds                          training time
     loss                             final loss
     examples_per_second              over all replicas
-    examples_per_second_per_replica  the same by the number of replicas
+    examples_per_second_per_replica  the same, divided by the replicas
 
-Of deepconn's placements it is `--placement=data_parallel` that is reported on.
+deepconn runs with `--placement=data_parallel`.
 
-TensorFlow is not imported here: the runs have the devices for themselves.
+TensorFlow is not imported here, so that only the runs use the devices.
 """
 
 import importlib.util
@@ -67,7 +68,7 @@ RESULT_KEYS = (
 _OURS = ("num_replicas", "virtual_devices", "output_dir")
 _RECIPES = "kerasmgpu.recipes"
 _NEEDED = {f"{_RECIPES}.deepconn": {"placement": "data_parallel"}}
-"""Flags without which a recipe trains something else than N replicas."""
+"""Maps a recipe to flags without which it does not train on N replicas."""
 
 
 def run(
@@ -84,15 +85,16 @@ def run(
             `"autoencoder"`, or the dotted name of any other module.
         replica_counts: Sequence of integers of at least 1, in any order.
         output_dir: String or path-like, folder to write to; new or empty.
-        virtual_devices: Boolean, logical CPU devices even where there are
-            GPUs. Without GPUs they are taken anyway. Defaults to `False`.
+        virtual_devices: Boolean, whether to use logical CPU devices even if
+            there are GPUs. Without GPUs they are always used. Defaults to
+            `False`.
         recipe_flags: Sequence of strings, flags of the recipe.
 
     Returns:
         Dictionary, as written to `report.json`.
 
     Raises:
-        InputError: If an argument can't be used as it is.
+        InputError: If an argument is invalid.
     """
     module = _module(recipe)
     counts = checked_counts(replica_counts)
@@ -151,12 +153,12 @@ def _checked_result(result):
         raise InputError(f"it lacks {', '.join(missing)}")
     for key in ("seconds", *RESULT_KEYS[-2:]):
         checked_number(result[key], key)
-    # A loss that is not a number is a result too: it diverged.
+    # A NaN loss is a result too: training diverged.
     return {**result, "loss": float(result["loss"])}
 
 
 def _compare(runs):
-    """Adds speed-up and efficiency to the entries of runs that ended well."""
+    """Adds speed-up and efficiency to the entries of successful runs."""
     good = [run for run in runs if "result" in run]
     for run in good:
         ratio = replica_arithmetic.speed_up(
@@ -170,12 +172,12 @@ def _compare(runs):
 
 
 def _module(recipe):
-    """The module of that recipe; raises where there is none."""
+    """Returns the name of a recipe's module; raises if there is none."""
     name = recipe if "." in recipe else f"{_RECIPES}.{recipe}"
     try:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError:
-        found = None  # Of a dotted name, the package is missing.
+        found = None  # The package of a dotted name is missing.
     room, _, last = name.rpartition(".")
     if found and (room != _RECIPES or last in _recipes()):
         return name
@@ -186,7 +188,7 @@ def _module(recipe):
 
 
 def _recipes():
-    """Names of the recipes; a study of many runs has no presets."""
+    """Returns the recipes' names: those with presets, so no studies."""
     package = importlib.util.find_spec(_RECIPES)
     return sorted(
         path.parent.name
@@ -196,7 +198,7 @@ def _recipes():
 
 
 def _checked_flags(module, recipe_flags):
-    """The flags of every run, with those that the recipe needs."""
+    """Returns the flags of every run, including those the recipe needs."""
     needed = _NEEDED.get(module, {})
     for flag in recipe_flags:
         if _name(flag) in _OURS:
@@ -211,19 +213,21 @@ def _checked_flags(module, recipe_flags):
                 f"The report is of runs with --{name}={value}. Received: "
                 f"--{name}={given}; leave it out"
             )
-    # Behind them, so that no flag file has the last word.
+    # Last, so that no flag file overrides them.
     return [*recipe_flags, *(f"--{k}={v}" for k, v in needed.items())]
 
 
 def _check_with_parser(module, recipe_flags):
-    """Lets a recipe of ours parse its flags, before anything is started.
+    """Lets a kerasmgpu recipe parse its flags, before any run starts.
+
+    The flags of other modules are not checked.
 
     Raises:
-        InputError: If it refuses them. Another module has its own ways.
+        InputError: If the recipe refuses them.
     """
     if not module.startswith(f"{_RECIPES}."):
         return
-    # abseil's flag: it ends the recipe when the flags are parsed.
+    # abseil's flag: the recipe ends after parsing its flags.
     command = [sys.executable, "-m", module, "--only_check_args"]
     done = subprocess.run(
         [*command, *recipe_flags], capture_output=True, text=True
@@ -239,7 +243,7 @@ def _name(flag):
 
 
 def _value(name, recipe_flags):
-    """What a flag is given, as `--name=value` or `--name value`, or `None`."""
+    """Returns a flag's value, of `--name=value` or `--name value`, or `None`."""
     for flag, following in zip(recipe_flags, [*recipe_flags[1:], ""]):
         if flag.startswith("-") and _name(flag) == name:
             return flag.partition("=")[2] if "=" in flag else following

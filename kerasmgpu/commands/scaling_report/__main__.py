@@ -1,4 +1,4 @@
-"""`python -m kerasmgpu scaling_report`: see the package."""
+"""The command `python -m kerasmgpu scaling_report`; see the package."""
 
 from kerasmgpu.commands import command_line, scaling_report
 

@@ -1,4 +1,4 @@
-"""How a scaling report looks: the table, and the plot."""
+"""The table and the plot of a scaling report."""
 
 from rich.table import Table
 
@@ -19,7 +19,7 @@ PUBLISHED = {
         },
     },
 }
-"""Published measurements to stand beside ours, by recipe."""
+"""Maps a recipe to published measurements, shown with the measured ones."""
 
 SPEED_UP = (
     "speed-up: by the examples/s of the median epoch; time (s): the sum over "
@@ -33,7 +33,7 @@ SHARED_CORES = (
 
 
 def published_speed_up(recipe, replicas):
-    """The published speed-up for that many replicas, or `None`."""
+    """Returns the published speed-up on so many replicas, or `None`."""
     rows = PUBLISHED.get(recipe, {"rows": {}})["rows"]
     if replicas not in rows:
         return None
@@ -41,7 +41,7 @@ def published_speed_up(recipe, replicas):
 
 
 def print_tables(report):
-    """Prints the runs, and beside them what was published.
+    """Prints a table of the runs, with published measurements if any.
 
     Args:
         report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
@@ -85,9 +85,9 @@ def print_tables(report):
 
 
 def draw(report, path):
-    """Draws speed-up over replicas, beside the ideal and the published.
+    """Draws measured, ideal and published speed-up over replicas.
 
-    Without matplotlib, or a run that ended well, one line says so.
+    Without matplotlib or a successful run, prints one line instead.
 
     Args:
         report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
