@@ -1,25 +1,25 @@
-"""Is my model the same on N replicas? Checked on this machine, without GPUs.
+"""Checks that a model trains the same on N replicas as on one device.
 
     python -m kerasmgpu.verify my_module:build
 
-trains the user's own compiled model for a few steps on one device, with stock
+trains the user's compiled model for a few steps on one device, with stock
 Keras, and on N logical CPU devices, with `kerasmgpu.MirroredStrategy`, each in
-a process of its own, and prints what differs, where it first does, and the
-likely cause. The files, from the inside out:
+a separate process. It prints the differences, the first step and layer to
+differ, and the likely cause. No GPU is needed. The files, from the inside out:
 
 * `comparison`: distances between two runs, in plain NumPy;
-* `causes`: what a distance means, in words;
-* `outcome`: what a run leaves in its folder, and how it is read;
+* `causes`: likely causes of a difference, in words;
+* `outcome`: a run's result files;
 * `batches`, `training`, `layer_outputs`, `child`: one run, in its process;
-* `references`: how a function is named, so that another process finds it;
-* `user_models`: what that function returns;
+* `references`: names of functions, for other processes to import;
+* `user_models`: calls the user's functions and checks their results;
 * `runs`: starts the runs one after the other and compares them;
 * `report`: the tables;
 * `__main__`: the command.
 
-The module itself can be called: `kerasmgpu.verify(build, data)` is the function
-`verify` below. (Python makes a package's submodule its attribute, so a function
-could not have the name that `python -m kerasmgpu.verify` needs.)
+The module is callable: `kerasmgpu.verify(build, data)` calls the function
+`verify` below. (Importing the subpackage `kerasmgpu.verify`, which
+`python -m` needs, would replace a function of this name in `kerasmgpu`.)
 """
 
 import sys
@@ -45,32 +45,33 @@ def verify(
     timeout_seconds: float = 300,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Trains a model on one device and on replicas, and reports what differs.
+    """Trains a model on one device and on replicas, and reports differences.
 
     Args:
         build: Function without arguments that returns a compiled
-            `keras.Model`, or the pair of that and its data; or its name,
+            `keras.Model`, or a pair `(model, data)`; or its name,
             `"my_module:build"` or `"path/to/file.py:build"`. It is called in
             the strategy's scope, in other processes, so it must be at the top
             level of a module.
-        data: The same for the data: arrays `x`, `(x, y)` or `(x, y,
-            sample_weight)` (nests of NumPy arrays `[rows, …]`), or batches of
-            them as a `tf.data.Dataset`, a `keras.utils.PyDataset` or a
-            generator. Arrays may also be given themselves. Default: what
-            `build` returns with the model, or the function `data` of its
-            module.
+        data: Function without arguments, or its name, that returns the data:
+            arrays `x`, `(x, y)` or `(x, y, sample_weight)` (nests of NumPy
+            arrays `[rows, …]`), or batches of them as a `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or a generator. Arrays may also be passed
+            directly. Default: the data that `build` returns, or the function
+            `data` of its module.
         replica_counts: Sequence of integers of at least 2.
         steps: Integer, steps to train. Defaults to 5.
         global_batch_size: Integer, rows of a batch of arrays. Default: at most
             26, chosen for uneven shares.
         tolerance: Float, the largest weight difference that counts as parity.
             Default: 1e-5 for float32, 1e-12 for float64.
-        float64: Boolean, trains in float64, where rounding can't hide a fault.
-            Defaults to `False`.
+        float64: Boolean, whether to train in float64, where rounding can't
+            hide a fault. Defaults to `False`.
         seed: Integer of at least 0. Defaults to 7.
-        timeout_seconds: Number, seconds that each run may take. Defaults to
+        timeout_seconds: Number, time-out of each run in seconds. Defaults to
             300.
-        show: Boolean, prints progress and the tables. Defaults to `True`.
+        show: Boolean, whether to print progress and the tables. Defaults to
+            `True`.
 
     Returns:
         Dictionary, as `--output` writes it: `"in_parity"`, and `"runs"` with
@@ -78,7 +79,7 @@ def verify(
 
     Raises:
         InputError: If the model can't be trained on one device, or an
-            argument can't be used as it is.
+            argument is invalid.
 
     Example:
 
@@ -114,7 +115,7 @@ def verify(
 
 
 class _CallableModule(types.ModuleType):
-    """A module that is also the function of its name."""
+    """A module that can be called, as its function `verify`."""
 
     __call__ = staticmethod(verify)
 

@@ -1,12 +1,12 @@
-"""The command: is my model the same on N replicas?
+"""Checks that a model trains the same on N replicas as on one device.
 
     python -m kerasmgpu.verify my_module:build --replica_counts=2,4
 
-`build` is a function that returns a compiled Keras model. What it is trained
-on comes from `--data=my_module:function`, from a function `data` of the same
-module, or from `build` itself, as `(model, data)`. No GPU is needed: replicas
-are logical CPU devices. Ends with exit status 0 only if every run is in
-parity with one device.
+`build` is a function that returns a compiled Keras model. Its data come from
+`--data=my_module:function`, from a function `data` of the same module, or from
+`build`, if it returns `(model, data)`. No GPU is needed: replicas are logical
+CPU devices. The exit status is 0 only if every run is in parity with one
+device.
 """
 
 import pathlib

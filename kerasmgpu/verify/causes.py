@@ -1,8 +1,8 @@
-"""What a distance between runs means, in words."""
+"""Likely causes of a difference between runs, in words."""
 
 
 def why_not_reproducible(one, again):
-    """Why the one-device program differs from itself.
+    """Returns the reason why two one-device runs differ.
 
     Args:
         one: `Outcome` of the first run.
@@ -37,7 +37,7 @@ def why_not_reproducible(one, again):
 
 
 def _rows(batches):
-    """Set of the checksums of all rows, or `None` where there are none."""
+    """Returns the set of all rows' checksums, or `None` if a batch has none."""
     rows = set()
     for batch in batches:
         if batch["row_checksums"] is None:
@@ -47,7 +47,7 @@ def _rows(batches):
 
 
 def other_data(one, many):
-    """Why replicas were given other data than one device, or `None`."""
+    """Returns why the replicas' batches differ, or `None` if they are equal."""
     checksums = [
         [batch["checksum"] for batch in outcome.facts["batches"]]
         for outcome in (one, many)
@@ -61,12 +61,12 @@ def other_data(one, many):
 
 
 def is_rounding(comparison, rounding):
-    """Whether rounding errors alone drive one device as far.
+    """Whether rounding errors on one device cause as large a difference.
 
     Args:
         comparison: `Comparison` of a run on replicas.
-        rounding: `Comparison` of a run on one device whose weights started
-            one rounding error aside.
+        rounding: `Comparison` of a run on one device whose initial weights
+            were perturbed by one rounding error.
     """
     for name, (value, limit) in comparison.checks.items():
         if value > max(limit, 10 * rounding.checks[name][0]):
@@ -75,10 +75,10 @@ def is_rounding(comparison, rounding):
 
 
 def likely_causes(comparison, one, many, rounding=None):
-    """Why replicas ended with another model than one device.
+    """Returns likely causes of a difference between replicas and one device.
 
     Args:
-        comparison: `Comparison` of the two.
+        comparison: `Comparison` of the two runs.
         one: `Outcome` on one device.
         many: `Outcome` on the replicas.
         rounding: See `is_rounding`, or `None`.
@@ -101,7 +101,7 @@ def likely_causes(comparison, one, many, rounding=None):
 
 
 def _cause(comparison, many):
-    """What is left, where what the replicas computed with was the same."""
+    """Returns the cause when neither the data nor rounding explain it."""
     if comparison.spread:
         path = next(iter(comparison.spread))
         who = f"the variable {path!r} of layer {_owner(path, many)!r} has"

@@ -1,7 +1,7 @@
 """One run, as the process `python -m kerasmgpu.verify.child FOLDER`.
 
-`FOLDER/job.json` says what to do. Whatever goes wrong is told in
-`FOLDER/failure.json`, so that the parent can say it in one line.
+`FOLDER/job.json` has the settings. An exception is written to
+`FOLDER/failure.json`, from which the parent prints one line.
 """
 
 import json
@@ -16,11 +16,11 @@ from kerasmgpu.commands import child_module
 from kerasmgpu.errors import InputError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What Keras paints its messages with, for terminals."""
+"""Terminal colour codes in Keras's messages."""
 
 
 class Reporter:
-    """Writes `failure.json` for an exception that nobody caught.
+    """Writes `failure.json` for an uncaught exception.
 
     Args:
         folder: `pathlib.Path` of the run.
@@ -31,7 +31,7 @@ class Reporter:
         self.tell("starting")
 
     def tell(self, phase):
-        """Notes what the run is doing now, in `phase.txt` too."""
+        """Records the current phase of the run, also in `phase.txt`."""
         self.phase = phase
         (self.folder / "phase.txt").write_text(phase, encoding="utf-8")
 
@@ -50,9 +50,9 @@ class Reporter:
 
 
 def users_place(trace):
-    """The last line of the user's own code in a traceback, or `None`.
+    """Returns the last line of the user's code in a traceback, or `None`.
 
-    Own is what is neither installed, nor Python's, nor ours.
+    That is code outside Python, the installed packages and kerasmgpu.
     """
     paths = sysconfig.get_paths()
     foreign = [
@@ -70,7 +70,7 @@ def users_place(trace):
 
 
 def main(folder):
-    """Trains once, as the settings in `folder` say, and leaves the outcome."""
+    """Trains once with the settings in `folder`; writes the result there."""
     folder = pathlib.Path(folder)
     reporter = Reporter(folder)
     sys.excepthook = reporter

@@ -1,12 +1,13 @@
-"""How far two runs of one program are apart: plain NumPy, no TensorFlow.
+"""Distances between two runs of a program, in plain NumPy.
 
 The distance of weights is
 
     W = largest difference between the runs / largest update since the start,
 
-taken for trainable weights and for other state apart (a counter that grows by
-the batch would hide everything else), whichever is larger. What storing a
-weight may add, one unit in the last place per step, is no difference.
+computed separately for trainable weights and for other state (a counter that
+grows by the batch size would hide everything else); the larger one counts. One
+unit in the last place per step, the rounding of stored weights, is subtracted
+from differences.
 """
 
 import dataclasses
@@ -23,21 +24,22 @@ TOLERANCES = {
 """Default tolerance of W, by the float type that the model computes in."""
 
 LOG_TOLERANCE = 1e-5
-"""Losses, metrics and predictions are compared no finer than this."""
+"""Least relative tolerance for losses, metrics and predictions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How one run differs from the reference; distances have no unit.
+    """Distances of a run from the reference, without units.
 
     Args:
         tolerance: Float, largest W that counts as parity.
         weights: Float, W after the last step.
-        losses: Float, largest relative difference of the epoch's and of
-            evaluation's losses.
-        metrics: Dictionary from a metric's name to that of its results.
-        step_logs: Float, that of the logs of all steps.
-        predictions: Float, the same for predictions.
+        losses: Float, largest relative difference of losses, of the epoch and
+            of evaluation.
+        metrics: Dictionary from a metric's name to the largest relative
+            difference of its results.
+        step_logs: Float, largest relative difference of all steps' logs.
+        predictions: Float, largest relative difference of predictions.
         spread: Dictionary from a variable's path to the largest difference
             between the replicas' copies of it.
         first_step: Integer, the first step after which W is above the
@@ -45,10 +47,10 @@ class Comparison:
         layers: List of dictionaries, one per layer in the model's order, with
             `"name"`, the distances of its `"output"` in the first step and of
             its `"trainable"` weights and `"state"` after `first_step` (each
-            `None` where there is none).
-        update_ratio: Float, how many times the reference's first update of
-            the trainable weights this run's is (least squares), or `None`.
-        loss_ratio: Float, the same for the first step's logged loss.
+            `None` if there is none; without `first_step`, after the last).
+        update_ratio: Float, this run's first update of the trainable weights
+            divided by the reference's (least squares), or `None`.
+        loss_ratio: Float, the same ratio of the first step's logged loss.
     """
 
     tolerance: float
@@ -65,7 +67,7 @@ class Comparison:
 
     @property
     def log_tolerance(self):
-        """Largest relative difference of values that counts as parity."""
+        """Largest relative difference of logs that counts as parity."""
         return max(self.tolerance, LOG_TOLERANCE)
 
     @property
@@ -88,11 +90,11 @@ class Comparison:
         return all(value <= limit for value, limit in self.checks.values())
 
     def first_layer(self):
-        """The layer where the runs part first, or `None`.
+        """Returns the first layer that differs, or `None`.
 
-        That is the first in the model's order whose output differs in the
-        first step, before any update; else whose state does after
-        `first_step`; else whose trainable weights do.
+        In the model's order, that is the first layer whose output differs in
+        the first step, before any update; else the first whose state differs
+        after `first_step`; else the first whose trainable weights do.
         """
         for kind in ("output", "state", "trainable"):
             is_output = kind == "output"
@@ -152,7 +154,7 @@ def compare(one, many, tolerance=None):
 
 
 def weight_differences(start, one, many, kinds, steps):
-    """Distance of each variable, by the largest update of its kind.
+    """Returns each variable's difference / the largest update of its kind.
 
     Args:
         start: List of arrays, the variables before the first step.
@@ -162,7 +164,8 @@ def weight_differences(start, one, many, kinds, steps):
         steps: Integer, the number of those steps.
 
     Returns:
-        List of floats; 0 for seeds, infinite where one is not a number.
+        List of floats; 0 for seeds, infinite if only one run's values are
+        finite or the shapes differ.
     """
     updates, excesses = {}, []
     for before, a, b, kind in zip(start, one, many, kinds):
@@ -179,7 +182,7 @@ def weight_differences(start, one, many, kinds, steps):
 
 
 def _excess(a, b, steps):
-    """Largest difference beyond what storing the values may add."""
+    """Returns the largest difference beyond the rounding of stored values."""
     if a.shape != b.shape:
         return float("inf")
     unit = np.finfo(a.dtype).eps if a.dtype.kind == "f" else 0.0
@@ -194,10 +197,10 @@ def _excess(a, b, steps):
 
 
 def relative_difference(one, many):
-    """Largest difference of two arrays, by the largest value of the first.
+    """Returns the largest difference / the largest absolute value of `one`.
 
-    The scale is at least 1e-3, so that zeros compare by absolute difference.
-    Infinite where the shapes or the places of NaN differ.
+    The divisor is at least 1e-3, so that zeros compare by absolute difference.
+    Infinite if the shapes or the positions of non-finite values differ.
     """
     a, b = _wide(one), _wide(many)
     if a.shape != b.shape:
@@ -212,7 +215,7 @@ def relative_difference(one, many):
 
 
 def first_not_finite(outcome):
-    """The first step after which a weight is no number, or `None`."""
+    """Returns the first step after which a weight is not finite, or `None`."""
     for step in outcome.facts["steps"]:
         for array in outcome.weights(step):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -239,7 +242,7 @@ def _of_variables(start, one, many, step, kinds):
 
 
 def _of_results(one, many, losses):
-    """Relative difference of each result of the epoch and of evaluation."""
+    """Returns relative differences of the epoch's and evaluation's results."""
     distances = {}
     for source in ("history", "evaluation"):
         a, b = one.facts[source] or {}, many.facts[source] or {}
@@ -258,7 +261,7 @@ def _of_leaves(one, many):
 
 
 def _of_layers(one, many, distances):
-    """One entry per layer, in the model's order; see `Comparison.layers`."""
+    """Returns `Comparison.layers`."""
     ours, theirs = one.layer_outputs(), many.layer_outputs()
     layers = {
         name: {"name": name, "output": None, "trainable": None, "state": None}
@@ -279,7 +282,7 @@ def _of_layers(one, many, distances):
 
 
 def _update_ratio(start, one, many, kinds):
-    """Least-squares factor between the first updates; see `Comparison`."""
+    """Returns `Comparison.update_ratio`."""
     step = one.facts["steps"][0]
     along = total = 0.0
     for before, a, b, kind in zip(

@@ -1,4 +1,4 @@
-"""What each layer makes of the first batch, in training mode."""
+"""Each layer's output for the first batch, in training mode."""
 
 import keras
 import numpy as np
@@ -6,15 +6,15 @@ import tensorflow as tf
 
 
 def layer_outputs(model, dataset):
-    """Outputs of the layers of a model for a batch, as its step sees them.
+    """Returns the outputs of a model's layers for a batch, as in training.
 
     The layers are called with `training=True`, through `predict` of a model
     that shares them, so that under a strategy each replica calls them on its
-    share and the outputs are put together in the order of the rows.
+    share and the outputs are concatenated in the order of the rows.
 
     Args:
-        model: `keras.Model`. One that Keras has no graph of (a subclass with
-            its own `call`) yields no outputs.
+        model: `keras.Model`. A model without a Keras graph (a subclass with
+            a custom `call`) yields no outputs.
         dataset: `tf.data.Dataset` of one global batch.
 
     Returns:
@@ -33,7 +33,7 @@ def layer_outputs(model, dataset):
 
 
 class InTrainingMode(keras.Model):
-    """A model that predicts what its layers compute while training."""
+    """A model whose `predict` calls its layers with `training=True`."""
 
     def predict_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -41,13 +41,13 @@ class InTrainingMode(keras.Model):
 
 
 def _graph(model):
-    """Names of the layers of a functional model, and their output tensors."""
+    """Returns a functional model's layer names and output tensors."""
     names, tensors = [], []
     if not hasattr(model, "inputs") or not model.inputs:
         return names, tensors
     for layer in model.layers:
         if isinstance(layer, (keras.Model, keras.layers.InputLayer)):
-            # The graph of a nested model is another one than the model's.
+            # A nested model's output tensors are not in the model's graph.
             continue
         for tensor in tf.nest.flatten(layer.output):
             if _is_computed_from(model.inputs, tensor):

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and how it is read again."""
+"""Reads and writes the result files of a run."""
 
 import dataclasses
 import json
@@ -9,11 +9,11 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One run of the user's program.
+    """The result of one run of the user's program.
 
     Args:
         folder: `pathlib.Path` of the run.
-        facts: Dictionary, as `training.train` describes it.
+        facts: Dictionary; see `training.train`.
     """
 
     folder: pathlib.Path
@@ -21,25 +21,25 @@ class Outcome:
 
     @classmethod
     def load(cls, folder):
-        """Reads the outcome that a run left in `folder`."""
+        """Reads the outcome of the run in `folder`."""
         folder = pathlib.Path(folder)
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
         return cls(folder, facts)
 
     def start(self):
-        """Variables before the first step, in the model's order."""
+        """Returns the variables before the first step, in the model's order."""
         return load_arrays(self.folder / "start.npz")
 
     def weights(self, step):
-        """Variables after a step (counted from 1), in the model's order."""
+        """Returns the variables after a step (from 1), in the model's order."""
         return load_arrays(self.folder / f"step-{step}.npz")
 
     def predictions(self):
-        """Leaves of what `predict` returned after training."""
+        """Returns the leaves of the result of `predict` after training."""
         return load_arrays(self.folder / "predictions.npz")
 
     def layer_outputs(self):
-        """Leaves of each layer's output in the first step, by layer."""
+        """Returns a dictionary: layer name to leaves of its first output."""
         arrays = load_arrays(self.folder / "outputs.npz")
         outputs = {}
         for name, array in zip(self.facts["output_layers"], arrays):

@@ -1,4 +1,4 @@
-"""How a user's function is named, so that another process finds it."""
+"""References `"module:function"`, by which child processes find functions."""
 
 import importlib
 import importlib.util
@@ -9,17 +9,17 @@ from kerasmgpu.errors import InputError
 
 
 def reference(function, name):
-    """The reference `"module:function"` of a function or of its name.
+    """Returns the reference `"module:function"` of a function.
 
-    Functions of the program that is running (`__main__`) are referred to by
-    its module or file.
+    For functions of the running program (`__main__`) it has the program's
+    module or file.
 
     Args:
         function: Function at the top level of a module, or a reference.
         name: String, the argument's name in messages.
 
     Raises:
-        InputError: If another process couldn't find it.
+        InputError: If another process couldn't import it.
     """
     if isinstance(function, str):
         return _checked(function, name)
@@ -49,7 +49,7 @@ def _module_of_program(name):
 
 
 def _checked(text, name):
-    """A reference whose module or file exists; imports nothing."""
+    """Returns a reference if its module or file exists; imports nothing."""
     module, _, function = text.rpartition(":")
     if not module or not function.isidentifier():
         raise InputError(
@@ -71,7 +71,7 @@ def _checked(text, name):
 
 
 def load(text):
-    """Imports the module of a reference, which runs its top level.
+    """Imports the module of a reference.
 
     Returns:
         The module, and the name of the function in it.
@@ -82,7 +82,7 @@ def load(text):
             return importlib.import_module(module), function
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
-                raise  # Something that the user's module imports.
+                raise  # The user's module imports a missing module.
             raise InputError(f"no module named {error.name!r}") from None
     path = pathlib.Path(module)
     sys.path.insert(0, str(path.parent))  # As `python file.py` does.
@@ -94,7 +94,7 @@ def load(text):
 
 
 def function_of(module, name):
-    """The function of that name in a module.
+    """Returns a module's function by name.
 
     Raises:
         InputError: If there is none.

@@ -1,4 +1,4 @@
-"""How the result of a verification looks: tables, and words below them."""
+"""Prints the result of a verification: tables, causes and the verdict."""
 
 from rich.table import Table
 
@@ -8,7 +8,7 @@ _LAYERS_SHOWN = 12
 
 
 def print_tables(result):
-    """Prints what was compared, and why it differs where it does.
+    """Prints the comparisons, and likely causes of differences.
 
     Args:
         result: Dictionary, as `kerasmgpu.verify` returns it.
@@ -76,7 +76,7 @@ def _cell(check):
 
 
 def _layers(run):
-    """Distances per layer; the first to differ and those after it."""
+    """Returns the table of distances per layer, from two before the first."""
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
     table = Table(title=f"Layers on {run['replicas']} replicas")
@@ -84,7 +84,7 @@ def _layers(run):
         table.add_column(name, justify="left" if name == "layer" else "right")
     names = [layer["name"] for layer in run["layers"]]
     first = run["first_layer"]
-    # Two layers before the first to differ, where there are as many.
+    # From two layers before the first to differ.
     begin = min(names.index(first) - 2, len(names) - _LAYERS_SHOWN)
     begin = max(0, begin)
     for layer in run["layers"][begin : begin + _LAYERS_SHOWN]:
@@ -100,7 +100,7 @@ def _layers(run):
 
 
 def _partition(result):
-    """What replicas do with each layer's operations, and what they exchange."""
+    """Returns the table of each layer's operations and their communication."""
     table = Table(
         title="A training step on replicas",
         caption="bytes that each replica sums or gathers with the others, in a "

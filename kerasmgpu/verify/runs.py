@@ -19,7 +19,7 @@ from kerasmgpu.verify.outcome import Outcome, save_arrays
 from kerasmgpu.verify.references import reference
 
 _RUNNING = "KERASMGPU_VERIFY_RUN"
-"""Environment variable that a run's process has."""
+"""Environment variable that marks the process of a run."""
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     timeout_seconds,
     show,
 ):
-    """Trains on one device, twice, and on replicas; see `kerasmgpu.verify`."""
+    """Trains twice on one device, then on replicas; see `kerasmgpu.verify`."""
     if _RUNNING in os.environ:
         raise InputError(
             "kerasmgpu.verify was called while the module of `build` was "
@@ -53,7 +53,7 @@ def run(
         "global_batch_size": global_batch_size,
         "float64": bool(float64),
         "seed": checked_integer(seed, "seed", minimum=0),
-        # '' is the folder that the parent was started in.
+        # Absolute, since '' is the parent's working directory.
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }
     say = _say if show else _say_nothing
@@ -68,7 +68,7 @@ def run(
 
 
 def _data_of(data, folder):
-    """The job's entries for the data: a reference, or a file of arrays."""
+    """Returns the job's entries for data: a reference, or a file of arrays."""
     if isinstance(data, np.ndarray):
         data = (data,)
     if not isinstance(data, tuple):
@@ -86,11 +86,11 @@ def _data_of(data, folder):
 
 
 def compare_all(runs, counts, tolerance, say):
-    """Runs all there is to run, and compares.
+    """Makes all runs and compares them.
 
     Args:
-        runs: Object with the dictionary `job`, what all runs have in common,
-            and the method `outcome`, as `_Runs`.
+        runs: Object with the dictionary `job`, the settings of all runs, and
+            the method `outcome`, as `_Runs`.
         counts: List of integers, numbers of replicas.
         tolerance: Float, or `None`; see `comparison.compare`.
         say: Function that prints a line of progress.
@@ -147,7 +147,7 @@ def compare_all(runs, counts, tolerance, say):
 
 
 def _entry(comparison, one, many, rounding):
-    """A run's entry of the report, as JSON can hold it."""
+    """Returns a run's JSON-serialisable entry of the report."""
     entry = {
         "in_parity": comparison.in_parity,
         "checks": {
@@ -169,12 +169,12 @@ def _entry(comparison, one, many, rounding):
 
 
 class _Runs:
-    """Runs of one job, each in a process and a folder of its own.
+    """Runs of one job, each in a separate process and folder.
 
     Args:
-        folder: `pathlib.Path`, where the runs' folders are made.
-        job: Dictionary, what all runs have in common.
-        seconds: Float, how long each may take.
+        folder: `pathlib.Path`, parent of the runs' folders.
+        job: Dictionary, the settings of all runs.
+        seconds: Float, time-out of each run.
         say: Function that prints a line of progress.
     """
 
@@ -211,7 +211,7 @@ class _Runs:
 
 
 def _run_child(folder, seconds):
-    """Runs `verify.child`; returns its exit status, `None` if it hung."""
+    """Runs `verify.child`; returns its exit status, `None` on time-out."""
     return child_module.exit_status(
         "kerasmgpu.verify.child",
         str(folder),
@@ -226,7 +226,7 @@ def _run_child(folder, seconds):
 
 
 def _reason(folder, status, seconds):
-    """Why a run failed, in one line."""
+    """Returns the reason why a run failed, in one line."""
     failure = folder / "failure.json"
     if failure.exists():
         return _told(json.loads(failure.read_text("utf-8")))
@@ -239,7 +239,7 @@ def _reason(folder, status, seconds):
 
 
 def _told(failure):
-    """What `child.Reporter` wrote, in one line."""
+    """Returns a failure from `child.Reporter` in one line."""
     message = failure["message"]
     if failure["is_input_error"]:
         return message
@@ -250,7 +250,7 @@ def _told(failure):
 
 
 def to_json(result):
-    """The report as text; numbers that JSON lacks become strings."""
+    """Returns the report as JSON; NaN and infinity become strings."""
 
     def plain(value):
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a user's own function returns: a compiled model, with data or without."""
+"""Calls the user's functions for the model and its data."""
 
 import keras
 
@@ -12,7 +12,7 @@ def build(function):
         The compiled `keras.Model`, and its data or `None`.
 
     Raises:
-        InputError: If it returns something else.
+        InputError: If it returns no compiled model.
     """
     model, data = function(), None
     name = getattr(function, "__name__", "build")
@@ -33,10 +33,10 @@ def build(function):
 
 
 def data_in(module):
-    """What the function `data` of the model's module returns.
+    """Returns the result of the function `data` of the model's module.
 
     Raises:
-        InputError: If there is none.
+        InputError: If the module has no such function.
     """
     if not callable(getattr(module, "data", None)):
         raise InputError(
