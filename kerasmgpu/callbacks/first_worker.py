@@ -62,7 +62,7 @@ class OnFirstWorker(keras.callbacks.Callback):
     def reads_batch_logs(self) -> bool:
         """Whether the callback reads batch logs."""
         if not self._is_called:
-            return False  # The first worker tells the others.
+            return False  # The first worker decides for all.
         own, nothing = type(self.callback), keras.callbacks.Callback
         return getattr(self.callback, "reads_batch_logs", True) and any(
             getattr(own, name) is not getattr(nothing, name)

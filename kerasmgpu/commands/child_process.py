@@ -15,7 +15,7 @@ def run_logged(command, log):
 
     Args:
         command: List of strings.
-        log: Path of the file; replaced where it exists.
+        log: Path of the file; an existing file is replaced.
 
     Returns:
         The command's exit status (negative: the signal that ended it), and a
@@ -60,7 +60,7 @@ def _ended_with_us(process):
 
 
 def failure_reason(status, lines):
-    """Returns the line of a failed command's output that gives the reason.
+    """Returns the line with the reason from a failed command's output.
 
     Args:
         status: Integer, its exit status.

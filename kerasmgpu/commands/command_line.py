@@ -108,7 +108,7 @@ def _one_line(error):
 
 
 def _leave_job(message):
-    """Tells the other workers of the job, if there are any, why this one ends."""
+    """Tells the other workers why this one ends, if it is part of a job."""
     membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)

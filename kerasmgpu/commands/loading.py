@@ -8,7 +8,7 @@ LINE = "loading TensorFlow, which takes some seconds"
 
 
 class _Announcement:
-    """An import finder that finds no modules, but prints `LINE` on the import."""
+    """An import finder that finds no modules, but prints `LINE`."""
 
     def find_spec(self, name, path=None, target=None):
         if name in _SLOW:

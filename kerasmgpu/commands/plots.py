@@ -10,7 +10,7 @@ _FEW_POINTS = 30
 
 
 def tell_if_missing():
-    """Prints what to install if matplotlib is missing; call before long runs."""
+    """Prints what to install if matplotlib is missing; call before a run."""
     if not extras.is_installed("matplotlib"):
         _tell_missing()
 

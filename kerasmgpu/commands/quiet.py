@@ -29,7 +29,9 @@ _NOISE = re.compile(
 
 
 def start_unless_asked():
-    """Turns off TensorFlow's log, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+    """Hides TensorFlow's start-up lines, infos and warnings.
+
+    A set `TF_CPP_MIN_LOG_LEVEL` is respected: then nothing is hidden.
 
     Call it before TensorFlow is imported.
     """

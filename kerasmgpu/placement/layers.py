@@ -253,7 +253,7 @@ def _run_in_thread(function: Callable[[], None]) -> None:
     def run() -> None:
         try:
             function()
-        except BaseException as error:  # Raised below, whatever it is.
+        except BaseException as error:  # Raised below, also SystemExit.
             failures.append(error)
 
     thread = threading.Thread(target=run)

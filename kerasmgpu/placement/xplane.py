@@ -62,7 +62,7 @@ def read(folder):
     """Yields the events of the last profile below a folder.
 
     Args:
-        folder: Folder that was given to `tf.profiler.experimental.start`.
+        folder: Folder that was passed to `tf.profiler.experimental.start`.
 
     Yields:
         `Event`s.

@@ -26,7 +26,7 @@ def choose(
         List of device names such as `"GPU:0"`.
 
     Raises:
-        InputError: For a number below 1 or above what is visible, an unknown
+        InputError: For a number below 1 or above the visible devices, an unknown
             device, or logical devices after TensorFlow has started.
     """
     num_replicas = _positive("num_replicas", num_replicas)

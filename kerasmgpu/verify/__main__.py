@@ -71,7 +71,7 @@ def define_flags(flag_values):
         _DEFAULTS["seed"],
         "Seed of Python, NumPy and Keras in each run.",
         lower_bound=0,
-        upper_bound=2**32 - 1,  # NumPy's seeds have no more bits.
+        upper_bound=2**32 - 1,  # NumPy's seeds have 32 bits.
         flag_values=flag_values,
     )
     flags.DEFINE_float(

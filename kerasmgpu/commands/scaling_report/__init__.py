@@ -243,7 +243,7 @@ def _name(flag):
 
 
 def _value(name, recipe_flags):
-    """Returns a flag's value, of `--name=value` or `--name value`, or `None`."""
+    """Returns the value of `--name=value` or `--name value`, or `None`."""
     for flag, following in zip(recipe_flags, [*recipe_flags[1:], ""]):
         if flag.startswith("-") and _name(flag) == name:
             return flag.partition("=")[2] if "=" in flag else following
