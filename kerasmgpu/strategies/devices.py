@@ -26,8 +26,8 @@ def choose(
         List of device names such as `"GPU:0"`.
 
     Raises:
-        InputError: For a number below 1 or above the visible devices, an unknown
-            device, or logical devices after TensorFlow has started.
+        InputError: For a number below 1 or above that of visible devices, an
+            unknown device, or logical devices after TensorFlow has started.
     """
     num_replicas = _positive("num_replicas", num_replicas)
     virtual_devices = _positive("virtual_devices", virtual_devices)
