@@ -26,7 +26,7 @@ class InputError(ValueError):
 
 
 def printable(text: str) -> str:
-    r"""Returns a text with tabs and control characters escaped.
+    r"""Returns text with tabs and control characters escaped.
 
     Text from a file or a file name may otherwise move a terminal's cursor, or
     be invisible.

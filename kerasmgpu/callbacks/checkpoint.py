@@ -210,7 +210,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             start = time.monotonic()
             fit.skip(progress.step, read=not self.data_goes_on)
             _tell_reading(0 if self.data_goes_on else progress.step, start)
-            # Undoes the epoch-start hooks: the saved state includes them.
+            # This epoch's start hooks have run twice; restores the state again.
             self._put_back()
             read_again = fit.data_is_python and not self.data_goes_on
             self._restore_random(progress.random, not read_again)
@@ -280,7 +280,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             start = time.monotonic()
             epochs = progress.epoch - progress.first_epoch
             _tell_reading(fit.rewind(epochs, progress.num_batches), start)
-            # A Python stream's random draws were repeated by reading it again.
+            # Reading a Python stream again has already advanced Python's RNG.
             stream = fit.data_is_python and fit.data_is_one_stream
         at_start = progress.random_at_epoch_start if progress.step else None
         self._restore_random(at_start or progress.random, not stream)

@@ -68,7 +68,7 @@ class ChooseXla(keras.callbacks.Callback):
             holder.train_function = _Trial(self, holder.train_function)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        _end_trial(self.model)  # Too few steps.
+        _end_trial(self.model)  # Training ended before the choice.
 
     def decide(self, seconds: dict[bool, list[float]]) -> bool:
         """Logs and returns the choice; collective under several workers.

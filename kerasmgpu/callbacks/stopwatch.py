@@ -121,7 +121,7 @@ class Stopwatch:
         }
 
     def _counted(self, batches):
-        """Yields the seconds and batches of each execution not left out."""
+        """Yields seconds and batches of each execution that isn't left out."""
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
             # In the last execution of an epoch the data may end before the

@@ -1,4 +1,4 @@
-"""Runs a module silently in a child process that ends with its parent."""
+"""Runs a module in a child process that ends with its parent."""
 
 import contextlib
 import json

@@ -55,7 +55,7 @@ def remove_temporary(folder, since):
     """Removes the command's temporary files in a folder and its subfolders.
 
     Args:
-        folder: Path of the folder of a run, or of several runs' folders.
+        folder: Path of the command's output folder.
         since: Time in seconds since the epoch at which the command started:
             older files are another command's, and stay.
     """

@@ -1,4 +1,4 @@
-"""The style of all plots; works without matplotlib, by drawing none."""
+"""The style of all plots; without matplotlib, none is drawn."""
 
 from kerasmgpu.commands import extras
 from kerasmgpu.commands.complete_files import complete

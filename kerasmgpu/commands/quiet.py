@@ -29,7 +29,7 @@ _NOISE = re.compile(
 
 
 def start_unless_asked():
-    """Hides TensorFlow's start-up lines, infos and warnings.
+    """Hides TensorFlow's start-up lines, and its C++ logs below errors.
 
     A set `TF_CPP_MIN_LOG_LEVEL` is respected: then nothing is hidden.
 

@@ -35,7 +35,7 @@ class ExactSteps(tf.distribute.Strategy):
     number of rows, such as gathered ones, are not counted."""
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Context in which models are built and compiled, as TensorFlow's."""
+        """Returns the context in which to build and compile models."""
         # A trace that fails in a `tf.map_fn` or `tf.scan` leaves
         # `caching_device` set (TensorFlow 2.18 to 2.21); later scopes then fail
         # or have no effect.
@@ -323,7 +323,7 @@ def _is_composite(value):
 
 
 def _are_all_rows(specification):
-    """Whether a batch has only scalars, and dense tensors of as many rows."""
+    """Whether a batch is only scalars and dense tensors of equal row count."""
     leaves = [
         leaf for leaf in tf.nest.flatten(specification) if not is_empty(leaf)
     ]

@@ -91,7 +91,7 @@ def define_flags(flag_values):
 
 
 def main(argv):
-    """Verifies the function named in `argv`; exits with 1 out of parity."""
+    """Verifies the model in `argv`; exits with status 1 if not in parity."""
     if len(argv) != 2:
         raise InputError(
             "give one function that returns your compiled model, such as "

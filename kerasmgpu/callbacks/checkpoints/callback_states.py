@@ -22,8 +22,8 @@ class CallbackStates:
     """Reads and restores the state of callbacks.
 
     Args:
-        callbacks: List of `keras.callbacks.Callback`, right after their
-            `on_train_begin`.
+        callbacks: List of `keras.callbacks.Callback`s whose `on_train_begin`
+            has just run.
     """
 
     def __init__(self, callbacks):

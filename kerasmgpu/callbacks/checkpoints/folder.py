@@ -125,7 +125,7 @@ class Folder:
                 path.unlink()
 
     def _sync(self):
-        """Syncs the folder's entry of the new file to disk, on POSIX."""
+        """Calls fsync on the folder, so that the rename is on disk; POSIX only."""
         if os.name != "posix":
             return
         descriptor = os.open(self.path, os.O_RDONLY)

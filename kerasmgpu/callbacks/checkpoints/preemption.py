@@ -19,7 +19,7 @@ class SigtermWatch:
         self._watching = False
 
     def start(self):
-        """Installs the handler."""
+        """Installs the SIGTERM handler."""
         self.received = False
         if threading.current_thread() is not threading.main_thread():
             logging.warning(

@@ -33,7 +33,7 @@ SHARED_CORES = (
 
 
 def published_speed_up(recipe, replicas):
-    """Returns the published speed-up on so many replicas, or `None`."""
+    """Returns the published speed-up on `replicas` replicas, or `None`."""
     rows = PUBLISHED.get(recipe, {"rows": {}})["rows"]
     if replicas not in rows:
         return None
