@@ -19,6 +19,28 @@ for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="Run tests marked `slow`, too: jobs of several workers, whole "
+        "tables of cases, programs in processes of their own.",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: left out without --all.")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--all"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in set(slow)]
+
+
 (_cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(
     _cpu, [tf.config.LogicalDeviceConfiguration()] * 8

@@ -26,6 +26,7 @@ for one in caught:
 """
 
 
+@pytest.mark.slow
 def test_another_version_is_told_once():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True

@@ -18,7 +18,18 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.slow
+            if name in ("resnet50", "transformer")
+            else (),
+        )
+        for name in WORKLOADS
+    ],
+)
 def test_model_and_data_fit_each_other(name):
     workload = WORKLOADS[name]
     model, optimizer, loss = workload.build()

@@ -17,7 +17,9 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("break_at", [(1, 5), (2, 3)])
+@pytest.mark.parametrize(
+    "break_at", [(1, 5), pytest.param((2, 3), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "make_data",
     [
@@ -43,6 +45,7 @@ def test_finds_its_place_in_the_data(tmp_path, make_data, break_at):
     runs.require_same(model, history, whole, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_data_set_that_ends_where_the_run_was_broken_off(
     tmp_path, replicas, compiled
@@ -68,6 +71,7 @@ def test_a_data_set_that_ends_where_the_run_was_broken_off(
     runs.require_same(model, history, whole, expected)
 
 
+@pytest.mark.slow
 def test_continues_bit_for_bit_on_one_device(tmp_path):
     def build():
         adam = keras.optimizers.Adam(

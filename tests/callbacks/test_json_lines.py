@@ -70,6 +70,7 @@ def test_an_empty_file_is_filled(tmp_path):
     assert read(path) == [{"epoch": 0}]
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_whole_lines(tmp_path):
     path = tmp_path / "lines.jsonl"
     code = (

@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
+
 from tests.chaos import campaign, faults
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_a_save_changes_nothing(tmp_path):
     expected = campaign.quiet_run(tmp_path)
     outcome = campaign.strike(

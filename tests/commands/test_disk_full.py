@@ -76,6 +76,7 @@ def test_what_this_command_began_is_removed(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
     folder = tmp_path / "run"
 

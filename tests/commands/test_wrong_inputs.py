@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from kerasmgpu.commands import loading
 from tests.commands import wrong_inputs
 
@@ -12,6 +14,7 @@ from tests.commands import wrong_inputs
 _LOG = re.compile(rf"I\d{{4}} |.*{loading.LINE}$")
 
 
+@pytest.mark.slow
 def test_each_is_one_line():
     done = subprocess.run(
         [sys.executable, "-m", "tests.commands.wrong_inputs", "--json"],

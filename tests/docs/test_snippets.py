@@ -11,7 +11,16 @@ from tests.docs import pages, preparations, snippets
 WITH_PYTHON = [page for page in pages.PAGES if any(snippets.to_run(page))]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON)
+SLOW = ("benchmarks/README.md", "docs/input.md", "docs/notebooks.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+        for page in WITH_PYTHON
+    ],
+)
 def test_python_runs(page, tmp_path, monkeypatch):
     """A page's code, top to bottom; tracebacks name its lines."""
     monkeypatch.chdir(tmp_path)

@@ -16,6 +16,7 @@ TRAINER = "keras.src.trainers.trainer_test"
 # `nested_inputs` feeds 3 rows, which 2 replicas can't share evenly.
 
 
+@pytest.mark.slow
 def test_uneven_batches_of_kerass_own_test_pass_with_ours(capsys):
     assert run("ours", ["trainer_test"], "test_nested_inputs") == 0
     printed = capsys.readouterr().out
@@ -24,6 +25,7 @@ def test_uneven_batches_of_kerass_own_test_pass_with_ours(capsys):
     assert "of 1 tests that pass on one device 1 pass" in printed
 
 
+@pytest.mark.slow
 def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
     assert run("stock", ["trainer_test"], "test_nested_inputs") == 1
     printed = capsys.readouterr().out

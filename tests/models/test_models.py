@@ -12,8 +12,15 @@ import pytest
 from tests.models import measuring
 from tests.models.all import MODELS
 
+QUICK = {"clip", "mixture of experts"}
+
 RUNS = [
-    pytest.param(model, count, id=f"{model.name}, {count} replicas")
+    pytest.param(
+        model,
+        count,
+        id=f"{model.name}, {count} replicas",
+        marks=() if model.name in QUICK else pytest.mark.slow,
+    )
     for model in MODELS.values()
     if model.in_suite
     for count in model.replica_counts

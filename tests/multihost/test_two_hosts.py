@@ -17,7 +17,10 @@ from tests.parity import harness
 from tests.parity.cases import CASES
 
 REASON = hosts.why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "none")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(REASON), reason=REASON or "none"),
+]
 
 CASE = "batch normalisation"
 TIMEOUT_SECONDS = 4

@@ -21,12 +21,14 @@ def executed(tmp_path_factory):
     return [shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_docs_runs(executed):
     assert executed[0].endswith("4")
     assert "the same weights: True" in executed[-3]
     assert "the same weights again: True" in executed[-1]
 
 
+@pytest.mark.slow
 def test_training_shows_its_progress_bar_and_nothing_else(executed):
     (bars,) = [text for text in executed if "Epoch 10/10" in text]
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in bars.splitlines()]
@@ -37,10 +39,12 @@ def test_training_shows_its_progress_bar_and_nothing_else(executed):
         )
 
 
+@pytest.mark.slow
 def test_tensorflow_is_silent_about_its_collectives(executed):
     assert not any("Reduce to" in text for text in executed)
 
 
+@pytest.mark.slow
 def test_workers_have_numbers_and_one_of_them_the_bar(executed):
     lines = re.sub(r"\x1b\[\d+m", "", executed[-2]).splitlines()
     assert len(lines) == 6  # Three epochs, two lines each.
@@ -48,6 +52,7 @@ def test_workers_have_numbers_and_one_of_them_the_bar(executed):
     assert all(line.startswith("[0] ") for line in lines)
 
 
+@pytest.mark.slow
 def test_the_docs_show_what_the_notebook_gives(executed):
     import nbformat
 
@@ -60,6 +65,7 @@ def test_the_docs_show_what_the_notebook_gives(executed):
         )
 
 
+@pytest.mark.slow
 def test_cells_run_twice_and_devices_that_come_too_late(tmp_path):
     cells = [
         "import keras, kerasmgpu, numpy as np\n"
@@ -129,6 +135,7 @@ kerasmgpu.notebook_launch(wait, (".",), num_workers=2)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGCONT"), reason="needs POSIX")
 def test_the_stop_button_ends_all_workers(tmp_path):
     running = client([WAITING], tmp_path)

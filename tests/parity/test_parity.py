@@ -53,8 +53,38 @@ LIKE_GPUS = [
     "sparse tensors",
 ]
 
+QUICK = {
+    "uneven last batch",
+    "first batch of one row",
+    "jit compile",
+    "masked loss per token",
+    "dice",
+    "own train step with a mean",
+    "add loss of a mean",
+    "global clipnorm",
+    "loss scale with overflow on one replica",
+    "batch normalisation",
+    "dropout",
+    "metric that is no sum",
+    "data of unknown length",
+    "sparse tensors",
+}
+"""Cases of the quick tier, on their fewest replicas."""
+
+
+def _marks(case, fixture, count):
+    is_quick = case.name in QUICK and count == min(case.replica_counts)
+    return () if is_quick and fixture == "replicas" else pytest.mark.slow
+
+
 RUNS = [
-    pytest.param(case, fixture, count, id=f"{case.name}, {count} {what}")
+    pytest.param(
+        case,
+        fixture,
+        count,
+        id=f"{case.name}, {count} {what}",
+        marks=_marks(case, fixture, count),
+    )
     # Runs of a case follow each other: they are compared with one plain run.
     for case in CASES.values()
     for fixture, what, counts in (
@@ -85,6 +115,7 @@ def test_replicas_follow_one_device(case, fixture, num_replicas, request):
     assert not many.data_changed, "fit changed the user's arrays"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)
 def test_double_precision_agrees_to_its_last_digits(name, replicas):
     keras.config.set_floatx("float64")

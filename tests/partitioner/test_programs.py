@@ -4,17 +4,28 @@ Always the same programs; `python -m tests.partitioner` runs many others.
 """
 
 import hypothesis
+import pytest
 
 from tests.partitioner.checking import Difference, Discarded
 from tests.partitioner.programs import programs
 from tests.partitioner.search import SETTINGS, check_program
 
-NUM_PROGRAMS = 150
 
-
-@hypothesis.settings(SETTINGS, derandomize=True, max_examples=NUM_PROGRAMS)
+@hypothesis.settings(SETTINGS, derandomize=True, max_examples=40)
 @hypothesis.given(programs())
 def test_replicas_do_what_one_device_does(program):
+    compare(program)
+
+
+@pytest.mark.slow
+@hypothesis.seed(1)
+@hypothesis.settings(SETTINGS, max_examples=110)
+@hypothesis.given(programs())
+def test_more_programs_do_what_one_device_does(program):
+    compare(program)
+
+
+def compare(program):
     try:
         check_program(program)
     except Discarded:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.workers.data_program import NUM_ROWS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):

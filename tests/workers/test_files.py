@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def launch(num_workers, folder, *stop_at, restarts=0):
     command = [sys.executable, "-m", "kerasmgpu.launch"]

@@ -62,16 +62,38 @@ for _names in JOBS.values():
     # A case of a layer that this version of Keras doesn't have isn't there.
     _names[:] = [name for name in _names if name in CASES]
 
+QUICK = {
+    "uneven last batch",
+    "first batch of one row",
+    "clipnorm of sparse gradients",
+    "batch normalisation with a mask",
+    "metric that is no sum",
+}
+"""Cases of the quick tier, in a job of two workers with one replica each."""
+
 RUNS = [
-    pytest.param(job, name, id=f"{job[0]} workers x {job[1]}, {name}")
+    pytest.param(
+        job,
+        name,
+        id=f"{job[0]} workers x {job[1]}, {name}",
+        marks=() if job == (2, 1) and name in QUICK else pytest.mark.slow,
+    )
     for job, names in JOBS.items()
     for name in names
 ]
 
 
-@pytest.fixture(scope="session")
-def outcomes(tmp_path_factory):
-    """Function from a job to the outcomes of each of its workers."""
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    """Function from a job to the outcomes of each of its workers.
+
+    A job runs the cases of the tests that are to be run, no others.
+    """
+    wanted = {
+        tuple(item.callspec.params.values())
+        for item in request.session.items
+        if item.path == request.path
+    }
 
     @functools.cache
     def of(job):
@@ -80,7 +102,8 @@ def outcomes(tmp_path_factory):
         command = [sys.executable, "-m", "kerasmgpu.launch"]
         command += [f"--num_workers={num_workers}", "--", sys.executable]
         command += ["-m", "tests.workers.program", str(folder)]
-        command += [str(virtual_devices), *JOBS[job]]
+        command += [str(virtual_devices)]
+        command += [name for name in JOBS[job] if (job, name) in wanted]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=600
         )

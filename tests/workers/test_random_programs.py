@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_two_workers_of_two_devices_do_what_one_device_does():
     command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]

@@ -10,6 +10,8 @@ import pytest
 from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.recipes import autoencoder
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"global_batch_size": 250, "epochs": 2, "hidden_units": ["8"]}
 FLAGS = ["--global_batch_size=250", "--hidden_units=8"]
 

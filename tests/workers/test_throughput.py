@@ -4,7 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.workers.straggler_program import SECONDS
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_straggler_is_named_and_rows_are_counted_once(tmp_path):

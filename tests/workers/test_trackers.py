@@ -8,6 +8,8 @@ import zipfile
 import keras
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def train(folder, tool):
     """Trains in two workers; returns what they printed."""
