@@ -1,0 +1,305 @@
+"""Plants one fault at a time in a copy of the package, and runs the tests.
+
+    python -m tests.planted_faults            # does the quick tier find them?
+    python -m tests.planted_faults --all      # does the whole suite?
+    python -m tests.planted_faults --names=mean_of_shares,checksum
+
+A fault is one line of the package that is changed. Its row says which tests are
+run: those of its room. The table is printed in Markdown, for CONTRIBUTING.md.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SECONDS = 900
+
+
+class Fault(NamedTuple):
+    """One line of the package, and what it is changed to.
+
+    Args:
+        what: String, the fault in a few words.
+        file: String, path below `kerasmgpu/`.
+        line: String, the line without its indentation; it is there once.
+        planted: String, what stands there instead.
+        tests: String, the paths that pytest gets, separated by blanks.
+    """
+
+    what: str
+    file: str
+    line: str
+    planted: str
+    tests: str
+
+
+FAULTS = {
+    # partitioner
+    "short_share": Fault(
+        "the first shares lack the row that is left over",
+        "partitioner/replicas.py",
+        "return [n * each + min(n, rest) for n in range(num_replicas + 1)]",
+        "return [n * each for n in range(num_replicas + 1)]",
+        "tests/partitioner/test_host_sizes.py tests/partitioner/rules",
+    ),
+    "mean_of_shares": Fault(
+        "a mean over rows is not weighted by the rows of the share",
+        "partitioner/rules/reductions.py",
+        "return [build.times_share(mean, rows, dtype, place)]",
+        "return [mean]",
+        "tests/partitioner/rules tests/partitioner/test_programs.py",
+    ),
+    "part_on_all": Fault(
+        "a whole value becomes a part of a sum on every replica",
+        "partitioner/conversions.py",
+        'if kind.by != "sum":',
+        'if kind.by != "none":',
+        "tests/partitioner/rules tests/partitioner/test_programs.py",
+    ),
+    "narrow_sums": Fault(
+        "sums of float16 are made in float16",
+        "partitioner/sums.py",
+        "if not tensor.is_narrow or build.replicas.total == 1:",
+        "if True:",
+        "tests/partitioner/test_sums.py",
+    ),
+    "extremes_as_sums": Fault(
+        "the minimum of parts is their maximum",
+        "partitioner/replicas.py",
+        '"min": "Minimum",',
+        '"min": "Maximum",',
+        "tests/partitioner/rules tests/partitioner/test_programs.py",
+    ),
+    "empty_shares": Fault(
+        "convolutions of shares without rows run as they are",
+        "partitioner/empty_shares.py",
+        "on_cpus = node.type in FRAGILE and build.replicas.has_cpus",
+        "on_cpus = False",
+        "tests/partitioner/rules tests/parity/test_parity.py",
+    ),
+    "same_draws": Fault(
+        "each replica draws from the start of the generator's sequence",
+        "partitioner/rules/random.py",
+        "first = rows(build.sizes.start(sharded.rows, place))",
+        "first = rows(build.sizes.scalar(0))",
+        "tests/partitioner/rules tests/parity/test_parity.py",
+    ),
+    "rows_in_order": Fault(
+        "gathered rows come in the order of the replicas' names",
+        "partitioner/replicas.py",
+        "return build.concat(parts, axis, dtype, place)",
+        "return build.concat(parts[::-1], axis, dtype, place)",
+        "tests/partitioner/rules tests/partitioner/test_sums.py",
+    ),
+    # _keras and strategies
+    "loss_by_replicas": Fault(
+        "a loss outside of steps is divided by the number of replicas",
+        "_keras/losses.py",
+        "return tf.distribute.in_cross_replica_context() and is_ours(",
+        "return not tf.distribute.in_cross_replica_context() and is_ours(",
+        "tests/_keras",
+    ),
+    "unread_logs": Fault(
+        "logs are left out although a callback reads them",
+        "_keras/unread_logs.py",
+        "is_read = any(_looks(each, hooks) for each in callback_list.callbacks)",
+        "is_read = False",
+        "tests/_keras",
+    ),
+    "restored_optimizer": Fault(
+        "a checkpoint's optimizer states are not put back",
+        "_keras/training_state.py",
+        'if description["kind"] == kind',
+        'if description["kind"] == kind != "optimizer"',
+        "tests/callbacks",
+    ),
+    "shares_of_batches": Fault(
+        "shares of a batch on GPUs miss the rows that are left over",
+        "strategies/shares.py",
+        "start = index * quotient + tf.minimum(index, remainder)",
+        "start = index * quotient",
+        "tests/strategies",
+    ),
+    "device_twice": Fault(
+        "one device may be given twice",
+        "strategies/devices.py",
+        "if len(set(names)) < len(names):",
+        "if len(set(names)) > len(names):",
+        "tests/strategies",
+    ),
+    # callbacks
+    "checksum": Fault(
+        "the checksum of a checkpoint is not looked at",
+        "callbacks/checkpoints/file_format.py",
+        "if found != expected:",
+        "if not found:",
+        "tests/callbacks",
+    ),
+    "kept_checkpoints": Fault(
+        "the best checkpoint is deleted with the old ones",
+        "callbacks/checkpoints/folder.py",
+        "if path.name not in (name, best):",
+        "if path.name != name:",
+        "tests/callbacks",
+    ),
+    "callback_states": Fault(
+        "states of callbacks are not put back",
+        "callbacks/checkpoints/callback_states.py",
+        'vars(callback).update(state["attributes"])',
+        "vars(callback).update({})",
+        "tests/callbacks",
+    ),
+    "traced_steps": Fault(
+        "the throughput counts steps that were traced",
+        "callbacks/stopwatch.py",
+        "self._executions.append(Execution(start, end, steps, traced))",
+        "self._executions.append(Execution(start, end, steps, False))",
+        "tests/callbacks",
+    ),
+    # job and launch
+    "strangers": Fault(
+        "a worker's token is not compared",
+        "job/watch.py",
+        "if not known or worker not in self._expected - set(self._links):",
+        "if worker not in self._expected - set(self._links):",
+        "tests/job",
+    ),
+    "frozen_worker": Fault(
+        "heartbeats are never sent",
+        "job/watch.py",
+        "while not self._closed.wait(self._timeout_seconds / BEATS_PER_TIMEOUT):",
+        "while not self._closed.wait(self._timeout_seconds * 99):",
+        "tests/job",
+    ),
+    "blamed_worker": Fault(
+        "a worker that was asked to end is blamed",
+        "launch/verdict.py",
+        "by_itself = [e for e in ends if not e.was_asked]",
+        "by_itself = list(ends)",
+        "tests/launch/test_verdict.py",
+    ),
+    "signal_status": Fault(
+        "a worker that a signal ended has another exit status",
+        "launch/verdict.py",
+        "return 128 - status if status < 0 else status",
+        "return abs(status)",
+        "tests/launch/test_verdict.py",
+    ),
+    # verify, plan, placement, arithmetic
+    "blind_verify": Fault(
+        "verify takes any difference for rounding",
+        "verify/comparison.py",
+        "return distance is not None and distance > tolerance",
+        "return distance is not None and distance > 1e9 * tolerance",
+        "tests/verify/test_comparison.py tests/verify/test_faults.py",
+    ),
+    "ring": Fault(
+        "a ring's all-reduce takes half of its messages",
+        "plan/model.py",
+        "messages = 2 * (num_members - 1)",
+        "messages = num_members - 1",
+        "tests/plan",
+    ),
+    "gradient_elsewhere": Fault(
+        "the gradient of a placed layer is computed on the first device",
+        "placement/gradients.py",
+        "with tf.device(device):\n                gradients = tape.gradient(",
+        "with tf.device(None):\n                gradients = tape.gradient(",
+        "tests/test_placement.py",
+    ),
+    "warm_up": Fault(
+        "the warm-up starts from 0",
+        "schedules.py",
+        "initial + (target - initial) * share,",
+        "target * share,",
+        "tests/test_schedules.py",
+    ),
+    "square_root": Fault(
+        "the square-root rule scales linearly",
+        "replica_arithmetic.py",
+        '"sqrt": math.sqrt,',
+        '"sqrt": float,',
+        "tests/test_replica_arithmetic.py",
+    ),
+    # commands and recipes
+    "half_files": Fault(
+        "a file that could not be written is left half-written",
+        "commands/complete_files.py",
+        "discard(temporary)",
+        "temporary.exists()",
+        "tests/commands",
+    ),
+}
+"""Name of a fault to the `Fault`."""
+
+
+def plant(fault, root):
+    """Changes a fault's line in a copy of the repository.
+
+    Raises:
+        ValueError: If the line is not there exactly once.
+    """
+    path = root / "kerasmgpu" / fault.file
+    text = path.read_text("utf-8")
+    if text.count(fault.line) != 1:
+        raise ValueError(
+            f"{fault.file} has {text.count(fault.line)} times the line "
+            f"{fault.line!r}; a fault needs a line that is there once"
+        )
+    path.write_text(text.replace(fault.line, fault.planted), "utf-8")
+
+
+def is_found(fault, all_tests):
+    """Whether a test fails on a copy of the repository with the fault."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "repository"
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__")
+        )
+        plant(fault, copy)
+        command = [sys.executable, "-m", "pytest", "-x", "-q"]
+        command += ["-p", "no:cacheprovider", *fault.tests.split()]
+        done = subprocess.run(
+            command + ["--all"] * all_tests,
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    if done.returncode not in (0, 1) and "failed" not in done.stdout:
+        raise RuntimeError(
+            f"pytest ended with {done.returncode}: {done.stdout}"
+        )
+    return done.returncode != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="the whole suite")
+    parser.add_argument("--names", help="faults, separated by commas")
+    arguments = parser.parse_args()
+    names = arguments.names.split(",") if arguments.names else list(FAULTS)
+    print("| fault | file | found | s |\n|---|---|---|---|")
+    found = 0
+    for name in names:
+        fault, start = FAULTS[name], time.monotonic()
+        result = is_found(fault, arguments.all)
+        found += result
+        print(
+            f"| {fault.what} | `{fault.file}` | {'yes' if result else 'no'} "
+            f"| {time.monotonic() - start:.0f} |",
+            flush=True,
+        )
+    print(f"\n{found} of {len(names)} faults found.")
+
+
+if __name__ == "__main__":
+    main()
