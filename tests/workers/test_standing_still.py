@@ -17,9 +17,12 @@ TIMEOUT_SECONDS = 18
 LESS = 11.0
 """TensorFlow's 5 s begin within 5 s; ours, up to 3 s before."""
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(signal, "SIGSTOP"), reason="needs POSIX signals"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not hasattr(signal, "SIGSTOP"), reason="needs POSIX signals"
+    ),
+]
 
 
 def test_who_stands_still_for_less_goes_on_and_for_longer_is_named(tmp_path):
