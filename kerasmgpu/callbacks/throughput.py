@@ -59,9 +59,10 @@ class ThroughputLogger(keras.callbacks.Callback):
 
     With several workers each logs the rates of the whole job by its own clock,
     and three more figures show a straggler: `slowest_worker` (its index),
-    `slowest_worker_step_seconds` and `fastest_worker_step_seconds`. These are
-    mean seconds from the arrival of the batch to the local gradients, without
-    waiting for other workers. They take one small collective per epoch.
+    `slowest_worker_step_seconds` and `fastest_worker_step_seconds`. These are a
+    worker's mean seconds per step up to its gradients: its wait for input and
+    its computation, without waiting for other workers. They take one small
+    collective per epoch.
 
     The overhead is 1 % of a step of 2 ms and less of a longer one (the
     benchmark's contender `kerasmgpu_logged`).

@@ -14,5 +14,5 @@ def console():
     found = Console()
     if found.is_terminal or found.is_jupyter:
         return found
-    # COLUMNS may ask for more; a smaller width is rich's default of 80.
+    # COLUMNS may ask for more; less would only be a terminal's limit.
     return Console(width=max(found.width, _COLUMNS_OF_A_FILE))

@@ -125,7 +125,7 @@ class Folder:
                 path.unlink()
 
     def _sync(self):
-        """Calls fsync on the folder, so that the rename is on disk; POSIX only."""
+        """Calls fsync on the folder, to put the rename on disk; POSIX only."""
         if os.name != "posix":
             return
         descriptor = os.open(self.path, os.O_RDONLY)
