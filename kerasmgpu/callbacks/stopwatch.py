@@ -28,7 +28,7 @@ class Stopwatch:
     """Sums up the step times of an epoch, without compilation.
 
     Left out are executions that traced, and those with a batch size that is
-    new in this `fit`, its first included (XLA compiles per size). A gap
+    new in this `fit`, so also the first one (XLA compiles per size). A gap
     between two executions counts up to the epoch's median gap: work around
     every step is included, a checkpoint every thousand steps is not.
 

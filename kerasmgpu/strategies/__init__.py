@@ -189,7 +189,8 @@ def strategy(
 
     Args:
         num_replicas: Number of replicas in this process. Default: all visible
-            GPUs; with no GPU, one replica on the CPU.
+            GPUs; with no GPU, all logical CPU devices (one unless more were
+            made).
         devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
         virtual_devices: Number of logical CPU devices to make and use, for
             development and tests without GPUs. They must be made before

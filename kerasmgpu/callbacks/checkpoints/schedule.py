@@ -61,8 +61,8 @@ class Best:
         """Records an epoch's logs; returns whether it is the best so far.
 
         Raises:
-            InputError: If the log is missing. Validation logs may be missing,
-                since `validation_freq` can skip epochs.
+            InputError: If the log is missing, unless it is a validation log:
+                `validation_freq` can skip epochs.
         """
         if self.name is None:
             return False

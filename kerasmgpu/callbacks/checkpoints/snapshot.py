@@ -24,8 +24,8 @@ from kerasmgpu.job import workers
 class Progress:
     """The part of a checkpoint that is not variables; all plain data.
 
-    `epoch`, from 0, is the running epoch where `step`, the number of its
-    finished steps, is above 0, and else the next epoch.
+    `epoch` counts from 0: the running epoch if `step`, the number of its
+    finished steps, is above 0; else the next epoch.
     """
 
     epoch: int
