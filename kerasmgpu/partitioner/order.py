@@ -67,9 +67,11 @@ def _before(node):
 
 
 def _is_stateful(node):
-    return bool(node.bodies) or (
-        node.is_stateful and node.type not in OWN_STATE | NO_STATE
-    )
+    if node.bodies:
+        return any(
+            _is_stateful(inner) for body in node.bodies for inner in body.nodes
+        )
+    return node.is_stateful and node.type not in OWN_STATE | NO_STATE
 
 
 def _states(node):

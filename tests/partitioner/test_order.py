@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.tracing import Trace
 from tests.partitioner.rules.planned import replicas
 
 NUM_DRAWS = 6
@@ -64,3 +65,20 @@ def slow(x):
     for _ in range(4):
         wide = tf.tanh(wide @ tf.fill([192, 192], 0.01))
     return wide[:, :3]
+
+
+def test_loops_without_effects_wait_for_data_alone():
+    """The gradient of one does not wait for all that the loop returns."""
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            _, y = tf.while_loop(
+                lambda i, _: i < 3, lambda i, x: (i + 1, tf.sin(x)), [0, x]
+            )
+        return tape.gradient(y, x)
+
+    graph = Trace(step, (tf.TensorSpec([None, 3]),), "step").graph
+    loops = [node for node in graph.nodes if node.bodies]
+    assert len(loops) == 2
+    assert not any(node.controls for node in loops)
