@@ -84,9 +84,11 @@ setup(
         "numpy>=1.26",
         # Tables and progress bars a person can read in a terminal.
         "rich>=13.0",
-        # Parses 25 M rating lines in seconds within bounded memory.
+        # Parses 25 M rating lines in seconds within bounded memory, and keeps
+        # them as Parquet.
         "polars>=1.0",
-        # One readable file per convnet run; its marks give a mistake's line.
+        # One readable file per convnet run; its marks give a mistake's line, for
+        # which ruamel.yaml would be a second library of the same kind.
         "pyyaml>=6.0",
         # Reads TensorFlow's profiles; TensorFlow needs it anyway.
         "protobuf>=4.22",

@@ -24,10 +24,6 @@ COMMANDS = {
         "kerasmgpu.recipes.alexnet",
         "classify images: large batches, warm-up, is the input the limit",
     ),
-    "image_batch_study": (
-        "kerasmgpu.recipes.image_batch_study",
-        "accuracy against the global batch, by rule for the learning rate",
-    ),
     "deepconn": (
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
@@ -51,6 +47,9 @@ COMMANDS = {
 }
 """Maps a command to its module, which `python -m` also runs, and its help."""
 
+_MOVED = {"image_batch_study": "alexnet --preset=batch_study"}
+"""Former commands to what to type now."""
+
 
 def main():
     """Runs the command in `sys.argv`, or lists all commands.
@@ -66,6 +65,12 @@ def main():
         module, _ = COMMANDS[name]
         sys.argv[:2] = [f"kerasmgpu {name}"]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif name in _MOVED:
+        print(
+            f"error: {name} is a preset now: kerasmgpu {_MOVED[name]}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     else:
         near = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.4)
         expected = near or list(COMMANDS)

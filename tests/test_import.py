@@ -47,7 +47,8 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "recipes.autoencoder",
         "recipes.convnet",
         "recipes.deepconn",
-        "recipes.image_batch_study",
+        "recipes.datasets.movielens",
+        "recipes.datasets.reviews",
         "recipes.polynomial",
     ],
 )

@@ -80,7 +80,7 @@ def _one_line(message):
     if name in flags.FLAGS:
         kind = _KINDS.get(flags.FLAGS[name].flag_type())
     # abseil's text about bounds is clear, and stays.
-    if kind and not re.match(r"-?\d.* is not ", reason):
+    if kind and not re.match(r"(-?\d.*|-?inf|nan) is not ", reason):
         reason = f"must be {kind}"
     if len(value) > _LONGEST_VALUE:
         value = value[:_LONGEST_VALUE] + "…"

@@ -6,7 +6,7 @@ import pytest
 
 from kerasmgpu.commands import extras
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes import image_batch_study
+from kerasmgpu.recipes import alexnet
 
 
 def test_what_is_installed_is_not_imported():
@@ -26,6 +26,6 @@ def test_the_line_says_what_needs_it_and_how_to_get_it():
 def test_digits_without_scikit_learn_are_refused_before_anything(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(InputError, match="--dataset=digits needs scikit-learn"):
-        image_batch_study.run()
+        alexnet.run(preset="batch_study")
     with pytest.raises(InputError, match="--batch_sizes must be"):
-        image_batch_study.run(batch_sizes=["3"])
+        alexnet.run(preset="batch_study", batch_sizes=["3"])

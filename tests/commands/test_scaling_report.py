@@ -182,9 +182,9 @@ def test_bad_counts(recipe, tmp_path, counts):
         "nope",
         "no.such.recipe",
         "__init__",
-        # A study of many runs, without a result of one.
-        "image_batch_study",
-        "kerasmgpu.recipes.image_batch_study",
+        # Rooms of recipes, which are none.
+        "datasets",
+        "kerasmgpu.recipes.shared",
     ],
 )
 def test_an_unknown_recipe_lists_the_recipes(tmp_path, name):

@@ -7,37 +7,34 @@ import pytest
 from absl import flags
 
 from kerasmgpu.job import exit_status
-from kerasmgpu.recipes.shared import epoch_records
+from kerasmgpu.recipes.shared.epoch_records import EpochRecords
 
 
-@pytest.fixture
-def cut_after(monkeypatch):
+@pytest.fixture(scope="session")
+def cut_after():
     """Function that runs a recipe and ends it as a kill would.
 
     `cut_after(epochs, run, …)` calls `run(…)` and interrupts it when the epoch
     behind that many is trained, but not saved.
     """
+    record = EpochRecords.on_epoch_end
 
     def cut_after(epochs, run, /, *arguments, **keywords):
-        record = epoch_records.EpochRecords.on_epoch_end
-
         def record_some(self, epoch, logs=None):
             if epoch >= epochs:
                 raise KeyboardInterrupt
             record(self, epoch, logs)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                epoch_records.EpochRecords, "on_epoch_end", record_some
-            )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpochRecords, "on_epoch_end", record_some)
             with pytest.raises(KeyboardInterrupt):
                 run(*arguments, **keywords)
 
     return cut_after
 
 
-@pytest.fixture
-def preempt_after(monkeypatch):
+@pytest.fixture(scope="session")
+def preempt_after():
     """Function that runs a recipe and ends it in an epoch by SIGTERM.
 
     `preempt_after(steps, run, …)` calls `run(…)` and sends the signal when
@@ -49,15 +46,14 @@ def preempt_after(monkeypatch):
 
         def count(self, batch, logs=None):
             nonlocal done
-            lap(self, batch, logs)
             done += 1
             if done == steps:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        lap = epoch_records.EpochRecords.on_train_batch_end
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpochRecords, "on_train_batch_end", count)
             patch.setattr(
-                epoch_records.EpochRecords, "on_train_batch_end", count
+                EpochRecords, "reads_batch_logs", False, raising=False
             )
             with pytest.raises(SystemExit) as raised:
                 run(*arguments, **keywords)
@@ -66,7 +62,7 @@ def preempt_after(monkeypatch):
     return preempt_after
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def flags_of():
     """Function from a recipe and a flag file to the keywords it stands for."""
 

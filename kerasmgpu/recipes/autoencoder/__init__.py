@@ -12,23 +12,14 @@ ml-latest-small `autorec.flags` reaches 0.839 (baseline 0.862, means of three
 seeds). Presets and more results: `recipes/autoencoder/`.
 """
 
-import dataclasses
-
-from absl import flags
+import types
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import early_checks, shared_flags
+from kerasmgpu.recipes.datasets import MOVIELENS
+from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
-MOVIELENS = (
-    "ml-100k",
-    "ml-1m",
-    "ml-10m",
-    "ml-20m",
-    "ml-25m",
-    "ml-32m",
-    "ml-latest-small",
-)
-"""Data sets that `movielens.load` fetches by their names."""
+_LOSS = "whole-row loss (training)"
 
 
 def define_flags(flag_values):
@@ -43,118 +34,54 @@ def define_flags(flag_values):
         epochs=20,
     )
     shared_flags.define_data(flag_values, datasets=", ".join(MOVIELENS))
-    flags.DEFINE_enum(
+    flag = Definitions(flag_values)
+    flag.choice(
         "network",
         "residual",
         ["residual", "published"],
         "residual: AutoRec on what biases leave, trained on known ratings; "
         "published: all sigmoid, trained on whole rows with 0 for missing.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_enum(
+    flag.choice(
         "rows",
         "item",
         ["user", "item"],
         "What a row is: the ratings of one user, or those of one item.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_list(
+    flag.strings(
         "hidden_units",
         ["200"],
         "Units of each hidden layer, separated by commas.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_float(
+    flag.number(
         "weight_penalty",
         100.0,
         "AutoRec's lambda: half of it times the sum of squared weights is "
         "added to the squared error of all ratings (residual network).",
-        flag_values=flag_values,
+        least=0,
     )
-    flags.DEFINE_enum(
-        "optimizer",
-        "adam",
-        ["adam", "rmsprop", "sgd"],
-        "Keras optimizer.",
-        flag_values=flag_values,
+    flag.choice(
+        "optimizer", "adam", ["adam", "rmsprop", "sgd"], "Keras optimizer."
     )
-    flags.DEFINE_enum(
+    flag.choice(
         "learning_rate_decay",
         "cosine",
         ["cosine", "none"],
         "How the learning rate falls over the run.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_float(
-        "held_out",
-        0.1,
-        "Fraction of the ratings that is held out.",
-        flag_values=flag_values,
+    shared_flags.define_held_out(
+        flag_values, 0.1, "Fraction of the ratings that is held out."
     )
-    flags.DEFINE_string(
+    flag.string(
         "test_path",
-        None,
         "Ratings to hold out, of a split that is given as two files (u1.test "
         "beside --data_path=u1.base). All of --data_path is trained on then; "
         "each epoch is validated on --test_path, and nothing is chosen by it.",
-        flag_values=flag_values,
     )
-
-
-def build_model(settings, data, plan):
-    """Builds and compiles the network, in the strategy's scope."""
-    import keras
-
-    from kerasmgpu.recipes.autoencoder import rating_autoencoder, rating_losses
-    from kerasmgpu.recipes.shared import optimizers
-
-    keras.utils.set_random_seed(settings.seed)
-    biases = data.biases
-    units = hidden_units(settings)
-    if settings.network == "published":
-        model = rating_autoencoder.published_autoencoder(
-            data.train.num_columns, units, max_rating=biases.max_rating
-        )
-        loss = rating_losses.WholeRowSquaredError(biases.max_rating)
-    else:
-        model = rating_autoencoder.residual_autoencoder(
-            data.train.num_columns,
-            units,
-            # The loss is a mean over rows, AutoRec's is a sum.
-            weight_penalty=settings.weight_penalty / 2 / data.train.num_rows,
-        )
-        column_biases = (
-            biases.user_biases
-            if settings.rows == "item"
-            else biases.item_biases
-        )
-        model.get_layer("biases").set_biases(biases.mean, column_biases)
-        loss = rating_losses.ObservedSquaredError()
-    model.compile(
-        optimizers.build(
-            settings.optimizer,
-            plan,
-            settings.learning_rate_decay,
-            initial_learning_rate=settings.learning_rate,
-        ),
-        loss=loss,
-        metrics=[
-            rating_losses.ObservedRMSE(biases.min_rating, biases.max_rating),
-            rating_losses.WholeRowLoss(biases.max_rating),
-        ],
-        # XLA compiles for fixed shapes, and batches differ in their number of
-        # ratings: it would compile anew in each step.
-        jit_compile=False,
-    )
-    return model
 
 
 def hidden_units(settings):
-    """The flag's list of texts as a list of integers.
-
-    Raises:
-        InputError: If a text is no integer from 1 to 100,000.
-    """
+    """The flag's list of texts as integers from 1 to 100,000."""
     try:
         units = [int(text) for text in settings.hidden_units]
     except ValueError:
@@ -170,11 +97,6 @@ def hidden_units(settings):
 def check(settings):
     """Refuses this recipe's own settings that can't be meant."""
     hidden_units(settings)
-    if settings.weight_penalty < 0:
-        raise InputError(
-            "--weight_penalty must be 0 or more. Received: "
-            f"{settings.weight_penalty}"
-        )
     if settings.test_path is not None and settings.data_path is None:
         raise InputError(
             "--test_path needs --data_path, the ratings to train on. Received: "
@@ -182,37 +104,21 @@ def check(settings):
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """Sparse rows to train on and held out, and what is known beforehand.
-
-    Args:
-        train: `sparse_rows.SparseRows`.
-        held_out: The same, of other ratings.
-        biases: `rating_biases.Biases` of the ratings to train on.
-        baseline_rmse: Float, error of these on what is held out.
-        with_unknown: `unknown_ratings.WithUnknown`, or `None` where all
-            ratings that are held out go through the network.
-        description: One line for people.
-    """
-
-    train: object
-    held_out: object
-    biases: object
-    baseline_rmse: float
-    with_unknown: object
-    description: str
-
-
 def load_data(settings):
-    """Loads or generates the ratings, splits them, fits biases."""
-    from kerasmgpu.recipes.autoencoder import (
+    """Loads or generates the ratings, splits them, fits biases.
+
+    Returns:
+        A namespace: `train` and `held_out` (`SparseRows`), `biases` of the
+        ratings to train on, the `baseline_rmse` that they reach, the
+        `callbacks` that the data need, and a `description`.
+    """
+    from kerasmgpu.recipes.datasets import (
         generated_ratings,
         given_split,
         movielens,
         rating_biases,
-        sparse_rows,
     )
+    from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
     source = settings.data_path or settings.dataset
     unknown = ()
@@ -229,35 +135,76 @@ def load_data(settings):
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
     biases = rating_biases.fit(train)
-    baseline_rmse = biases.root_mean_squared_error(held_out)
-    with_unknown = None
+    data = types.SimpleNamespace(
+        train=SparseRows.from_ratings(train, rows=settings.rows),
+        held_out=SparseRows.from_ratings(held_out, rows=settings.rows),
+        biases=biases,
+        baseline_rmse=biases.root_mean_squared_error(held_out),
+        callbacks=[],
+        description=description,
+    )
     if len(unknown):
         from kerasmgpu.recipes.autoencoder import unknown_ratings
 
         default = unknown_ratings.default_rating(biases)
-        with_unknown = unknown_ratings.WithUnknown(
-            len(held_out), unknown, default
-        )
-        baseline_rmse = with_unknown.over_all(baseline_rmse)
-        description += (
+        counted = unknown_ratings.WithUnknown(len(held_out), unknown, default)
+        data.callbacks.append(counted)
+        data.baseline_rmse = counted.over_all(data.baseline_rmse)
+        data.description += (
             f", {len(unknown):,} of them of users or items without training "
             f"ratings, for which {default} is predicted"
         )
-    return Data(
-        sparse_rows.SparseRows.from_ratings(train, rows=settings.rows),
-        sparse_rows.SparseRows.from_ratings(held_out, rows=settings.rows),
-        biases,
-        baseline_rmse,
-        with_unknown,
-        description,
+    return data
+
+
+def build_model(settings, data, plan):
+    """Builds and compiles the network, in the strategy's scope."""
+    import keras
+
+    from kerasmgpu.recipes.autoencoder import autorec, losses
+
+    keras.utils.set_random_seed(settings.seed)
+    biases, columns = data.biases, data.train.num_columns
+    if settings.network == "published":
+        model = autorec.published_autoencoder(
+            columns, hidden_units(settings), biases.max_rating
+        )
+        loss = losses.WholeRowSquaredError(biases.max_rating)
+    else:
+        model = autorec.residual_autoencoder(
+            columns,
+            hidden_units(settings),
+            # The loss is a mean over rows, AutoRec's is a sum.
+            weight_penalty=settings.weight_penalty / 2 / data.train.num_rows,
+        )
+        of_items = settings.rows == "user"
+        model.get_layer("biases").set_biases(
+            biases.mean, biases.item_biases if of_items else biases.user_biases
+        )
+        loss = losses.ObservedSquaredError()
+    optimizers = {
+        "adam": keras.optimizers.Adam,
+        "rmsprop": keras.optimizers.RMSprop,
+        "sgd": keras.optimizers.SGD,
+    }
+    model.compile(
+        optimizers[settings.optimizer](
+            plan.schedule(settings.learning_rate_decay, settings.learning_rate)
+        ),
+        loss=loss,
+        metrics=[
+            losses.ObservedRMSE(biases.min_rating, biases.max_rating),
+            losses.WholeRowLoss(biases.max_rating),
+        ],
+        # XLA compiles for fixed shapes, and batches differ in their number of
+        # ratings: it would compile anew in each step.
+        jit_compile=False,
     )
+    return model
 
 
 def run(**keywords):
     """Trains the autoencoder once; every flag is a keyword.
-
-    Args:
-        **keywords: See `--help`; what is left out has the flag's default.
 
     Returns:
         A `run_report.Result`.
@@ -267,42 +214,41 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    early_checks.require_place(settings)
+    run_folder.require_place(settings)
     data = load_data(settings)
-    from kerasmgpu.recipes.autoencoder import rating_batches
-    from kerasmgpu.recipes.shared import run_report, training_plan, training_run
+    from kerasmgpu.recipes.datasets import sparse_rows
+    from kerasmgpu.recipes.shared import run_report, training_run
 
     experiment = training_run.TrainingRun(settings)
-    plan = training_plan.make(
-        settings, experiment.num_replicas, data.train.num_rows
-    )
-    experiment.begin(data.description, plan)
-    model = experiment.build(build_model, settings, data, plan)
-    training, validation = rating_batches.training_and_validation(
+    # The global batch and its learning rate, the length and the warm-up.
+    plan = experiment.plan_for(data.train.num_rows)
+    experiment.begin(data.description)
+    with experiment.strategy.scope():
+        model = build_model(settings, data, plan)
+    training, validation = sparse_rows.training_and_validation(
         data.train,
         data.held_out,
         plan.global_batch_size,
         settings.seed,
         experiment.first_step,
     )
-    experiment.fit(
-        model,
+    progress = {
+        "loss": "training loss",
+        "whole_row_loss": _LOSS,
+        "rmse": "training RMSE",
+        "val_rmse": "held-out RMSE",
+        "examples_per_second": "examples/s",
+    }
+    model.fit(
         training,
-        validation,
-        {
-            "loss": "training loss",
-            "whole_row_loss": "whole-row loss (training)",
-            "rmse": "training RMSE",
-            "val_rmse": "held-out RMSE",
-            "examples_per_second": "examples/s",
-        },
-        callbacks=[data.with_unknown] if data.with_unknown else [],
+        validation_data=validation,
+        **experiment.fit_settings(progress, data.callbacks),
     )
     last = experiment.history[-1]
     return experiment.finish(
         model,
         last["whole_row_loss"],
-        "whole-row loss (training)",
+        _LOSS,
         figures={
             "rmse": ("held-out RMSE", last["val_rmse"]),
             "baseline_rmse": ("baseline RMSE", data.baseline_rmse),

@@ -22,13 +22,13 @@ import pathlib
 import types
 import zipfile
 
-from absl import flags
-
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.convnet import predictions_file
-from kerasmgpu.recipes.shared import early_checks, presets, shared_flags
+from kerasmgpu.recipes.convnet import predictions
+from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
 _EXAMPLE = "gratings"
+_LOSS = "loss (training)"
 
 
 def define_flags(flag_values):
@@ -38,41 +38,34 @@ def define_flags(flag_values):
     shared_flags.define_output(
         flag_values, longer="training.epochs may be raised. "
     )
-    flags.DEFINE_string(
+    flag = Definitions(flag_values)
+    flag.string(
         "config",
-        None,
         "YAML file of the model, the data and the training. Left out: a small "
         "example.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_multi_string(
+    flag.repeated(
         "set",
-        [],
         "key=value, in place of what the file says: --set model.n_gpus=2. May "
         "be given again. --num_replicas=2 is short for this one.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_string(
+    flag.string(
         "restore",
-        None,
         "Folder of an earlier run whose model predicts; nothing is trained. "
         "Needs --predictions.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_string(
+    flag.string(
         "predictions",
-        None,
         "File for the model's predictions, in the order of the data: of the "
         "data's part for it, or else of what it validates or trains on. Its "
         "ending, .npy or .csv, decides the format.",
-        flag_values=flag_values,
     )
 
 
 def check(settings):
     """Refuses this recipe's own settings that can't be meant."""
     if settings.predictions is not None:
-        predictions_file.require_new(settings.predictions)
+        predictions.require_new(settings.predictions)
     for assignment in settings.set:
         short = assignment.partition("=")[0].strip() == "model.n_gpus"
         if short and settings.num_replicas is not None:
@@ -118,9 +111,6 @@ def make_strategy(settings, config):
 def run(**keywords):
     """Trains the configured model, or restores it; every flag is a keyword.
 
-    Args:
-        **keywords: See `--help`; what is left out has the flag's default.
-
     Returns:
         A `run_report.Result`, or `None` where a model is restored.
 
@@ -130,8 +120,9 @@ def run(**keywords):
     """
     preset = keywords.pop("preset", None)
     if keywords.get("config") is None:
-        path = presets.path(define_flags, preset or _EXAMPLE, ".yaml")
-        keywords["config"] = str(path)
+        keywords["config"] = shared_flags.preset_path(
+            define_flags, preset or _EXAMPLE, ".yaml"
+        )
     elif preset is not None:
         raise InputError(
             "A preset is a configuration. Received: --preset and --config; "
@@ -139,87 +130,84 @@ def run(**keywords):
         )
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    from kerasmgpu.recipes.convnet import convnet_config
+    from kerasmgpu.recipes.convnet import configuration
 
-    config = convnet_config.load(settings)
-    early_checks.tell_if_no_plots(settings)
+    config = configuration.load(settings)
+    run_folder.tell_if_no_plots(settings)
     # TensorFlow comes in here: a file with mistakes was told before.
-    from kerasmgpu.recipes.convnet import convnet_data
-    from kerasmgpu.recipes.shared import training_run
+    from kerasmgpu.recipes.convnet import input_data
+    from kerasmgpu.recipes.shared import run_report, training_run
 
-    strategy = make_strategy(settings, config)
     # What the file decides is compared with the file that is kept.
     own = ("config", "set", "num_replicas", "restore", "predictions")
     rest = {k: v for k, v in vars(settings).items() if k not in own}
     experiment = training_run.TrainingRun(
-        types.SimpleNamespace(**rest), strategy
+        types.SimpleNamespace(**rest), make_strategy(settings, config)
     )
-    convnet_config.require_same(experiment.folder, config)
-    data = convnet_data.load(config)
+    configuration.require_same(experiment.folder, config)
+    data = input_data.load(config)
     # Asked for now: what can't be predicted is told before the training.
     to_predict = data.prediction if settings.predictions is not None else None
-    model = experiment.build(convnet_config.build_model, config, data)
+    with experiment.strategy.scope():
+        model = configuration.build_model(config, data)
     result = None
     if settings.restore is None:
         result = train(experiment, model, config, data)
     else:
         restore(model, settings.restore)
     if to_predict is not None:
-        predict(model, *to_predict, settings.predictions)
+        rows, part = to_predict
+        outputs = model.predict(rows, verbose=0)
+        predictions.write(outputs, settings.predictions)
+        run_report.print_line(
+            f"{len(outputs):,} predictions of the {part} data: "
+            f"{settings.predictions}"
+        )
     return result
 
 
 def train(experiment, model, config, data):
     """Trains the epochs that are left, and returns the run's result."""
-    import keras
-
-    from kerasmgpu.recipes.convnet import convnet_config
+    from kerasmgpu.recipes.convnet import configuration
     from kerasmgpu.recipes.shared import run_report, training_plan
 
-    callbacks = convnet_config.build_callbacks(config)
-    plan = training_plan.TrainingPlan(
+    callbacks = configuration.build_callbacks(config)
+    experiment.plan = training_plan.TrainingPlan(
         experiment.num_replicas,
         data.global_batch_size,
-        float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
+        float(model.optimizer.learning_rate),
         data.steps_per_epoch,
         config["training"]["epochs"],
         warmup_steps=0,
     )
-    experiment.begin(data.description, plan, data_goes_on=data.goes_on)
-    convnet_config.keep(experiment.folder, config)
+    experiment.begin(data.description, data_goes_on=data.goes_on)
+    configuration.keep(experiment.folder, config)
     names = [
         name for name in config.get("metrics", []) if isinstance(name, str)
     ]
     names += [f"val_{name}" for name in ("loss", *names)]
     progress = {
-        "loss": "loss (training)",
+        "loss": _LOSS,
         **{name: name for name in names},
         "examples_per_second": "examples/s",
     }
-    experiment.fit(
-        model,
+    fit_settings = experiment.fit_settings(progress, callbacks)
+    if data.is_one_pass:
+        fit_settings["steps_per_epoch"] = None
+    model.fit(
         data.training(experiment.first_step),
-        data.validation,
-        progress,
-        callbacks=callbacks,
-        one_pass=data.is_one_pass,
+        validation_data=data.validation,
+        **fit_settings,
     )
     last = experiment.history[-1]
+    curves = {"loss": "training", "val_loss": "validation"}
     return experiment.finish(
         model,
         last["loss"],
-        "loss (training)",
+        _LOSS,
         figures={name: (name, last[name]) for name in names if name in last},
         curve=run_report.Curve(
-            "loss",
-            {
-                name: label
-                for name, label in (
-                    ("loss", "training"),
-                    ("val_loss", "validation"),
-                )
-                if name in last
-            },
+            "loss", {name: curves[name] for name in curves if name in last}
         ),
     )
 
@@ -242,14 +230,3 @@ def restore(model, folder):
         raise InputError(
             f"--restore: {path} is damaged, or not of this model: {error}"
         ) from error
-
-
-def predict(model, rows, part, path):
-    """Writes what the model predicts for the rows of a part of the data."""
-    from kerasmgpu.recipes.shared import run_report
-
-    outputs = model.predict(rows, verbose=0)
-    predictions_file.write(outputs, path)
-    run_report.print_line(
-        f"{len(outputs):,} predictions of the {part} data: {path}"
-    )

@@ -15,7 +15,7 @@ class ConvNet(keras.Model):
     Args:
         filters: List of integers, filters of each convolution.
         num_classes: Integer.
-        scale: Float that pixels are divided by. Defaults to `1`.
+        scale: Float that pixels are divided by.
 
     Input: `[batch, height, width, channels]`, or without channels; output:
     probabilities, `[batch, num_classes]`.
@@ -59,11 +59,11 @@ def gratings(num_images, num_classes=8, size=24, noise=0.5, seed=0):
     Args:
         num_images: Integer, images to train on; a quarter as many more to
             validate on.
-        num_classes: Integer, number of angles. Defaults to `8`.
-        size: Integer, height and width in pixels. Defaults to `24`.
+        num_classes: Integer, number of angles.
+        size: Integer, height and width in pixels.
         noise: Float, standard deviation of the noise; the stripes have an
-            amplitude of 1. Defaults to `0.5`.
-        seed: Integer. Defaults to `0`.
+            amplitude of 1.
+        seed: Integer.
 
     Returns:
         Dictionary with `"training"` and `"validation"`, each a tuple of images

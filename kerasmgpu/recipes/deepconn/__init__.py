@@ -17,11 +17,11 @@ a tower per device. Presets and more results: `recipes/deepconn/`.
 
 import dataclasses
 import math
-
-from absl import flags
+import types
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import early_checks, shared_flags
+from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
 
 def define_flags(flag_values):
@@ -41,44 +41,41 @@ def define_flags(flag_values):
         path_help="Amazon reviews as JSON lines, plain or compressed by gzip. "
         "Left out: reviews are generated.",
     )
-    flags.DEFINE_enum(
+    flag = Definitions(flag_values)
+    flag.choice(
         "placement",
         "all",
         ["all", "single", "dual", "exaggerated", "data_parallel"],
         "single: all layers on one device; dual: a tower per device; "
         "exaggerated: layers on alternating devices; data_parallel: a copy of "
         "the model per device; all: one after the other, compared.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "words",
         100,
         "Words of a text, the user's and the item's.",
-        flag_values=flag_values,
+        # A convolution over 3 words and a maximum of 2 of its outputs.
+        least=4,
+        most=100_000,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "vocabulary",
         20_000,
         "Most words to know; rarer ones are all alike.",
-        flag_values=flag_values,
+        most=10**8,
     )
-    flags.DEFINE_float(
-        "held_out",
-        0.1,
-        "Fraction of the reviews that is held out.",
-        flag_values=flag_values,
+    shared_flags.define_held_out(
+        flag_values, 0.1, "Fraction of the reviews that is held out."
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "profile_steps",
         20,
         "Steps to profile after the training; 0: none.",
-        flag_values=flag_values,
+        least=0,
+        most=10**6,
     )
-    flags.DEFINE_string(
-        "profile_dir",
-        None,
-        "Folder to keep the profiles in, for TensorBoard.",
-        flag_values=flag_values,
+    flag.string(
+        "profile_dir", "Folder to keep the profiles in, for TensorBoard."
     )
 
 
@@ -87,17 +84,16 @@ def build_model(settings, data, plan, devices):
     import keras
 
     from kerasmgpu import placement
-    from kerasmgpu.recipes.deepconn import review_towers
-    from kerasmgpu.recipes.shared import optimizers
+    from kerasmgpu.recipes.deepconn import towers
 
     keras.utils.set_random_seed(settings.seed)
-    model = review_towers.deepconn(
+    model = towers.deepconn(
         data.vocabulary_size,
         settings.words,
-        review_towers.placer(settings.placement, devices),
+        towers.placer(settings.placement, devices),
     )
-    optimizer = optimizers.build(
-        "adam", plan, "none", initial_learning_rate=settings.learning_rate
+    optimizer = keras.optimizers.Adam(
+        plan.schedule("none", settings.learning_rate)
     )
     if settings.placement != "data_parallel":
         optimizer = placement.place_updates(optimizer)
@@ -108,16 +104,6 @@ def build_model(settings, data, plan, devices):
 
 def check(settings):
     """Refuses this recipe's own settings that can't be meant."""
-    # A convolution over 3 words and a maximum of 2 of its outputs.
-    for name, minimum, maximum in (
-        ("words", 4, 100_000),
-        ("vocabulary", 1, 10**8),
-        ("profile_steps", 0, 10**6),
-    ):
-        value = getattr(settings, name)
-        if not minimum <= value <= maximum:
-            bound = f"least {minimum}" if value < minimum else f"most {maximum}"
-            raise InputError(f"--{name} must be at {bound}. Received: {value}")
     if settings.placement in ("single", "dual", "exaggerated"):
         if settings.num_replicas not in (None, 1):
             raise InputError(
@@ -127,23 +113,9 @@ def check(settings):
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """Reviews, ready to make batches of, and what is known beforehand."""
-
-    texts: object
-    ratings: object
-    train: object
-    held_out: object
-    vocabulary_size: int
-    mean_mse: float
-    biases_mse: float
-    description: str
-
-
 def load(settings):
     """Loads or generates the reviews, without TensorFlow."""
-    from kerasmgpu.recipes.deepconn import generated_reviews, reviews
+    from kerasmgpu.recipes.datasets import generated_reviews, reviews
 
     if settings.data_path:
         return reviews.load(settings.data_path)
@@ -151,42 +123,38 @@ def load(settings):
 
 
 def prepare(settings, loaded):
-    """Splits reviews by the seed, makes texts of them and fits biases."""
-    from kerasmgpu.recipes.deepconn import (
-        review_baselines,
-        review_texts,
-        review_vocabulary,
-    )
+    """Splits reviews by the seed, makes texts of them and fits baselines.
+
+    Returns:
+        A namespace: `texts` (`ReviewTexts`), `reviews`, the numbers of those
+        to `train` on and `held_out`, the `vocabulary_size`, and the held-out
+        `mean_mse` and `biases_mse` of two baselines.
+    """
+    import numpy as np
+
+    from kerasmgpu.recipes.datasets import rating_biases, review_texts
 
     train, held_out = loaded.split(settings.held_out, settings.seed)
-    vocabulary = review_vocabulary.Vocabulary.fit(
-        loaded, train, settings.vocabulary
-    )
-    mean_mse, biases_mse = review_baselines.squared_errors(
-        loaded, train, held_out
-    )
-    return Data(
-        review_texts.ReviewTexts(
-            loaded, vocabulary.encode(loaded), train, settings.words
-        ),
-        loaded.ratings,
-        train,
-        held_out,
-        vocabulary.size,
-        mean_mse,
-        biases_mse,
-        loaded.description,
+    size, tokens = review_texts.vocabulary(loaded, train, settings.vocabulary)
+    known, hidden = loaded.as_ratings(train), loaded.as_ratings(held_out)
+    biases = rating_biases.fit(known)
+    mean = np.float64(biases.mean)
+    return types.SimpleNamespace(
+        texts=review_texts.ReviewTexts(loaded, tokens, train, settings.words),
+        reviews=loaded,
+        train=train,
+        held_out=held_out,
+        vocabulary_size=size,
+        mean_mse=float(np.mean((hidden.values - mean) ** 2)),
+        biases_mse=biases.root_mean_squared_error(hidden) ** 2,
     )
 
 
 def run(**keywords):
     """Trains with one placement, or with all; every flag is a keyword.
 
-    Args:
-        **keywords: See `--help`; what is left out has the flag's default.
-
     Returns:
-        A `deepconn_comparison.Row`, or for `placement="all"` a list of them.
+        A `placements.Row`, or for `placement="all"` a list of them.
 
     Raises:
         InputError: If a setting, the data, the devices or the output folder
@@ -194,17 +162,17 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
-    early_checks.require_place(settings)
+    run_folder.require_place(settings)
     loaded = load(settings)
     # TensorFlow comes in here: a file that can't be read was told before.
-    from kerasmgpu.recipes.deepconn import deepconn_comparison as comparison
+    from kerasmgpu.recipes.deepconn import placements
 
     # Before anything is computed: logical devices can't be made afterwards.
-    devices = comparison.choose_devices(settings)
+    devices = placements.choose_devices(settings)
     data = prepare(settings, loaded)
     if settings.placement == "all":
         return run_all(settings, data, devices)
-    return run_one(settings, data, comparison.start(settings, devices))
+    return run_one(settings, data, placements.start(settings, devices))
 
 
 def run_all(settings, data, devices):
@@ -213,56 +181,54 @@ def run_all(settings, data, devices):
     Each has a folder of its own in `--output_dir`; `--resume` goes on with the
     placement that was cut.
     """
-    from kerasmgpu.recipes.deepconn import deepconn_comparison as comparison
-    from kerasmgpu.recipes.shared import run_folder, training_plan
+    from kerasmgpu.recipes.deepconn import placements
+    from kerasmgpu.recipes.shared import training_plan
 
     folder = run_folder.RunFolder(settings.output_dir, settings)
     # What is refused is refused before the folder holds a run.
     training_plan.make(settings, len(devices), len(data.train))
     folder.start()
     rows = [
-        run_one(one, data, comparison.start(one, devices))
-        for one in comparison.settings_of_each(settings)
+        run_one(one, data, placements.start(one, devices))
+        for one in placements.settings_of_each(settings)
     ]
     if folder.path is not None:
         folder.keep_flags()
         folder.write_json("placements.json", [*map(dataclasses.asdict, rows)])
-    comparison.print_table(rows)
+    placements.print_table(rows)
     return rows
 
 
 def run_one(settings, data, experiment):
     """Trains with one placement, then profiles some more steps."""
-    from kerasmgpu.recipes.deepconn import deepconn_comparison as comparison
-    from kerasmgpu.recipes.deepconn import review_batches
-    from kerasmgpu.recipes.shared import run_report, training_plan
+    from kerasmgpu.recipes.datasets import review_texts
+    from kerasmgpu.recipes.deepconn import placements
+    from kerasmgpu.recipes.shared import run_report
 
-    plan = training_plan.make(
-        settings, experiment.num_replicas, len(data.train)
-    )
+    # The global batch and its learning rate, the length and the warm-up.
+    plan = experiment.plan_for(len(data.train))
     run_report.print_line(f"placement: {settings.placement}")
-    experiment.begin(data.description, plan)
-    model = experiment.build(
-        build_model, settings, data, plan, experiment.devices
-    )
-    training, validation = review_batches.training_and_validation(
+    experiment.begin(data.reviews.description)
+    with experiment.strategy.scope():
+        model = build_model(settings, data, plan, experiment.devices)
+    training, validation = review_texts.training_and_validation(
         data.texts,
-        data.ratings,
+        data.reviews.ratings,
         data.train,
         data.held_out,
         plan.global_batch_size,
         settings.seed,
         experiment.first_step,
     )
-    experiment.fit(
-        model,
+    progress = {
+        "loss": "training MSE",
+        "val_loss": "held-out MSE",
+        "examples_per_second": "examples/s",
+    }
+    model.fit(
         training,
-        validation,
-        {
-            "loss": "training MSE",
-            "val_loss": "held-out MSE",
-            "examples_per_second": "examples/s",
-        },
+        validation_data=validation,
+        **experiment.fit_settings(progress),
     )
     last = experiment.history[-1]
     result = experiment.finish(
@@ -283,12 +249,11 @@ def run_one(settings, data, experiment):
         ),
     )
     # Last, since the profiled steps go on training the model.
-    copies = comparison.profile(settings, model, training)
-    row = comparison.Row(
+    row = placements.Row(
         settings.placement,
-        comparison.seconds_per_epoch(experiment.history),
-        copies,
+        placements.seconds_per_epoch(experiment.history),
+        placements.profile(settings, model, training),
         result,
     )
-    comparison.print_operations(row)
+    placements.print_operations(row)
     return row

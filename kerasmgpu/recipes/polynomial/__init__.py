@@ -12,12 +12,13 @@ The command takes 6 seconds on two CPU cores and ends with w within 1e-5 of
 """
 
 import csv
-import dataclasses
 import math
+import types
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import early_checks, shared_flags
+from kerasmgpu.recipes.shared import run_folder, shared_flags
 
+_LOSS = "mean squared error"
 # As published: 100 samples a step on all devices together, 1000 steps.
 _GLOBAL_BATCH_SIZE = 100
 _STEPS = 1000
@@ -56,17 +57,8 @@ def fill_in(settings):
         settings.steps_per_epoch = settings.steps_per_epoch or _STEPS_PER_EPOCH
 
 
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """Samples: `x` and `y` are float32 arrays, `[rows, 1]`."""
-
-    x: object
-    y: object
-    description: str
-
-
 def load_data(settings):
-    """Reads the samples, or generates them."""
+    """Reads the samples, or generates them: `x` and `y`, `[rows, 1]`."""
     import numpy as np
 
     if settings.data_path:
@@ -80,22 +72,13 @@ def load_data(settings):
         description = (
             f"generated: {_GENERATED_SAMPLES:,} samples of y = 5x² + 3"
         )
-    return Data(x.astype("float32"), y.astype("float32"), description)
+    return types.SimpleNamespace(
+        x=x.astype("float32"), y=y.astype("float32"), description=description
+    )
 
 
 def read_pairs(path):
-    """Reads a CSV file of pairs of numbers.
-
-    Args:
-        path: String or path-like.
-
-    Returns:
-        List of lists `[x, y]` of floats, one at least.
-
-    Raises:
-        InputError: If a line is not two finite numbers, or no line is.
-        OSError: If the file can't be read.
-    """
+    """Reads a CSV file of pairs of numbers as a list of lists `[x, y]`."""
     pairs = []
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -136,17 +119,14 @@ def build_model(settings, plan, devices):
     """Builds and compiles the model whose rows are divided over devices."""
     import keras
 
-    from kerasmgpu.recipes.polynomial import parallel_polynomial
-    from kerasmgpu.recipes.shared import optimizers
+    from kerasmgpu.recipes.polynomial.model import Polynomial
 
     keras.utils.set_random_seed(settings.seed)
-    model = parallel_polynomial.Polynomial(devices)
+    model = Polynomial(devices)
     model.build((None, 1))
     model.compile(
         keras.optimizers.Adam(
-            optimizers.learning_rate_schedule(
-                plan, "none", settings.learning_rate
-            ),
+            plan.schedule("none", settings.learning_rate),
             # 0.999 remembers the huge first gradients, with their x⁴, for
             # 1000 steps: the constant would still be at 3.4 by then.
             beta_2=0.99,
@@ -161,9 +141,6 @@ def build_model(settings, plan, devices):
 def run(**keywords):
     """Fits the polynomial once; every flag is a keyword.
 
-    Args:
-        **keywords: See `--help`; what is left out has the flag's default.
-
     Returns:
         A `run_report.Result`; its `figures` are the three weights.
 
@@ -172,16 +149,12 @@ def run(**keywords):
     """
     settings = shared_flags.settings(define_flags, keywords)
     fill_in(settings)
-    early_checks.require_place(settings)
+    run_folder.require_place(settings)
     data = load_data(settings)
     import tensorflow as tf
 
-    from kerasmgpu.recipes.shared import (
-        row_order,
-        run_report,
-        training_plan,
-        training_run,
-    )
+    from kerasmgpu.recipes.datasets import row_order
+    from kerasmgpu.recipes.shared import run_report, training_run
     from kerasmgpu.strategies import devices
 
     names = devices.choose(
@@ -194,30 +167,28 @@ def run(**keywords):
         devices=names,
         num_replicas=len(names),
     )
-    plan = training_plan.make(settings, len(names), len(data.x))
-    experiment.begin(data.description, plan)
-    model = experiment.build(build_model, settings, plan, names)
+    # The global batch and its learning rate, the length and the warm-up.
+    plan = experiment.plan_for(len(data.x))
+    experiment.begin(data.description)
+    with experiment.strategy.scope():
+        model = build_model(settings, plan, names)
     training = row_order.shuffled(
         (data.x, data.y),
         plan.global_batch_size,
         settings.seed,
         experiment.first_step,
     )
-    experiment.fit(
-        model,
-        training,
-        None,
-        {"loss": "mean squared error", "examples_per_second": "examples/s"},
-    )
+    progress = {"loss": _LOSS, "examples_per_second": "examples/s"}
+    model.fit(training, **experiment.fit_settings(progress))
     square, linear, constant = model.w.numpy().flatten().tolist()
     return experiment.finish(
         model,
         experiment.history[-1]["loss"],
-        "mean squared error",
+        _LOSS,
         figures={
             "w_square": ("w of x²", square),
             "w_linear": ("w of x", linear),
             "w_constant": ("w of 1", constant),
         },
-        curve=run_report.Curve("mean squared error", {"loss": "training"}),
+        curve=run_report.Curve(_LOSS, {"loss": "training"}),
     )

@@ -7,8 +7,7 @@
     learning_curve.png  where matplotlib is installed
     result.json         the figures of the final table
 
-Every file is written under a temporary name and renamed when it is complete: a
-run that is killed at any moment leaves only whole ones.
+Files are replaced atomically: a killed run leaves only whole ones.
 """
 
 import atexit
@@ -22,8 +21,9 @@ import re
 import socket
 import tempfile
 
-from kerasmgpu.commands import complete_files
+from kerasmgpu.commands import complete_files, plots
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
 
 _LOCK = ".lock"
@@ -33,17 +33,33 @@ _OLD_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
 _NOT_KEPT = ("output_dir", "resume")
 
 
+def require_place(settings, **options):
+    """Refuses a malformed job or an unusable folder before TensorFlow starts.
+
+    Without matplotlib one line says that the folder gets no plot. `options` are
+    keywords of `RunFolder`.
+    """
+    if cluster.is_first_worker():
+        RunFolder(settings.output_dir, settings, **options)
+        tell_if_no_plots(settings)
+
+
+def tell_if_no_plots(settings):
+    """Prints one line if a run's folder gets no plot: matplotlib is missing."""
+    if settings.output_dir is not None and cluster.is_first_worker():
+        plots.tell_if_missing()
+
+
 class RunFolder:
     """Opens the folder of a run, or refuses before anything is trained.
 
     Args:
-        path: The folder, made where it is missing; or `None`, in which case
-            nothing is ever written.
-        settings: The settings of the run; see `shared_flags.settings`.
-            `settings.resume` says whether a run that is there goes on.
-        may_grow: Names of the flags that may be larger than in that run,
-            unless `settings.learning_rate_decay` is over the whole length.
-            Defaults to both lengths.
+        path: The folder, made where it is missing; or `None`: nothing is ever
+            written.
+        settings: The settings of the run; `settings.resume` says whether a
+            run that is there goes on.
+        may_grow: Flags that may be larger than in that run, unless
+            `settings.learning_rate_decay` is over the whole length.
 
     Raises:
         InputError: If the folder can't be written, if another process has a
@@ -69,14 +85,13 @@ class RunFolder:
     def start(self):
         """Writes the flags: from here on the folder holds a run.
 
-        Call it when settings and data are known to be good, so that what is
-        refused before leaves an empty folder, to be used again.
+        Call it when settings and data are known to be good: what is refused
+        before leaves an empty folder, to be used again.
         """
-        if self.path is None:
-            return
-        _lock(self.path)
-        if not self._entries():
-            self.keep_flags()
+        if self.path is not None:
+            _lock(self.path)
+            if not self._entries():
+                self.keep_flags()
 
     def keep_flags(self):
         """Writes the flags as they are now, of a longer run say."""
@@ -84,7 +99,7 @@ class RunFolder:
             self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 
     def write(self, name, text):
-        """Writes the text file `name` in one piece."""
+        """Writes the text file `name` atomically."""
         with self.complete(name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -92,36 +107,17 @@ class RunFolder:
         """Writes `value` as the JSON file `name`."""
         self.write(name, json.dumps(value, indent=2) + "\n")
 
-    def write_history(self, history):
-        """Writes `history.jsonl`: one JSON object per finished epoch."""
-        if self.path is None:
-            return
-        lines = [json.dumps(record) + "\n" for record in history]
-        self.write("history.jsonl", "".join(lines))
-
     def complete(self, name):
-        """Context whose path becomes `name` if the block ends without error.
-
-        Without a folder there is none: ask `path`.
-        """
+        """Context whose path becomes `name` if the block ends without error."""
         return complete_files.complete(self.path / name)
 
     def read_json(self, name):
-        """The value of the JSON file `name`.
-
-        Raises:
-            InputError: If it is damaged.
-        """
-        with self.reading(name) as path:
+        """The value of a JSON file; raises `InputError` if it is damaged."""
+        with self._reading(name) as path:
             return json.loads(path.read_text("utf-8"))
 
     @contextlib.contextmanager
-    def reading(self, name):
-        """Context with the path of a file of the run, to be read there.
-
-        Raises:
-            InputError: If what reads it fails.
-        """
+    def _reading(self, name):
         path = self.path / name
         try:
             yield path
@@ -152,18 +148,19 @@ class RunFolder:
             ) from error
 
     def _require_resume(self, resume):
+        entries = self._entries()
         if not resume:
             raise InputError(
                 f"--output_dir is not empty. Received: {self.path}, which "
-                f"holds {', '.join(self._entries()[:3])}; choose another "
-                "folder, or go on with the run there with --resume"
+                f"holds {', '.join(entries[:3])}; choose another folder, or "
+                "go on with the run there with --resume"
             )
         if not (self.path / "flags.txt").is_file():
             raise InputError(
                 f"--resume found no run (no flags.txt). Received: {self.path}; "
                 "choose the folder of a run, or an empty one"
             )
-        old = list(filter(_OLD_CHECKPOINT.fullmatch, self._entries()))
+        old = list(filter(_OLD_CHECKPOINT.fullmatch, entries))
         if old:
             raise InputError(
                 f"--resume can't read {self.path / old[-1]}, which an earlier "
@@ -172,9 +169,10 @@ class RunFolder:
             )
 
     def _require_same_run(self, settings, may_grow):
-        with self.reading("flags.txt") as path:
-            first = path.read_text("utf-8").splitlines()
-        first = {_name(line): line for line in shared_flags.deciding(first)}
+        with self._reading("flags.txt") as path:
+            lines = path.read_text("utf-8").splitlines()
+        first = {line[2:].partition("=")[0]: line for line in lines}
+        first = shared_flags.deciding(first)
         decay = getattr(settings, "learning_rate_decay", "none")
         for name in [*first, *self._lines]:
             before, now = first.get(name), self._lines.get(name)
@@ -198,10 +196,6 @@ class RunFolder:
             )
 
 
-def _name(line):
-    return line[2:].partition("=")[0]
-
-
 def _is_more(now, before):
     """Whether a flag has a larger integer than before."""
     values = [(line or "").partition("=")[2] for line in (before, now)]
@@ -213,11 +207,7 @@ _locks = {}
 
 
 def _lock(folder):
-    """Keeps other processes out of a folder until this one ends.
-
-    Raises:
-        InputError: If another process has it.
-    """
+    """Keeps other processes out of a folder until this one ends."""
     folder = folder.resolve()
     if folder in _locks:
         return

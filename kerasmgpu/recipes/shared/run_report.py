@@ -19,20 +19,11 @@ _SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
 class Result:
     """The figures of a finished run, as `result.json` has them.
 
-    Args:
-        replicas: Copies of the model.
-        devices: List of their device names.
-        global_batch_size: Rows of a full step on all replicas.
-        learning_rate: Full learning rate, scaled for the replicas.
-        steps: Optimizer updates in all.
-        seconds: Training time without tracing, validation and checkpoints.
-        loss: Loss to compare with the published one, of the last epoch.
-        examples_per_second: Median over epochs, all replicas together; `None`
-            where no step was left beside those that were traced.
-        examples_per_second_per_replica: The same for one replica.
-        data: One line that says what the data was.
-        figures: Dictionary of the figures that only this recipe has, such as
-            `{"rmse": 0.84}`. Defaults to none.
+    `seconds` is the training time without tracing, validation and checkpoints;
+    `loss` the one to compare with the published one, of the last epoch;
+    `examples_per_second` the median over epochs of all replicas together,
+    `None` where no step was left beside those that were traced; `data` one line
+    that says what the data was; `figures` those that only this recipe has.
     """
 
     replicas: int
@@ -52,11 +43,9 @@ class Result:
 class Curve:
     """What the learning curve shows.
 
-    Args:
-        axis: What the figures are, in words: `"RMSE (stars)"`.
-        figures: Dictionary from names in the records of epochs to labels.
-        reference: Level to compare with, drawn dashed. Defaults to none.
-        reference_label: What that level is. Defaults to `"baseline"`.
+    `axis` is what the figures are, in words; `figures` maps names in the
+    records of epochs to labels; `reference` is a level to compare with, drawn
+    dashed.
     """
 
     axis: str
@@ -66,7 +55,7 @@ class Curve:
 
 
 def short_names(strategy):
-    """What works, in few words: `["GPU:0", "GPU:1"]`, of each worker."""
+    """Short device names, `["GPU:0", "GPU:1"]`, of each worker."""
     names = [
         path.rsplit("device:", 1)[-1]
         for path in strategy.extended.worker_devices
@@ -83,7 +72,7 @@ def print_line(text):
 
 
 def progress(epochs, names, clock=time.monotonic):
-    """Returns a function that prints an epoch's figures.
+    """Returns a function that prints figures of an epoch's record.
 
     Of more than 20 epochs it prints the first, the last, and one every ten
     seconds.
@@ -93,9 +82,6 @@ def progress(epochs, names, clock=time.monotonic):
         names: Dictionary from the name of a figure in the logs to what people
             read; where the final table has it too, under the same name.
         clock: Function that returns the time in seconds.
-
-    Returns:
-        Function of the record of an epoch.
     """
     due = -math.inf
 
@@ -121,16 +107,13 @@ def _short(value):
 
 
 def median_of(history, name):
-    """Median over epochs of a figure, or `None` where no epoch has it.
-
-    An epoch of a single step may have no speed: that step was traced.
-    """
+    """Median over epochs of a figure, or `None` where no epoch has it."""
     values = [record[name] for record in history if record[name] is not None]
     return statistics.median(values) if values else None
 
 
 def print_table(result, loss_label, labels):
-    """Prints the final table: one row per figure.
+    """Prints the final table of a `Result`: one row per figure.
 
     Args:
         result: A `Result`.
@@ -167,15 +150,7 @@ def _rate(value):
 
 
 def draw_learning_curve(run_folder, history, curve):
-    """Draws figures over epochs into `learning_curve.png`.
-
-    Without matplotlib (the `report` extra) one line says so.
-
-    Args:
-        run_folder: `RunFolder` with a path.
-        history: List of the records of all epochs.
-        curve: `Curve`.
-    """
+    """Draws a `Curve` over the records into `learning_curve.png`."""
     figure = plots.new_figure()
     if figure is None:
         return

@@ -1,11 +1,13 @@
-"""The flags that all recipes share, defined in one place.
+"""The flags that all recipes share, and the settings of a run.
 
-A recipe has a function `define_flags(flag_values)` that calls `define` with its
-own defaults and adds what only it needs. Every flag is a keyword of the
-recipe's `run`; a keyword that is left out has the flag's default. TensorFlow
-is not imported here, so that `--help` and a mistyped flag are answered at once.
+Every flag of a recipe is a keyword of its `run`; a keyword that is left out has
+the flag's default. TensorFlow is not imported here, so that `--help` and a
+mistyped flag are answered at once.
 """
 
+import difflib
+import os
+import pathlib
 import sys
 import types
 
@@ -14,7 +16,7 @@ from absl import flags
 from kerasmgpu.commands import command_line, loading
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
-from kerasmgpu.recipes.shared import presets, setting_checks
+from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 
 _CONTRADICTORY = (
     ("global_batch_size", "batch_size_per_replica"),
@@ -24,6 +26,9 @@ _CONTRADICTORY = (
 )
 """Flags of which one run takes one."""
 
+_ALL_REDUCES = "auto nccl ring hierarchical_copy reduction_to_one_device"
+_MOST_SEEDS = 2**32 - 1  # NumPy's and Keras's seeds have no more bits.
+
 
 def define(
     flag_values,
@@ -32,81 +37,59 @@ def define(
     learning_rate_scaling,
     epochs,
     global_batch_size=None,
-    steps=None,
-    steps_per_epoch=None,
     all_reduce=True,
 ):
     """Defines the flags of devices, batch, learning rate, length and output.
 
-    Args:
-        flag_values: `absl.flags.FlagValues` to define them in.
-        batch_size_per_replica: Default of that flag, in rows.
-        learning_rate: Default of that flag, for one replica.
-        learning_rate_scaling: Default of that flag, `"linear"`, `"sqrt"` or
-            `"none"`; see `kerasmgpu.scale_learning_rate`.
-        epochs: Default of that flag.
-        global_batch_size: Default of that flag, in rows. Defaults to `None`.
-        steps: Default of that flag. Defaults to `None`.
-        steps_per_epoch: Default of that flag. Defaults to `None`.
-        all_reduce: Whether there are flags of how gradients are summed.
-            Defaults to `True`.
+    The others are defaults; `all_reduce` says whether there are flags of how
+    gradients are summed.
     """
     define_devices(flag_values, all_reduce)
-    flags.DEFINE_integer(
+    flag = Definitions(flag_values)
+    flag.integer(
         "batch_size_per_replica",
         batch_size_per_replica,
         "Rows of a step on each replica; the global batch is this times the "
         "number of replicas.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "global_batch_size",
         global_batch_size,
         "Rows of a step on all replicas together. Holds the global batch, "
         "whatever the number of replicas; the learning rate is not scaled then.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_float(
-        "learning_rate",
-        learning_rate,
-        "Learning rate for one replica.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_enum(
+    define_learning_rate(flag_values, learning_rate)
+    flag.choice(
         "learning_rate_scaling",
         learning_rate_scaling,
         ["linear", "sqrt", "none"],
         "How the learning rate grows with the number of replicas.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "warmup_steps",
         0,
         "Steps over which the learning rate rises to its full value.",
-        flag_values=flag_values,
+        least=0,
     )
-    flags.DEFINE_integer(
-        "epochs", epochs, "Passes over the data.", flag_values=flag_values
-    )
-    flags.DEFINE_integer(
+    flag.integer("epochs", epochs, "Passes over the data.")
+    flag.integer(
         "steps",
-        steps,
+        None,
         "Optimizer updates in all; decides instead of --epochs when given.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "steps_per_epoch",
-        steps_per_epoch,
+        None,
         "Steps between reports, validations and checkpoints. Left out: one "
         "pass over the data.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "seed",
         0,
         "Seed of the data's split, the initial weights and the order of the "
         "rows.",
-        flag_values=flag_values,
+        least=0,
+        most=_MOST_SEEDS,
     )
     define_output(
         flag_values,
@@ -115,90 +98,62 @@ def define(
     )
 
 
-def define_devices(flag_values, all_reduce=True):
-    """Defines what replicas run on; `define` includes it.
+def define_learning_rate(flag_values, default):
+    Definitions(flag_values).number(
+        "learning_rate",
+        default,
+        "Learning rate for one replica.",
+        least=0,
+        excludes_bounds=True,
+    )
 
-    Args:
-        flag_values: `absl.flags.FlagValues` to define them in.
-        all_reduce: Whether there are flags of how gradients are summed.
-            Defaults to `True`.
-    """
-    flags.DEFINE_integer(
+
+def define_devices(flag_values, all_reduce=True):
+    """Defines what replicas run on; `define` includes it."""
+    flag = Definitions(flag_values)
+    flag.integer(
         "num_replicas",
         None,
         "Copies of the model, one per device. Left out: all visible GPUs, or "
         "one CPU.",
-        flag_values=flag_values,
+        most=65536,
     )
-    flags.DEFINE_integer(
+    flag.integer(
         "virtual_devices",
         None,
         "Logical devices to make of the CPU: how several replicas run on a "
         "machine without GPUs. They share its cores.",
-        flag_values=flag_values,
+        most=256,
     )
     if not all_reduce:
         return
-    flags.DEFINE_enum(
+    flag.choice(
         "all_reduce",
         "auto",
-        [
-            "auto",
-            "nccl",
-            "ring",
-            "hierarchical_copy",
-            "reduction_to_one_device",
-        ],
+        _ALL_REDUCES.split(),
         "How gradients are summed over the replicas; ring: of several workers.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_integer(
-        "num_packs",
-        1,
-        "Packs that the gradients are summed in.",
-        flag_values=flag_values,
-    )
-
-
-def define_preset(flag_values, define_flags, ending=".flags"):
-    """Defines the flag of a recipe that comes with presets.
-
-    Args:
-        flag_values: `absl.flags.FlagValues` to define it in.
-        define_flags: The recipe's function; its module's folder has them.
-        ending: String, that of the presets' files.
-    """
-    names = ", ".join(presets.names(define_flags, ending))
-    flags.DEFINE_string(
-        "preset",
-        None,
-        f"Settings of an experiment: {names}. Flags that are given too stand "
-        "in place of its own.",
-        flag_values=flag_values,
+    flag.integer(
+        "num_packs", 1, "Packs that the gradients are summed in.", most=10**6
     )
 
 
 def define_output(flag_values, longer=""):
     """Defines where results go; `define` includes it.
 
-    Args:
-        flag_values: `absl.flags.FlagValues` to define them in.
-        longer: Sentence on how a run that goes on may be longer, for the help.
-            Defaults to none.
+    `longer` is a sentence on how a resumed run may be longer, for the help.
     """
-    flags.DEFINE_string(
+    flag = Definitions(flag_values)
+    flag.string(
         "output_dir",
-        None,
         "Folder for flags, history, model, learning curve and result. Left "
         "out: nothing is written.",
-        flag_values=flag_values,
     )
-    flags.DEFINE_bool(
+    flag.switch(
         "resume",
         False,
         "Go on from the last checkpoint in --output_dir, with the same flags. "
         f"{longer}Start there if there is none.",
-        flag_values=flag_values,
     )
 
 
@@ -207,74 +162,82 @@ def define_data(
 ):
     """Defines where the data comes from.
 
-    Args:
-        flag_values: `absl.flags.FlagValues` to define them in.
-        datasets: One line that names the data sets that can be fetched.
-            Defaults to `None`: nothing is fetched, `--data_path` alone is
-            defined.
-        path_help: What `--data_path` takes.
+    `datasets` names those that can be fetched, `None` where nothing is;
+    `path_help` is what `--data_path` takes.
     """
-    flags.DEFINE_string("data_path", None, path_help, flag_values=flag_values)
+    flag = Definitions(flag_values)
+    flag.string("data_path", path_help)
     if datasets is None:
         return
-    flags.DEFINE_string(
-        "dataset",
-        None,
-        f"Data set to fetch by its name: {datasets}.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
+    flag.string("dataset", f"Data set to fetch by its name: {datasets}.")
+    flag.string(
         "data_dir",
-        None,
         "Folder for fetched data and its parsed form. Left out: the user's "
         "cache folder.",
-        flag_values=flag_values,
     )
+
+
+def define_held_out(flag_values, default, text):
+    Definitions(flag_values).number(
+        "held_out", default, text, least=0, most=1, excludes_bounds=True
+    )
+
+
+def define_preset(flag_values, define_flags, ending=".flags"):
+    """Defines the flag that names one of the files in a recipe's `presets/`.
+
+    They end in `ending`; `define_flags` tells the recipe's folder.
+    """
+    names = ", ".join(sorted(_presets(define_flags, ending)))
+    Definitions(flag_values).string(
+        "preset",
+        f"Settings of an experiment: {names}. Flags that are given too stand "
+        "in place of its own.",
+    )
+
+
+def _presets(define_flags, ending):
+    """Paths of a recipe's presets, by name."""
+    module = sys.modules[define_flags.__module__]
+    folder = pathlib.Path(module.__file__).parent / "presets"
+    return {path.stem: path for path in folder.glob(f"*{ending}")}
+
+
+def preset_path(define_flags, name, ending=".flags"):
+    """Path of a preset; raises `InputError` if there is none of that name."""
+    known = _presets(define_flags, ending)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f" (is {near[0]} meant?)" if near else ""
+        raise InputError(
+            f"--preset must be one of {', '.join(sorted(known))}. Received: "
+            f"{name}{meant}"
+        )
+    return known[name]
 
 
 def start(recipe):
-    """Runs a recipe as a command; `--help` shows its flags and docstring.
-
-    Args:
-        recipe: Its module, with `define_flags` and `run`.
-    """
+    """Runs a recipe's module as a command; `--help` shows its docstring."""
 
     def define_flags(flag_values):
         recipe.define_flags(flag_values)
         command_line.show_help_of(recipe)
-        for name in _own(recipe.define_flags):  # Those that all share, too.
+        for name in _flags_of(recipe.define_flags):  # Shared ones, too.
             flag_values.register_key_flag_for_module(
                 sys.argv[0], flag_values[name]
             )
 
     def main(argv):
-        given = keywords(recipe.define_flags, argv)
+        if len(argv) > 1:
+            raise InputError(
+                "Expected flags only (--name=value). Received: "
+                f"{' '.join(argv[1:])}"
+            )
         if cluster.is_first_worker():
             loading.announce()
-        recipe.run(**given)
+        recipe.run(**_given(flags.FLAGS, _flags_of(recipe.define_flags)))
 
     command_line.start(main, define_flags)
-
-
-def keywords(define_flags, argv):
-    """The flags that were given, as keywords of `run`.
-
-    Args:
-        define_flags: The recipe's function of one `FlagValues`.
-        argv: What abseil hands to `main`: the command and what is no flag.
-
-    Raises:
-        InputError: If an argument is no flag.
-    """
-    if len(argv) > 1:
-        raise InputError(
-            f"Expected flags only (--name=value). Received: {' '.join(argv[1:])}"
-        )
-    return {
-        name: flags.FLAGS[name].value
-        for name in _own(define_flags)
-        if flags.FLAGS[name].present
-    }
 
 
 def settings(define_flags, keywords):
@@ -286,50 +249,73 @@ def settings(define_flags, keywords):
 
     Returns:
         A `types.SimpleNamespace` with one attribute per flag.
-
-    Raises:
-        InputError: If a keyword is no flag, or a value can't be used.
     """
-    values = {name: flag.default for name, flag in _own(define_flags).items()}
+    known = _flags_of(define_flags)
     for name, value in keywords.items():
-        if name not in values:
+        if name not in known:
             raise InputError(
                 f"Unknown setting. Received: {name}={value!r}; expected one "
-                f"of {', '.join(values)}"
+                f"of {', '.join(known)}"
             )
-    preset = keywords.get("preset")
-    if preset is not None:
-        values |= _preset(define_flags, preset, keywords)
-    values |= keywords
+    given = {name: checked(known[name], v) for name, v in keywords.items()}
+    values = {name: known[name].default for name in known}
+    if given.get("preset") is not None:
+        values |= _of_preset(define_flags, given)
+    values |= given
     values.pop("preset", None)
-    for one, other in _CONTRADICTORY:
-        if None not in (keywords.get(one), keywords.get(other)):
+    for pair in _CONTRADICTORY:
+        if None not in map(given.get, pair):
+            one, other = pair
             raise InputError(
                 f"--{one} and --{other} say the same thing in two ways; give "
-                f"one of them. Received: --{one}={keywords[one]} and "
-                f"--{other}={keywords[other]}"
+                f"one of them. Received: --{one}={given[one]} and "
+                f"--{other}={given[other]}"
             )
     chosen = types.SimpleNamespace(**values)
-    setting_checks.check(chosen)
+    _require_paths(chosen)
     return chosen
 
 
-def _preset(define_flags, name, given):
-    """The settings of a preset, but for what is given otherwise."""
+def _require_paths(chosen):
+    for name in ("data_path", "test_path"):
+        path = getattr(chosen, name, None)
+        if path is not None and not os.path.exists(path):
+            raise InputError(
+                f"--{name} must be a file or folder that is there. Received: "
+                f"{path}"
+            )
+    if chosen.resume and not chosen.output_dir:
+        raise InputError(
+            "--resume needs the folder of the run to go on with. Received: no "
+            "--output_dir"
+        )
+
+
+def _of_preset(define_flags, given):
+    """The settings of a preset, except those that keywords replace."""
     flag_values = flags.FlagValues()
     define_flags(flag_values)
-    path = presets.path(define_flags, name, ".flags")
-    flag_values([name, f"--flagfile={path}"])
-    of_preset = {
-        name: flag_values[name].value
-        for name in flag_values
-        if flag_values[name].present
-    }
+    path = preset_path(define_flags, given["preset"])
+    flag_values(["preset", f"--flagfile={path}"])
+    of_preset = _given(flag_values, flag_values)
     for pair in _CONTRADICTORY:
         if any(given.get(name) is not None for name in pair):
             for name in pair:
                 of_preset.pop(name, None)
     return of_preset
+
+
+def _flags_of(define_flags):
+    """The recipe's flags by name."""
+    flag_values = flags.FlagValues()
+    define_flags(flag_values)
+    return {name: flag_values[name] for name in flag_values}
+
+
+def _given(flag_values, names):
+    """Values of the flags that are given, by name."""
+    present = (name for name in names if flag_values[name].present)
+    return {name: flag_values[name].value for name in present}
 
 
 def as_flags(chosen):
@@ -345,25 +331,10 @@ def as_flags(chosen):
             lines[name] = f"--{name}={','.join(map(str, value))}"
         elif value is not None:
             lines[name] = f"--{name}={value}"
-    kept = deciding(lines.values())
-    return {name: line for name, line in lines.items() if line in kept}
+    return deciding(lines)
 
 
 def deciding(lines):
-    """The lines of a flag file, without defaults that another flag replaces.
-
-    Args:
-        lines: Iterable of strings, `--name=value`.
-    """
-    names = {line[2:].partition("=")[0] for line in lines}
-    replaced = {other for one, other in _CONTRADICTORY if one in names}
-    return [
-        line for line in lines if line[2:].partition("=")[0] not in replaced
-    ]
-
-
-def _own(define_flags):
-    """The recipe's flags by name, in a registry of their own."""
-    flag_values = flags.FlagValues()
-    define_flags(flag_values)
-    return {name: flag_values[name] for name in flag_values}
+    """Leaves out flags that another one replaces, of lines by name."""
+    replaced = {other for one, other in _CONTRADICTORY if one in lines}
+    return {name: lines[name] for name in lines if name not in replaced}

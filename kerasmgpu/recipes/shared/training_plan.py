@@ -5,18 +5,17 @@ import dataclasses
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError
 
+# After 30, 60 and 80 of 90 epochs the learning rate is divided by ten (Goyal
+# et al., arXiv:1706.02677, section 5.1).
+_STAIRS = (30 / 90, 60 / 90, 80 / 90)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """What the settings of a recipe come to for its data and its devices.
+    """Global batch, full learning rate and length of a run.
 
-    Args:
-        num_replicas: Copies of the model.
-        global_batch_size: Rows of a full step on all replicas together.
-        learning_rate: Full learning rate, scaled for the replicas.
-        steps_per_epoch: Steps between two reports and checkpoints.
-        epochs: Number of such epochs.
-        warmup_steps: Steps over which the learning rate rises.
+    An epoch is what lies between two reports and checkpoints; `warmup_steps`
+    are the steps over which the learning rate rises.
     """
 
     num_replicas: int
@@ -46,26 +45,38 @@ class TrainingPlan:
             f"{self.steps_per_epoch} steps"
         )
 
+    def schedule(self, decay, initial_learning_rate):
+        """The learning rate over the whole run: a float, or a Keras schedule.
+
+        Args:
+            decay: `"cosine"`, to 0 over the whole run, `"stairs"`, to a
+                thousandth in three, or `"none"`.
+            initial_learning_rate: Float, where the warm-up begins.
+        """
+        from keras.optimizers import schedules
+
+        from kerasmgpu.schedules import WarmUp
+
+        rate = self.learning_rate
+        if decay == "cosine":
+            rate = schedules.CosineDecay(rate, decay_steps=self.steps)
+        elif decay == "stairs":
+            rate = schedules.PiecewiseConstantDecay(
+                # A boundary is the last step of its stair.
+                [round(stair * self.steps) - 1 for stair in _STAIRS],
+                [rate * 0.1**k for k in range(len(_STAIRS) + 1)],
+            )
+        if self.warmup_steps:
+            rate = WarmUp(rate, self.warmup_steps, initial_learning_rate)
+        return rate
+
 
 def make(settings, num_replicas, num_rows):
-    """Derives the plan.
+    """Derives the plan from the flags of `shared_flags.define`.
 
     The global batch is the per-replica batch times the replicas, with the
     learning rate scaled by the chosen rule; or it is given, with the learning
     rate as it is.
-
-    Args:
-        settings: The recipe's settings, with those of `shared_flags.define`.
-        num_replicas: Replicas that the strategy has.
-        num_rows: Rows of the training data.
-
-    Returns:
-        A `TrainingPlan`.
-
-    Raises:
-        InputError: If the global batch has fewer rows than there are
-            replicas, if an epoch's steps don't divide the steps in all, or if
-            the warm-up is longer than the run.
     """
     global_batch_size = settings.global_batch_size
     learning_rate = settings.learning_rate
@@ -84,11 +95,13 @@ def make(settings, num_replicas, num_rows):
         )
     steps_per_pass = -(-num_rows // global_batch_size)
     steps_per_epoch, epochs = _length(settings, steps_per_pass)
-    if settings.warmup_steps >= steps_per_epoch * epochs:
+    warmup_steps = settings.warmup_steps or (
+        getattr(settings, "warmup_epochs", 0) * steps_per_pass
+    )
+    if warmup_steps >= steps_per_epoch * epochs:
         raise InputError(
             "The warm-up must be shorter than the run. Received: "
-            f"--warmup_steps={settings.warmup_steps} of "
-            f"{steps_per_epoch * epochs} steps"
+            f"--warmup_steps={warmup_steps} of {steps_per_epoch * epochs} steps"
         )
     return TrainingPlan(
         num_replicas,
@@ -96,15 +109,13 @@ def make(settings, num_replicas, num_rows):
         learning_rate,
         steps_per_epoch,
         epochs,
-        settings.warmup_steps,
+        warmup_steps,
     )
 
 
 def _length(settings, steps_per_pass):
     """Steps per epoch, and epochs."""
-    steps = settings.steps
-    if steps is None:
-        steps = settings.epochs * steps_per_pass
+    steps = settings.steps or settings.epochs * steps_per_pass
     steps_per_epoch = min(settings.steps_per_epoch or steps_per_pass, steps)
     if steps % steps_per_epoch:
         divisor = max(n for n in range(1, steps_per_epoch) if steps % n == 0)

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import alexnet
-from kerasmgpu.recipes.alexnet import image_figures, image_optimizers
+from kerasmgpu.recipes.alexnet import figures, optimizers
+from kerasmgpu.recipes.alexnet import settings as image_settings
+from kerasmgpu.recipes.shared import training_plan
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 PRESETS = pathlib.Path(alexnet.__file__).parent / "presets"
@@ -53,29 +55,17 @@ def run(tree, **keywords):
 LENGTH = dict(steps=6, steps_per_epoch=2, optimizer="lars")
 
 
-@pytest.fixture(scope="module")
-def on_two(tree):
-    """The result of a run that is never interrupted, on two replicas."""
-    return run(tree, num_replicas=2, **LENGTH)
-
-
-def test_one_and_two_replicas_have_the_same_loss(tree, on_two):
-    on_one = run(tree, **LENGTH)
-    assert len(on_two.devices) == 2
-    assert on_two.loss == pytest.approx(on_one.loss, abs=1e-5)
-    assert on_two.figures["accuracy"] == on_one.figures["accuracy"]
-
-
-def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
-    tree, on_two, tmp_path, cut_after, preempt_after
+def test_two_replicas_ended_in_an_epoch_go_on_to_the_end_of_one(
+    tree, tmp_path, preempt_after
 ):
+    one = run(tree, **LENGTH)
     keywords = dict(num_replicas=2, output_dir=str(tmp_path / "run"), **LENGTH)
-    cut_after(1, run, tree, **keywords)
+    preempt_after(3, run, tree, **keywords)
     # Order, cuts and mirroring follow from the step.
-    preempt_after(1, run, tree, resume=True, **keywords)
-    resumed = run(tree, resume=True, **keywords)
-    assert resumed.loss == on_two.loss
-    assert resumed.figures["accuracy"] == on_two.figures["accuracy"]
+    two = run(tree, resume=True, **keywords)
+    assert len(two.devices) == 2
+    assert two.loss == pytest.approx(one.loss, abs=1e-5)
+    assert two.figures["accuracy"] == one.figures["accuracy"]
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +94,14 @@ def test_a_folder_of_images_is_learned(learned):
 
 def test_the_input_is_compared_with_computing_alone(learned):
     result, _ = learned
-    figures = result.figures
-    assert figures["real_over_synthetic"] == pytest.approx(
-        result.examples_per_second / figures["synthetic_examples_per_second"]
+    found = result.figures
+    assert found["real_over_synthetic"] == pytest.approx(
+        result.examples_per_second / found["synthetic_examples_per_second"]
     )
-    assert figures["limit"] == image_figures.verdict(
-        result.examples_per_second, figures["synthetic_examples_per_second"]
+    assert found["limit"] == figures.verdict(
+        result.examples_per_second, found["synthetic_examples_per_second"]
     )
-    assert 0 <= figures["input_wait_share"] <= 1
+    assert 0 <= found["input_wait_share"] <= 1
 
 
 def test_synthetic_images_have_no_accuracy(tree):
@@ -136,7 +126,7 @@ def test_synthetic_images_have_no_accuracy(tree):
     ],
 )
 def test_verdict(real, alone, expected):
-    assert image_figures.verdict(real, alone) == expected
+    assert figures.verdict(real, alone) == expected
 
 
 def test_images_left_out_are_in_the_table():
@@ -144,8 +134,8 @@ def test_images_left_out_are_in_the_table():
     left_out = types.SimpleNamespace(
         names={"b.jpg", "a.jpg"}, where_all_are="all are in run/left_out.txt"
     )
-    figures = image_figures.of(history, left_out)
-    assert figures["left_out"] == (
+    found = figures.of(history, left_out)
+    assert found["left_out"] == (
         "images left out",
         "2, such as a.jpg; all are in run/left_out.txt",
     )
@@ -172,7 +162,7 @@ def settings(**chosen):
 )
 def test_the_stairs_of_goyal(step, expected):
     plan = TrainingPlan(4, 256, 0.4, 9, 10, warmup_steps=10)
-    rate = image_optimizers.learning_rate(
+    rate = optimizers.learning_rate(
         settings(learning_rate=0.1, learning_rate_decay="stairs"), plan
     )
     assert float(rate(step)) == pytest.approx(expected, rel=1e-5)
@@ -180,7 +170,7 @@ def test_the_stairs_of_goyal(step, expected):
 
 def test_a_rate_that_is_not_scaled_warms_up_from_zero():
     plan = TrainingPlan(1, 256, 0.1, 9, 10, warmup_steps=10)
-    rate = image_optimizers.learning_rate(
+    rate = optimizers.learning_rate(
         settings(learning_rate=0.1, learning_rate_decay="none"), plan
     )
     assert float(rate(0)) == 0.0
@@ -189,7 +179,7 @@ def test_a_rate_that_is_not_scaled_warms_up_from_zero():
 
 def test_epochs_of_warm_up_are_passes():
     # 4 replicas of 8: 32 rows a step, 4 steps a pass of 100 rows.
-    plan = alexnet.make_plan(
+    plan = training_plan.make(
         settings(batch_size_per_replica=8, warmup_epochs=2, epochs=5), 4, 100
     )
     assert plan.warmup_steps == 8
@@ -235,20 +225,19 @@ def test_every_preset_is_of_flags_that_go_together(flags_of):
     names = sorted(path.name for path in PRESETS.glob("*.flags"))
     assert names == [
         "alexnet_imagenet.flags",
+        "batch_study.flags",
         "fashion_mnist_wide_resnet.flags",
         "resnet50_imagenet.flags",
         "small.flags",
         "synthetic.flags",
     ]
-    from kerasmgpu.recipes.alexnet import image_flags
-
     for name in names:
-        image_flags.check(settings(**flags_of(alexnet, PRESETS / name)))
+        image_settings.check(settings(**flags_of(alexnet, PRESETS / name)))
 
 
 def test_the_resnet_preset_is_that_of_goyal(flags_of):
     keywords = flags_of(alexnet, PRESETS / "resnet50_imagenet.flags")
-    plan = alexnet.make_plan(settings(**keywords), 32, 1_281_167)
+    plan = training_plan.make(settings(**keywords), 32, 1_281_167)
     assert plan.global_batch_size == 8192
     assert plan.learning_rate == pytest.approx(3.2)
     assert plan.epochs == 90
@@ -258,13 +247,14 @@ def test_the_resnet_preset_is_that_of_goyal(flags_of):
 @pytest.mark.parametrize(
     "keywords, message",
     [
-        (dict(image_size=7), "--image_size must be at least 8.* Received: 7"),
+        (dict(image_size=7), r"--image_size: .* \[8, 4096\]. Received: 7"),
         (dict(network="resnet50"), "32 pixels and more. Received: 8"),
-        (dict(width=0.0), "--width .* Received: 0.0"),
+        (dict(width=0.0), "--width: .* Received: 0.0"),
         (dict(warmup_steps=1, warmup_epochs=1), "--warmup_epochs. Received"),
         (dict(warmup_epochs=2), "warm-up must be shorter"),
         (dict(data_path="no/such"), "--data_path .* Received: no/such"),
-        (dict(label_smoothing=1.5), "--label_smoothing .* Received: 1.5"),
+        (dict(label_smoothing=1.5), "--label_smoothing: .* Received: 1.5"),
+        (dict(num_seeds=2), "--num_seeds needs --batch_sizes"),
         (
             dict(dataset="synthetic", data_path=None, compare_input=True),
             "--dataset=synthetic, which has no others",

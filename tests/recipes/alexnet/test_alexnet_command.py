@@ -12,14 +12,6 @@ def run(*arguments):
     )
 
 
-def test_a_mistyped_flag_is_one_line_without_traceback():
-    done = run("--network=lenet")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    lines = done.stderr.splitlines()
-    assert len([x for x in lines if "value should be one of" in x]) == 1
-
-
 def test_two_virtual_devices_train_to_the_closing_table():
     done = run(
         "--num_replicas=2",
@@ -32,9 +24,3 @@ def test_two_virtual_devices_train_to_the_closing_table():
     assert done.returncode == 0, done.stderr
     for text in ("CPU:0, CPU:1", "held-out accuracy", "waiting for input"):
         assert text in done.stdout
-
-
-def test_help_lists_shared_flags_and_those_of_images():
-    done = run("--help")
-    for name in ("--num_replicas", "--data_path", "--network", "--optimizer"):
-        assert name in done.stdout

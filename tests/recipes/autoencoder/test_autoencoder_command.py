@@ -11,8 +11,8 @@ import time
 import pytest
 
 from kerasmgpu.recipes import autoencoder
-from kerasmgpu.recipes.autoencoder import generated_ratings
-from tests.recipes.autoencoder import ratings_file
+from kerasmgpu.recipes.datasets import generated_ratings
+from tests.recipes.datasets import ratings_file
 
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
 # Weights that differ in the last bits only, after a whole run.
@@ -95,28 +95,3 @@ def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     whole = autoencoder.run(**data, **length)
     assert resumed.figures == whole.figures
     assert resumed.loss == whole.loss
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--learning_rate=-1"], "--learning_rate must be"),
-        (["--rows=film"], "value should be one of"),
-        (["--epoch=3"], "Unknown command line flag"),
-        (["epochs=3"], "Received: epochs=3"),
-        (["--data_path=no/such/file.csv"], "no/such/file.csv"),
-    ],
-)
-def test_bad_input_is_one_line_without_traceback(arguments, message):
-    done = run(*arguments)
-    assert done.returncode in (1, 2)
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    ours = [line for line in done.stderr.splitlines() if message in line]
-    assert len(ours) == 1
-
-
-def test_help_lists_the_shared_flags():
-    done = run("--help")
-    for name in ("--num_replicas", "--rows", "--data_path", "]resume"):
-        assert name in done.stdout

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -13,13 +14,9 @@ from kerasmgpu import placement
 from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import deepconn
-from kerasmgpu.recipes.deepconn import (
-    deepconn_comparison,
-    generated_reviews,
-    review_baselines,
-    review_towers,
-)
-from tests.recipes.deepconn import reviews_file
+from kerasmgpu.recipes.datasets import generated_reviews
+from kerasmgpu.recipes.deepconn import placements, towers
+from tests.recipes.datasets import reviews_file
 
 PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 
@@ -50,23 +47,24 @@ LENGTH = dict(epochs=None, steps=4, steps_per_epoch=2)
 
 
 @pytest.fixture(scope="module")
-def compared(reviews_path, tmp_path_factory):
-    """A whole comparison: its rows, its folder and what it printed."""
-    folder = tmp_path_factory.mktemp("whole")
+def compared(reviews_path, tmp_path_factory, preempt_after):
+    """A comparison: its rows, its folder and what it printed.
+
+    It was ended in the second placement and has gone on.
+    """
+    folder = tmp_path_factory.mktemp("compared")
+    keywords = dict(profile_steps=2, output_dir=str(folder), **LENGTH)
+    # In the second epoch of it, after its first step.
+    preempt_after(4 + 3, run, reviews_path, **keywords)
+    assert not (folder / "placements.json").exists()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        rows = run(
-            reviews_path,
-            placement="all",
-            profile_steps=2,
-            output_dir=str(folder),
-            **LENGTH,
-        )
+        rows = run(reviews_path, resume=True, **keywords)
     return rows, folder, printed.getvalue()
 
 
 def test_all_placements_end_with_the_same_losses(compared):
     rows, folder, printed = compared
-    assert [row.placement for row in rows] == list(review_towers.PLACEMENTS)
+    assert [row.placement for row in rows] == list(towers.PLACEMENTS)
     assert [row.result.devices for row in rows] == [
         ["CPU:0"],
         *[["CPU:0", "CPU:1"]] * 3,
@@ -83,11 +81,11 @@ def test_all_placements_end_with_the_same_losses(compared):
     assert 0 < copies["dual"] < copies["exaggerated"]
     assert copies["data_parallel"] > 0
     table = json.loads((folder / "placements.json").read_text())
-    assert [row["placement"] for row in table] == list(review_towers.PLACEMENTS)
+    assert [row["placement"] for row in table] == list(towers.PLACEMENTS)
     assert table[1]["profile"]["measured"]["copies"]["calls"] == copies["dual"]
     assert "share in" in printed
     assert "Logical CPU devices share cores" in printed
-    for name in review_towers.PLACEMENTS:
+    for name in towers.PLACEMENTS:
         assert (folder / name / "result.json").is_file()
     model = keras.models.load_model(folder / "dual" / "model.keras")
     assert model.get_layer("item_filters").device == "CPU:1"
@@ -98,32 +96,6 @@ def test_all_placements_end_with_the_same_losses(compared):
         _, arrays = file_format.read(file)
     for weight, other in zip(saved, arrays):
         np.testing.assert_array_equal(weight, other)
-
-
-def test_a_comparison_cut_and_ended_goes_on_to_the_same_end(
-    reviews_path, compared, tmp_path, monkeypatch, cut_after, preempt_after
-):
-    whole, _, _ = compared
-    names = ("dual", "data_parallel")
-    # Two of them show it: one model on two devices, and a model on each.
-    monkeypatch.setattr(review_towers, "PLACEMENTS", names)
-    keywords = dict(output_dir=str(tmp_path), **LENGTH)
-    # In the second epoch, after its first step; that epoch, not saved; the
-    # same of the second placement, when the first has had its last step.
-    preempt_after(3, run, reviews_path, **keywords)
-    entries = sorted(path.name for path in tmp_path.glob("[!.]*"))
-    assert entries == ["dual", "flags.txt"]
-    cut_after(1, run, reviews_path, resume=True, **keywords)
-    preempt_after(1 + 3, run, reviews_path, resume=True, **keywords)
-    first = json.loads((tmp_path / "dual" / "result.json").read_text())
-    assert not (tmp_path / "placements.json").exists()
-    rows = run(reviews_path, resume=True, **keywords)
-    assert rows[0].result.loss == first["loss"]
-    for row, expected in zip(rows, whole[1::2], strict=True):
-        assert row.placement == expected.placement
-        assert row.result.loss == expected.result.loss
-        assert row.result.figures == expected.result.figures
-    assert (tmp_path / "placements.json").is_file()
 
 
 def test_what_is_refused_leaves_a_folder_to_be_used_again(
@@ -170,7 +142,7 @@ def test_the_published_preset_is_the_published_experiment(flags_of):
 
 
 def test_the_towers_are_those_described():
-    model = review_towers.deepconn(vocabulary_size=1000, words=800)
+    model = towers.deepconn(vocabulary_size=1000, words=800)
     # 2 × (1000 × 50, 3 × 50 × 10 + 10, 797 × 10 × 64 + 64) and no more.
     assert model.count_params() == 2 * (50_000 + 1510 + 510_144)
     assert model.get_layer("user_maxima").output.shape == (None, 797, 10)
@@ -186,8 +158,8 @@ def test_the_towers_are_those_described():
     ],
 )
 def test_layers_are_on_the_devices_of_the_placement(name, expected):
-    place = review_towers.placer(name, ["CPU:0", "CPU:1"])
-    model = review_towers.deepconn(20, 10, place)
+    place = towers.placer(name, ["CPU:0", "CPU:1"])
+    model = towers.deepconn(20, 10, place)
     parts = ("embedding", "filters", "maxima", "flat", "features")
     layers = [f"{side}_{part}" for side in ("user", "item") for part in parts]
     devices = [model.get_layer(name).device for name in [*layers, "rating"]]
@@ -198,17 +170,22 @@ def test_layers_are_on_the_devices_of_the_placement(name, expected):
 
 def test_baselines_are_fitted_on_the_training_part():
     reviews = generated_reviews.generate(5, 4, 12)
-    train, held_out = np.arange(10), np.array([10, 11])
-    mean, _ = review_baselines.squared_errors(reviews, train, held_out)
-    ratings = reviews.ratings.astype("float64")
-    expected = np.mean((ratings[10:] - ratings[:10].mean()) ** 2)
-    assert mean == pytest.approx(expected)
+    settings = types.SimpleNamespace(
+        held_out=0.2, seed=0, vocabulary=100, words=5
+    )
+    data = deepconn.prepare(settings, reviews)
+    known, hidden = (
+        reviews.ratings[rows].astype("float64")
+        for rows in (data.train, data.held_out)
+    )
+    expected = np.mean((hidden - known.mean()) ** 2)
+    assert data.mean_mse == pytest.approx(expected)
 
 
 def test_the_first_epoch_is_left_out_of_the_mean():
     seconds = [{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 3.0}]
-    assert deepconn_comparison.seconds_per_epoch(seconds) == 2.5
-    assert deepconn_comparison.seconds_per_epoch(seconds[:1]) == 9.0
+    assert placements.seconds_per_epoch(seconds) == 2.5
+    assert placements.seconds_per_epoch(seconds[:1]) == 9.0
 
 
 def test_data_without_a_review_name_the_line(tmp_path):
@@ -224,10 +201,10 @@ def test_data_without_a_review_name_the_line(tmp_path):
 @pytest.mark.parametrize(
     "keywords, message",
     [
-        (dict(words=3), "--words must be at least 4. Received: 3"),
-        (dict(vocabulary=0), "--vocabulary .* Received: 0"),
-        (dict(profile_steps=-1), "--profile_steps .* Received: -1"),
-        (dict(held_out=1.0), "--held_out must be a fraction .* 1.0"),
+        (dict(words=3), r"--words: .* range \[4, 100000\]. Received: 3"),
+        (dict(vocabulary=0), "--vocabulary: .* Received: 0"),
+        (dict(profile_steps=-1), "--profile_steps: .* Received: -1"),
+        (dict(held_out=1.0), "--held_out: .* below 1. Received: 1.0"),
         (dict(placement="dual", num_replicas=2), "--num_replicas=2"),
         (
             dict(num_replicas=9, virtual_devices=8),

@@ -54,44 +54,6 @@ def test_a_file_of_any_length(tmp_path):
     assert result.data == f"37 samples of {path}"
 
 
-LENGTH = dict(steps=40, steps_per_epoch=20, num_replicas=2)
-
-
-@pytest.fixture(scope="module")
-def whole():
-    """The result of a run that is never interrupted."""
-    return polynomial.run(**LENGTH)
-
-
-def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
-    whole, tmp_path, cut_after, preempt_after
-):
-    keywords = dict(output_dir=str(tmp_path), **LENGTH)
-    cut_after(1, polynomial.run, **keywords)
-    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 1
-    preempt_after(7, polynomial.run, resume=True, **keywords)
-    resumed = polynomial.run(resume=True, **keywords)
-    assert weights(resumed) == weights(whole)
-    assert resumed.loss == whole.loss
-
-
-def test_more_steps_are_as_if_there_had_been_more_from_the_start(
-    whole, tmp_path
-):
-    keywords = dict(output_dir=str(tmp_path), num_replicas=2)
-    polynomial.run(steps=20, **keywords)
-    # A pass is 100 steps, and the first run's epoch 20.
-    with pytest.raises(
-        InputError, match="have 20 steps. Received: steps_per_epoch=40"
-    ):
-        polynomial.run(steps=40, resume=True, **keywords)
-    # Which leaves the run as it was.
-    polynomial.run(steps=20, resume=True, **keywords)
-    resumed = polynomial.run(resume=True, output_dir=str(tmp_path), **LENGTH)
-    assert weights(resumed) == weights(whole)
-    assert resumed.steps == 40
-
-
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -166,5 +166,4 @@ def test_without_a_folder_nothing_is_kept():
     folder = RunFolder(None, types.SimpleNamespace(resume=False))
     folder.start()
     folder.keep_flags()
-    folder.write_history([])
     assert folder.path is None

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from absl import flags
 
@@ -29,6 +30,20 @@ def test_what_is_left_out_has_the_default():
     assert chosen.num_replicas is None
 
 
+def test_values_of_other_types_are_as_those_of_flags(tmp_path):
+    chosen = settings(
+        epochs=np.int64(7),
+        learning_rate=1,
+        units=("4", "5"),
+        output_dir=tmp_path,
+        seed="3",
+    )
+    assert (chosen.epochs, type(chosen.epochs)) == (7, int)
+    assert (chosen.learning_rate, chosen.seed) == (1.0, 3)
+    assert chosen.units == ["4", "5"]
+    assert chosen.output_dir == str(tmp_path)
+
+
 def test_settings_as_flags_are_read_back_as_the_same_settings(tmp_path):
     chosen = settings(seed=3, units=["4", "5"], resume=True, output_dir="a b")
     path = tmp_path / "flags.txt"
@@ -52,23 +67,23 @@ def test_every_way_to_sum_gradients_is_a_flag():
     "keywords, message",
     [
         (dict(epoch=1), "Unknown setting. Received: epoch=1"),
-        (dict(num_replicas=0), "--num_replicas must be at least 1"),
-        (dict(global_batch_size=-1), "Received: -1"),
-        (dict(learning_rate=-0.1), "--learning_rate .* Received: -0.1"),
+        (dict(num_replicas=0), "--num_replicas: 0 is not an integer in the"),
+        (dict(virtual_devices=257), r"not an integer in the range \[1, 256\]"),
+        (dict(global_batch_size=-1), "Received: -1$"),
+        (dict(epochs=2.5), "--epochs: .* Received: 2.5$"),
+        (dict(learning_rate_scaling="cubic"), "<linear.sqrt.none>.*cubic$"),
+        (dict(learning_rate=-0.1), "a finite number above 0. Received: -0.1$"),
+        (dict(learning_rate=0), "a finite number above 0. Received: 0$"),
         (dict(learning_rate=float("nan")), "Received: nan"),
         (dict(learning_rate=float("inf")), "Received: inf"),
         (dict(warmup_steps=-1), "--warmup_steps"),
+        (dict(seed=2**32), "--seed: 4294967296 is not"),
         (dict(resume=True), "--resume needs the folder"),
     ],
 )
 def test_bad_settings_are_refused(keywords, message):
     with pytest.raises(InputError, match=message):
         settings(**keywords)
-
-
-def test_arguments_that_are_no_flags_are_refused():
-    with pytest.raises(InputError, match="Received: epochs=3"):
-        shared_flags.keywords(define_flags, ["command", "epochs=3"])
 
 
 def test_flags_are_parsed_without_tensorflow():

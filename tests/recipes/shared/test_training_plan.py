@@ -67,3 +67,29 @@ def test_describe_names_the_derived_sizes():
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         make(**changes)
+
+
+def rate_at(step, decay, warmup_steps):
+    plan = training_plan.TrainingPlan(2, 10, 0.4, 50, 2, warmup_steps)
+    rate = plan.schedule(decay, 0.2)
+    return float(rate(step) if callable(rate) else rate)
+
+
+@pytest.mark.parametrize(
+    "step, decay, warmup_steps, expected",
+    [
+        (0, "none", 0, 0.4),
+        (99, "none", 0, 0.4),
+        # From 0.2 to 0.4 in ten steps.
+        (5, "none", 10, 0.3),
+        (10, "none", 10, 0.4),
+        # Half the cosine of 100 steps.
+        (50, "cosine", 0, 0.2),
+        (100, "cosine", 0, 0.0),
+        (50, "cosine", 10, 0.2),
+    ],
+)
+def test_learning_rate(step, decay, warmup_steps, expected):
+    assert rate_at(step, decay, warmup_steps) == pytest.approx(
+        expected, abs=1e-6
+    )

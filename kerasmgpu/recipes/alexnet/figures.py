@@ -1,0 +1,46 @@
+"""Figures of an image run: accuracy, and what sets the pace."""
+
+from kerasmgpu.recipes.alexnet import synthetic
+from kerasmgpu.recipes.shared import run_report
+
+# Of the speed without images that training must have for the images not to be
+# the limit.
+_COMPUTE_BOUND = 0.9
+
+
+def of(history, left_out):
+    """Figures for `TrainingRun.finish`, of records and `LeftOutImages`."""
+    last = history[-1]
+    figures = {"train_accuracy": ("training accuracy", last["accuracy"])}
+    if "val_accuracy" in last:
+        figures["accuracy"] = ("held-out accuracy", last["val_accuracy"])
+    wait = run_report.median_of(history, "input_wait_share")
+    if wait is not None:
+        figures["input_wait_share"] = ("share of time waiting for input", wait)
+    names = left_out.names
+    if names:
+        figures["left_out"] = (
+            "images left out",
+            f"{len(names)}, such as {min(names)}; {left_out.where_all_are}",
+        )
+    return figures
+
+
+def comparison(history, model_alone, plan, num_classes):
+    """Figures that compare the run with a network that makes up its images."""
+    alone = synthetic.examples_per_second(
+        model_alone, plan.global_batch_size, num_classes
+    )
+    real = run_report.median_of(history, "examples_per_second")
+    figures = {"synthetic_examples_per_second": ("examples/s, no input", alone)}
+    if real is not None:
+        figures["real_over_synthetic"] = ("speed with input", real / alone)
+        figures["limit"] = ("what sets the pace", verdict(real, alone))
+    return figures
+
+
+def verdict(real, alone):
+    """Which of input and computing limits the examples per second."""
+    share = real / alone
+    limit = "compute" if share >= _COMPUTE_BOUND else "input"
+    return f"{limit}-bound: {share:.0%} of the examples/s without input"

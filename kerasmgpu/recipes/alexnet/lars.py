@@ -1,0 +1,108 @@
+"""LARS: a learning rate of its own for each layer, for very large batches."""
+
+import keras
+from keras import ops
+
+from kerasmgpu.errors import checked_number
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class LARS(keras.optimizers.Optimizer):
+    """Layer-wise adaptive rate scaling (You et al., arXiv:1708.03888).
+
+    With a large batch and the large learning rate that goes with it, layers
+    whose gradients are large beside their weights diverge first. LARS gives
+    every layer an update in proportion to its weights (algorithm 1):
+
+    ```
+    local = trust_coefficient * |w| / (|g| + weight_decay * |w|)
+    velocity = momentum * velocity
+               + learning_rate * local * (g + weight_decay * w)
+    w = w - velocity
+    ```
+
+    Biases and scales of batch normalisation, all that has fewer than two
+    dimensions, get plain SGD with momentum, without weight decay; so does a
+    variable that is all zeros, or has such a gradient, in that step.
+
+    Args:
+        learning_rate: Float above 0 or
+            `keras.optimizers.schedules.LearningRateSchedule`. Good values are
+            higher than those of SGD.
+        momentum: Float of at least 0.
+        weight_decay: Float of at least 0.
+        trust_coefficient: Float above 0, the share of its weights' norm that
+            a layer's update has at learning rate 1.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1.0,
+        momentum=0.9,
+        weight_decay=0.0,
+        trust_coefficient=0.001,
+        name="lars",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.momentum = checked_number(momentum, "momentum", zero_allowed=True)
+        # Keras's `weight_decay` is decoupled from the gradient; here it is a
+        # part of the formula, so it must not be that attribute.
+        self.penalty = checked_number(
+            weight_decay, "weight_decay", zero_allowed=True
+        )
+        self.trust_coefficient = checked_number(
+            trust_coefficient, "trust_coefficient"
+        )
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._velocities = [
+            self.add_variable_from_reference(v, name="velocity")
+            for v in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Moves one variable by its (dense) gradient."""
+        learning_rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        if len(variable.shape) > 1:
+            gradient = self._scaled(gradient, variable)
+        # How Keras's documentation of `Optimizer` tells authors to find it.
+        velocity = self._velocities[self._get_variable_index(variable)]
+        self.assign(
+            velocity,
+            self.momentum * ops.convert_to_tensor(velocity)
+            + learning_rate * gradient,
+        )
+        self.assign_sub(variable, velocity)
+
+    def _scaled(self, gradient, variable):
+        """The gradient with weight decay, at the layer's own rate."""
+        weights = ops.convert_to_tensor(variable)
+        weight_norm = ops.sqrt(ops.sum(ops.square(weights)))
+        gradient_norm = ops.sqrt(ops.sum(ops.square(gradient)))
+        local = (
+            self.trust_coefficient
+            * weight_norm
+            / (
+                gradient_norm
+                + self.penalty * weight_norm
+                # Only where both norms are 0, and `local` isn't used.
+                + keras.config.epsilon() ** 3
+            )
+        )
+        applies = ops.logical_and(weight_norm > 0, gradient_norm > 0)
+        direction = gradient + self.penalty * weights
+        return ops.where(applies, local * direction, gradient)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            momentum=self.momentum,
+            weight_decay=self.penalty,
+            trust_coefficient=self.trust_coefficient,
+        )
+        return config

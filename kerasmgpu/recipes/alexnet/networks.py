@@ -1,0 +1,228 @@
+"""AlexNet, ResNet-50 and WideResNet-28 from Keras layers, for any image size.
+
+Each takes raw pixels, uint8 `[rows, height, width, channels]`, and returns
+logits in float32, `[rows, classes]`. Kernels may carry a penalty, biases and
+the scales of batch normalisation never do (Goyal et al., arXiv:1706.02677,
+section 5.3).
+"""
+
+import contextlib
+import functools
+
+import keras
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.datasets import images
+
+MIN_IMAGE_SIZES = {"alexnet": 8, "resnet50": 32, "wide_resnet28": 8}
+"""Name of a network to the least height and width that it takes."""
+
+WIDTHS = {"alexnet": 0.25, "resnet50": 1.0, "wide_resnet28": 10.0}
+"""Default widths: small, and published, and published."""
+
+_LARGE_STEM = 128
+
+
+def image_shape(settings, data):
+    """Height, width and channels that the network sees."""
+    file_shape = images.FILE_SIZE, images.FILE_SIZE, 3
+    height, _, channels = data.image_shape or file_shape
+    size = settings.image_size or height
+    least = MIN_IMAGE_SIZES[settings.network]
+    if size < least:
+        raise InputError(
+            f"{settings.network} takes images of {least} pixels and more. "
+            f"Received: {size}; give --image_size={least}"
+        )
+    return size, size, channels
+
+
+def build(name, image_shape, num_classes, width, weight_decay=0.0):
+    """Builds one of the three networks.
+
+    `width` is the factor of all layers' units: 1 is the published AlexNet and
+    ResNet-50, k is WideResNet-28-k. Half of `weight_decay` times the sum of
+    squared kernels is added to the loss.
+    """
+    builders = {
+        "alexnet": alexnet,
+        "resnet50": resnet50,
+        "wide_resnet28": wide_resnet28,
+    }
+    return builders[name](image_shape, num_classes, width, weight_decay)
+
+
+def alexnet(
+    image_shape,
+    num_classes,
+    width=1.0,
+    weight_decay=0.0,
+    filters=(64, 192, 384, 384, 256),
+):
+    """AlexNet with one tower.
+
+    The default filters are those of TensorFlow's benchmarks (61.8 M parameters
+    at 224 pixels and 1,000 classes); 64, 192, 384, 256, 256 are torchvision's
+    (61.1 M), and 96, 256, 384, 384, 256 those of both towers of Krizhevsky et
+    al. (NIPS 2012) with each connected to all (62.4 M). At less than 128 pixels
+    the first layer is smaller and skips no pixels.
+    """
+    filters = [max(1, round(width * number)) for number in filters]
+    units = max(1, round(width * 4096))
+    settings = dict(
+        kernel_regularizer=_penalty(weight_decay),
+        kernel_initializer="he_normal",
+        activation="relu",
+    )
+    convolution = functools.partial(
+        keras.layers.Conv2D, padding="same", **settings
+    )
+    inputs, x = _pixels(image_shape)
+    is_large = min(image_shape[:2]) >= _LARGE_STEM
+    if is_large:
+        # 224 pixels and three at the edges give 55 positions.
+        x = keras.layers.ZeroPadding2D(((1, 2), (1, 2)))(x)
+        x = keras.layers.Conv2D(filters[0], 11, 4, **settings)(x)
+    else:
+        x = convolution(filters[0], 5)(x)
+    pool = functools.partial(
+        keras.layers.MaxPooling2D, 3, 2, "valid" if is_large else "same"
+    )
+    x = pool()(x)
+    x = convolution(filters[1], 5)(x)
+    x = pool()(x)
+    for number in filters[2:]:
+        x = convolution(number, 3)(x)
+    x = pool()(x)
+    x = keras.layers.Flatten()(x)
+    for _ in range(2):
+        x = keras.layers.Dense(units, **settings)(x)
+        x = keras.layers.Dropout(0.5)(x)
+    outputs = _logits(num_classes, weight_decay)(x)
+    return keras.Model(inputs, outputs, name="alexnet")
+
+
+def resnet50(image_shape, num_classes, width=1.0, weight_decay=0.0):
+    """ResNet-50 v1.5 (He et al., arXiv:1512.03385, and later practice).
+
+    "v1.5" halves the resolution in the 3 × 3 convolution of a block rather
+    than in the 1 × 1 before it. The last scale of each block begins with 0, so
+    that blocks begin as the identity (Goyal et al., arXiv:1706.02677, 5.1).
+    25.6 M parameters at 1,000 classes.
+    """
+    convolution = _convolution(weight_decay)
+    inputs, x = _pixels(image_shape)
+    x = convolution(max(1, round(64 * width)), 7, 2)(x)
+    x = _normalised(x)
+    x = keras.layers.MaxPooling2D(3, 2, "same")(x)
+    for stage, num_blocks in enumerate((3, 4, 6, 3)):
+        filters = max(1, round(64 * width * 2**stage))
+        for block in range(num_blocks):
+            stride = 2 if stage and not block else 1
+            shortcut = x
+            if not block:
+                shortcut = convolution(4 * filters, 1)(_every(stride, x))
+                shortcut = _batch_norm()(shortcut)
+            x = _normalised(convolution(filters, 1)(x))
+            x = _normalised(convolution(filters, 3, stride)(x))
+            x = convolution(4 * filters, 1)(x)
+            x = _batch_norm(gamma_initializer="zeros")(x)
+            x = keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    outputs = _logits(num_classes, weight_decay)(x)
+    return keras.Model(inputs, outputs, name="resnet50")
+
+
+def wide_resnet28(image_shape, num_classes, width=10.0, weight_decay=0.0):
+    """WideResNet-28-k (Zagoruyko and Komodakis, arXiv:1605.07146).
+
+    36.5 M parameters at k = 10 and 10 classes. No dropout between the
+    convolutions of a block.
+    """
+    convolution = _convolution(weight_decay)
+    inputs, x = _pixels(image_shape)
+    x = convolution(16, 3)(x)
+    for group in range(3):
+        filters = max(1, round(16 * width * 2**group))
+        # The depth 28 is 6 n + 4 with n = 4 blocks in a group.
+        for block in range(4):
+            stride = 2 if group and not block else 1
+            shortcut = x
+            x = _normalised(x)
+            if stride > 1 or shortcut.shape[-1] != filters:
+                shortcut = convolution(filters, 1)(_every(stride, x))
+            x = _normalised(convolution(filters, 3, stride)(x))
+            x = convolution(filters, 3)(x)
+            x = keras.layers.Add()([x, shortcut])
+    x = keras.layers.GlobalAveragePooling2D()(_normalised(x))
+    outputs = _logits(num_classes, weight_decay)(x)
+    return keras.Model(inputs, outputs, name="wide_resnet28")
+
+
+@contextlib.contextmanager
+def precision(name):
+    """Context in which layers compute in `"float16"`, `"bfloat16"` or not."""
+    previous = keras.config.dtype_policy()
+    if name != "none":
+        keras.config.set_dtype_policy(f"mixed_{name}")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(previous)
+
+
+def _pixels(image_shape):
+    """The input, and its values from -1 to 1."""
+    inputs = keras.Input(image_shape, dtype="uint8")
+    return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
+
+
+def _logits(num_classes, weight_decay):
+    return keras.layers.Dense(
+        num_classes,
+        kernel_regularizer=_penalty(weight_decay),
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
+        # The loss of half precision's logits would be rounded.
+        dtype="float32",
+    )
+
+
+def _convolution(weight_decay):
+    """Function of filters, size and stride, for what is normalised."""
+
+    def convolution(filters, size, stride=1):
+        return keras.layers.Conv2D(
+            filters,
+            size,
+            stride,
+            padding="same",
+            use_bias=False,
+            kernel_initializer="he_normal",
+            kernel_regularizer=_penalty(weight_decay),
+        )
+
+    return convolution
+
+
+def _every(stride, x):
+    """Each `stride`-th pixel, what a 1 × 1 convolution of that stride sees.
+
+    TensorFlow's oneDNN corrupts memory in such a convolution's gradient where
+    there are few channels (seen with 2.18 and 2.21: 1 × 1, stride 2, 8 or
+    fewer channels of 16 × 16 pixels).
+    """
+    return x if stride == 1 else keras.layers.MaxPooling2D(1, stride)(x)
+
+
+def _batch_norm(**settings):
+    return keras.layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-5, **settings
+    )
+
+
+def _normalised(x):
+    return keras.layers.ReLU()(_batch_norm()(x))
+
+
+def _penalty(weight_decay):
+    return keras.regularizers.L2(weight_decay / 2) if weight_decay else None

@@ -1,0 +1,46 @@
+"""Optimizers that image networks are trained with, and their learning rate."""
+
+import keras
+
+from kerasmgpu.recipes.alexnet.lars import LARS
+
+
+def learning_rate(settings, plan):
+    """The learning rate over the whole run; see `TrainingPlan.schedule`."""
+    # Goyal et al. warm up from the rate of one replica. Where that is the full
+    # rate already, warming up begins at 0.
+    initial = settings.learning_rate
+    if initial >= plan.learning_rate:
+        initial = 0.0
+    return plan.schedule(settings.learning_rate_decay, initial)
+
+
+def penalty(settings):
+    """The weight decay that is a part of the loss: that of SGD."""
+    return settings.weight_decay if settings.optimizer == "sgd" else 0.0
+
+
+def build(settings, plan, model):
+    """Builds the optimizer for a model.
+
+    Weight decay is what the authors of each optimizer made of it: a penalty in
+    the loss for SGD (`penalty`), within the layer's rate for LARS, beside it
+    for Keras's LAMB. Biases and scales have none.
+    """
+    rate = learning_rate(settings, plan)
+    if settings.optimizer == "sgd":
+        return keras.optimizers.SGD(rate, momentum=settings.momentum)
+    if settings.optimizer == "lars":
+        return LARS(
+            rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            trust_coefficient=settings.trust_coefficient,
+        )
+    optimizer = keras.optimizers.Lamb(
+        rate, weight_decay=settings.weight_decay or None
+    )
+    optimizer.exclude_from_weight_decay(
+        var_list=[v for v in model.trainable_variables if len(v.shape) < 2]
+    )
+    return optimizer

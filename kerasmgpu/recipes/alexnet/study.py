@@ -1,0 +1,203 @@
+"""Accuracy against the global batch: what a larger one does to training.
+
+More devices mean a larger global batch, so fewer steps in an epoch and less
+noise in each. The study trains the same network for the same number of epochs
+with each batch size and each way to choose the learning rate: as it is for the
+smallest batch, scaled by the square root, scaled linearly, and scaled linearly
+with gradual warm-up (Goyal et al., arXiv:1706.02677). It ends with a table, and
+a plot in the folder; `--resume` goes on with the runs that are left.
+"""
+
+import types
+from typing import NamedTuple
+
+from kerasmgpu import replica_arithmetic
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.alexnet import settings as image_settings
+from kerasmgpu.recipes.shared import run_folder, shared_flags
+
+_NOT_OF_A_STUDY = (
+    "global_batch_size",
+    "batch_size_per_replica",
+    "learning_rate_scaling",
+    "warmup_steps",
+    "steps",
+    "steps_per_epoch",
+    "seed",
+)
+"""Flags that the study decides itself, for each of its runs."""
+
+
+class Rule(NamedTuple):
+    """A way to choose the learning rate of a larger batch.
+
+    It scales the rate, which may warm up from that of the smallest batch.
+    """
+
+    label: str
+    scaling: str
+    warms_up: bool
+
+
+RULES = (
+    Rule("unscaled", "none", False),
+    Rule("sqrt", "sqrt", False),
+    Rule("linear", "linear", False),
+    Rule("linear, warm-up", "linear", True),
+)
+
+
+def batch_sizes(settings):
+    """The flag's list of texts as rising integers."""
+    try:
+        sizes = sorted({int(text) for text in settings.batch_sizes})
+    except ValueError:
+        sizes = []
+    if len(sizes) < 2 or sizes[0] < 1 or any(size % sizes[0] for size in sizes):
+        raise InputError(
+            "--batch_sizes must be two or more integers, multiples of the "
+            "smallest, such as 16,128. Received: "
+            f"{','.join(map(str, settings.batch_sizes))}"
+        )
+    return sizes
+
+
+def check(settings):
+    """Refuses settings that a study can't have."""
+    from kerasmgpu.recipes import alexnet
+
+    batch_sizes(settings)
+    if settings.dataset == "synthetic" or settings.compare_input:
+        raise InputError(
+            "The study is about accuracy. Received: --dataset=synthetic or "
+            "--compare_input, which are about speed"
+        )
+    defaults = shared_flags.settings(alexnet.define_flags, {})
+    for name in _NOT_OF_A_STUDY:
+        value = getattr(settings, name)
+        if value != getattr(defaults, name):
+            raise InputError(
+                f"--batch_sizes and --epochs decide instead of --{name}; leave "
+                f"it out. Received: --{name}={value}"
+            )
+    if settings.warmup_epochs >= settings.epochs:
+        raise InputError(
+            "The warm-up must be shorter than the run. Received: "
+            f"--warmup_epochs={settings.warmup_epochs} of {settings.epochs}"
+        )
+
+
+def cells(sizes):
+    """Batch sizes and rules to train: all rules are one at the smallest."""
+    yield sizes[0], RULES[0]
+    for size in sizes[1:]:
+        for rule in RULES:
+            yield size, rule
+
+
+def run(settings):
+    """Trains what is not done yet, compares, and returns all runs' records."""
+    check(settings)
+    # Runs of other lengths can't be compared.
+    run_folder.require_place(settings, may_grow=())
+    image_settings.require_packages(settings)
+    import keras
+
+    from kerasmgpu.recipes.alexnet import left_out, study_report
+    from kerasmgpu.recipes.datasets import images
+    from kerasmgpu.recipes.shared import run_report, training_run
+
+    sizes = batch_sizes(settings)
+    folder = run_folder.RunFolder(settings.output_dir, settings, may_grow=())
+    strategy = training_run.make_strategy(settings)
+    records = []
+    if folder.path is not None and (folder.path / "runs.json").exists():
+        records = folder.read_json("runs.json")
+    left_out_images = left_out.LeftOutImages(folder)
+    done = {(r["global_batch_size"], r["rule"], r["seed"]) for r in records}
+    for seed in range(settings.num_seeds or 3):
+        one = types.SimpleNamespace(**vars(settings) | {"seed": seed})
+        data = images.load(one)
+        if sizes[-1] > len(data.train):
+            raise InputError(
+                "A batch can't have more rows than there are images to train "
+                f"on. Received: --batch_sizes up to {sizes[-1]} for "
+                f"{len(data.train)}"
+            )
+        if not seed:
+            run_report.print_line(data.description)
+            folder.start()
+        for size, rule in cells(sizes):
+            if (size, rule.label, seed) in done:
+                continue
+            record = train(
+                one, strategy, data, size, sizes[0], rule, left_out_images
+            )
+            records.append(record)
+            run_report.print_line(
+                f"batch {size}, {rule.label}, seed {seed}: learning rate "
+                f"{record['learning_rate']:.3g}, {record['steps']} steps, "
+                f"held-out accuracy {record['accuracy']:.4f}"
+            )
+            if folder.path is not None:
+                folder.write_json("runs.json", records)
+            # Dozens of models would add up.
+            keras.utils.clear_session(free_memory=True)
+    labels = [rule.label for rule in RULES]
+    study_report.print_table(records, sizes, labels)
+    if folder.path is not None:
+        study_report.draw(folder, records, sizes, labels)
+    return records
+
+
+def train(settings, strategy, data, size, smallest, rule, left_out_images):
+    """Trains once, and returns the record of this run.
+
+    `accuracy` is that on what was held out, from 0 to 1; a run that diverged
+    has that of its last weights.
+    """
+    from kerasmgpu.recipes import alexnet
+    from kerasmgpu.recipes.alexnet import networks
+    from kerasmgpu.recipes.datasets import image_batches
+    from kerasmgpu.recipes.shared import training_plan
+
+    learning_rate = replica_arithmetic.scale_learning_rate(
+        settings.learning_rate, size // smallest, rule.scaling
+    )
+    steps = -(-len(data.train) // size)
+    plan = training_plan.TrainingPlan(
+        strategy.num_replicas_in_sync,
+        size,
+        learning_rate,
+        steps,
+        settings.epochs,
+        steps * settings.warmup_epochs * rule.warms_up,
+    )
+    shape = networks.image_shape(settings, data)
+    batches = image_batches.ImageBatches(
+        data,
+        shape[0],
+        size,
+        settings.seed,
+        settings.augment,
+        left_out_images.add,
+    )
+    with strategy.scope():
+        model = alexnet.build_model(settings, shape, data.num_classes, plan)
+    model.fit(
+        batches.training(),
+        epochs=plan.epochs,
+        steps_per_epoch=plan.steps_per_epoch,
+        shuffle=False,
+        verbose=0,
+        callbacks=[left_out_images],
+    )
+    scores = model.evaluate(batches.held_out(), verbose=0, return_dict=True)
+    return {
+        "global_batch_size": size,
+        "rule": rule.label,
+        "seed": settings.seed,
+        "learning_rate": learning_rate,
+        "steps": plan.steps,
+        "accuracy": scores["accuracy"],
+    }

@@ -1,0 +1,131 @@
+"""Two autoencoders of rating rows, as ordinary Keras models.
+
+Both take sparse rows of raw ratings, `[batch, columns]`, in which no entry
+means a missing rating, and return a dense predicted rating for every column,
+on the rating scale. Rows become dense inside the model, on its device.
+"""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class TakeOutBiases(keras.layers.Layer):
+    """Splits rating rows into what biases explain and the residuals.
+
+    The mean and the biases of the columns are weights that `set_biases` sets
+    and nothing trains. The bias of a row is a shrunk mean of what the columns
+    leave of it, so the model also works for rows that it has never seen.
+
+    Takes raw ratings, `[batch, columns]`, sparse or dense with 0 for missing.
+    Returns two dense tensors of that shape: the residuals (0 where the rating
+    is missing), and the ratings that the biases predict.
+
+    Args:
+        shrinkage: Float, weight of the zero that a row's bias is shrunk to, in
+            ratings.
+    """
+
+    def __init__(self, shrinkage=5.0, **kwargs):
+        super().__init__(**kwargs)
+        self.shrinkage = shrinkage
+
+    def build(self, input_shape):
+        self.mean = self.add_weight(
+            shape=(), initializer="zeros", trainable=False, name="mean"
+        )
+        self.column_biases = self.add_weight(
+            shape=(input_shape[-1],),
+            initializer="zeros",
+            trainable=False,
+            name="column_biases",
+        )
+
+    def set_biases(self, mean, column_biases):
+        """Sets the mean rating (float) and the column biases, `[columns]`."""
+        self.mean.assign(mean)
+        self.column_biases.assign(column_biases)
+
+    def call(self, inputs):
+        ratings = keras.ops.convert_to_tensor(inputs, sparse=False)
+        observed = keras.ops.cast(
+            keras.ops.not_equal(ratings, 0), ratings.dtype
+        )
+        by_column = self.mean + self.column_biases
+        rest = (ratings - by_column) * observed
+        count = keras.ops.sum(observed, axis=-1, keepdims=True)
+        row_bias = keras.ops.sum(rest, axis=-1, keepdims=True) / (
+            count + self.shrinkage
+        )
+        return (rest - row_bias) * observed, by_column + row_bias
+
+    def compute_output_shape(self, input_shape):
+        return input_shape, input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "shrinkage": self.shrinkage}
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class DenseRows(keras.layers.Layer):
+    """Makes sparse rows dense on the device and multiplies them by `scale`."""
+
+    def __init__(self, scale=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def call(self, inputs):
+        return keras.ops.convert_to_tensor(inputs, sparse=False) * self.scale
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+
+def residual_autoencoder(num_columns, hidden_units, weight_penalty=0.0):
+    """AutoRec on residuals: biases are taken out before and put back after.
+
+    `columns - hidden units - columns` with sigmoid hidden layers and an
+    identity output, as AutoRec (Sedhain et al., WWW 2015). `weight_penalty`
+    times the sum of squares of each kernel is added to the loss. Train it on
+    `ObservedSquaredError`, and call `set_biases` of the layer named `"biases"`
+    before.
+    """
+
+    def dense(units, activation, name):
+        return keras.layers.Dense(
+            units,
+            activation,
+            kernel_regularizer=keras.regularizers.L2(weight_penalty),
+            name=name,
+        )
+
+    inputs = keras.Input((num_columns,), sparse=True, name="ratings")
+    hidden, explained = TakeOutBiases(name="biases")(inputs)
+    for number, units in enumerate(hidden_units, 1):
+        hidden = dense(units, "sigmoid", f"hidden_{number}")(hidden)
+    tastes = dense(num_columns, None, "tastes")(hidden)
+    outputs = keras.layers.Add(name="predicted")([explained, tastes])
+    return keras.Model(inputs, outputs, name="residual_autoencoder")
+
+
+def published_autoencoder(num_columns, hidden_units, max_rating):
+    """The published network: every layer sigmoid, normal initialiser.
+
+    Ratings are divided by `max_rating`, missing ones are 0. Train it on
+    `WholeRowSquaredError`.
+    """
+
+    def dense(units, name):
+        return keras.layers.Dense(
+            units, "sigmoid", kernel_initializer="random_normal", name=name
+        )
+
+    inputs = keras.Input((num_columns,), sparse=True, name="ratings")
+    hidden = DenseRows(1.0 / max_rating, name="dense_rows")(inputs)
+    for number, units in enumerate(hidden_units, 1):
+        hidden = dense(units, f"hidden_{number}")(hidden)
+    shares = dense(num_columns, "shares")(hidden)
+    outputs = keras.layers.Rescaling(max_rating, name="predicted")(shares)
+    return keras.Model(inputs, outputs, name="published_autoencoder")

@@ -1,0 +1,138 @@
+"""Loss and metrics of rating rows: what is known, and what is missing.
+
+A row holds the ratings of one user (or of one item) over all columns, as a
+`tf.SparseTensor` of shape `[batch, columns]`; a missing rating is no entry.
+Predictions are dense, `[batch, columns]`, on the rating scale. Only the
+observed entries of the predictions are looked up: nothing here makes a dense
+copy of the targets.
+"""
+
+import keras
+import tensorflow as tf
+
+
+def observed_errors(y_true, y_pred):
+    """Looks up the predictions of the observed ratings.
+
+    Returns three tensors `[observed]`: row numbers, ratings and predictions.
+    In ratings that are a dense tensor 0 means missing.
+    """
+    if not isinstance(y_true, tf.SparseTensor):
+        y_true = tf.sparse.from_dense(y_true)
+    predictions = tf.gather_nd(y_pred, y_true.indices)
+    ratings = tf.cast(y_true.values, predictions.dtype)
+    return y_true.indices[:, 0], ratings, predictions
+
+
+def observed_squares(y_true, y_pred):
+    """Sum of squared errors over the observed ratings of each row, `[batch]`."""
+    rows, ratings, predictions = observed_errors(y_true, y_pred)
+    return tf.math.unsorted_segment_sum(
+        tf.square(predictions - ratings), rows, tf.shape(y_pred)[0]
+    )
+
+
+def whole_row_means(y_true, y_pred, max_rating):
+    """Mean squared error over all columns of each row, `[batch]`.
+
+    Ratings and predictions are divided by `max_rating`, and the target of a
+    missing rating is 0. Targets stay sparse: the missing entries are all less
+    the observed ones.
+    """
+    rows, ratings, predictions = observed_errors(y_true, y_pred)
+    correction = tf.square(predictions - ratings) - tf.square(predictions)
+    squares = tf.reduce_sum(tf.square(y_pred), axis=-1)
+    squares += tf.math.unsorted_segment_sum(
+        correction, rows, tf.shape(y_pred)[0]
+    )
+    columns = tf.cast(tf.shape(y_pred)[-1], y_pred.dtype)
+    return squares / (columns * max_rating**2)
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class ObservedSquaredError(keras.losses.Loss):
+    """Sum of squared errors over the observed ratings of a row.
+
+    The data term of AutoRec (Sedhain et al., WWW 2015, equation 2); its second
+    term, the penalty on the weights, is the layers' own regulariser.
+    """
+
+    def call(self, y_true, y_pred):
+        return observed_squares(y_true, y_pred)
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class WholeRowSquaredError(keras.losses.Loss):
+    """Mean squared error over the whole row on [0, 1]; missing ratings are 0.
+
+    The loss of the published experiment. It rewards predicting 0 for what
+    nobody has rated, so it can't be compared with an error of ratings.
+    """
+
+    def __init__(self, max_rating=5.0, **kwargs):
+        super().__init__(**kwargs)
+        self.max_rating = max_rating
+
+    def call(self, y_true, y_pred):
+        return whole_row_means(y_true, y_pred, self.max_rating)
+
+    def get_config(self):
+        return {**super().get_config(), "max_rating": self.max_rating}
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class ObservedRMSE(keras.metrics.Metric):
+    """Root of the mean squared error over the observed ratings.
+
+    On the scale of the ratings, 1 to 5 stars. Lower predictions than
+    `min_rating` count as this one, higher ones than `max_rating` as that.
+    """
+
+    def __init__(self, min_rating=None, max_rating=None, name="rmse", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.min_rating = min_rating
+        self.max_rating = max_rating
+        self.squares = self.add_weight(name="squares", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        _, ratings, predictions = observed_errors(y_true, y_pred)
+        if self.min_rating is not None:
+            predictions = tf.maximum(predictions, self.min_rating)
+        if self.max_rating is not None:
+            predictions = tf.minimum(predictions, self.max_rating)
+        errors = tf.cast(predictions - ratings, self.dtype)
+        self.squares.assign_add(tf.reduce_sum(tf.square(errors)))
+        self.count.assign_add(tf.cast(tf.size(errors), self.dtype))
+
+    def result(self):
+        return keras.ops.sqrt(keras.ops.divide_no_nan(self.squares, self.count))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "min_rating": self.min_rating,
+            "max_rating": self.max_rating,
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasmgpu")
+class WholeRowLoss(keras.metrics.Metric):
+    """Mean over rows of `WholeRowSquaredError`, whatever the model trains on."""
+
+    def __init__(self, max_rating=5.0, name="whole_row_loss", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.max_rating = max_rating
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.rows = self.add_weight(name="rows", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        means = whole_row_means(y_true, y_pred, self.max_rating)
+        self.total.assign_add(tf.cast(tf.reduce_sum(means), self.dtype))
+        self.rows.assign_add(tf.cast(tf.size(means), self.dtype))
+
+    def result(self):
+        return keras.ops.divide_no_nan(self.total, self.rows)
+
+    def get_config(self):
+        return {**super().get_config(), "max_rating": self.max_rating}

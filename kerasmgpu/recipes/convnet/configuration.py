@@ -1,0 +1,145 @@
+"""The configuration of the convnet recipe: read, checked and kept."""
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.convnet import named_objects, yaml_sections
+
+# Keys of the file; a section's other keys are keywords of its class.
+_REQUIRED = ("model", "dataset", "loss", "optimizer", "training")
+_OPTIONAL = ("metrics", "callbacks")
+_NAME = "config.yaml"
+# Of `training`, with the least value.
+_INTEGERS = {
+    "epochs": 1,
+    "global_batch_size": 1,
+    "steps_per_epoch": 1,
+    "seed": 0,
+}
+
+
+def load(settings):
+    """The file with its overrides, checked, as a `yaml_sections.Section`."""
+    config = yaml_sections.load(settings.config)
+    overrides = list(settings.set)
+    if settings.num_replicas is not None:
+        overrides.append(f"model.n_gpus={settings.num_replicas}")
+    for assignment in overrides:
+        yaml_sections.override(config, assignment)
+    config.require_keys(_REQUIRED, _OPTIONAL)
+    for key in ("model", "dataset", "optimizer"):
+        config.section(key)
+    for key in _OPTIONAL:
+        if not isinstance(config.get(key, []), list):
+            raise config.error(
+                key, f"must be a list. Received: {config[key]!r}"
+            )
+    training = config.section("training")
+    training.require_keys(("epochs",), tuple(_INTEGERS))
+    training.setdefault("seed", 0)
+    for key in training:
+        _require_integer(training, key, _INTEGERS[key])
+    config["model"].setdefault("n_gpus", 0)
+    _require_integer(config["model"], "n_gpus", 0)
+    return config
+
+
+def _require_integer(section, key, minimum):
+    value = section[key]
+    if type(value) is not int or value < minimum:
+        raise section.error(
+            key,
+            f"must be an integer of at least {minimum}. Received: {value!r}",
+        )
+
+
+def build_model(config, data):
+    """Builds the configured model for the data, and compiles it."""
+    import keras
+
+    keras.utils.set_random_seed(config["training"]["seed"])
+    section = config["model"]
+    model = named_objects.build(section, without=("n_gpus",))
+    if not isinstance(model, keras.Model):
+        raise section.error(
+            "class", f"must make a keras.Model. Received: {model!r}"
+        )
+    try:
+        model(data.inputs)  # Symbolic: it makes the weights.
+    except (TypeError, ValueError) as error:
+        raise section.error(
+            "class", f"can't take the inputs {data.inputs}: {error}"
+        ) from error
+    _require_names(config)
+    optimizer = named_objects.build(config["optimizer"])
+    if not isinstance(optimizer, keras.Optimizer):
+        raise config["optimizer"].error(
+            "class", f"must make a keras.Optimizer. Received: {optimizer!r}"
+        )
+    model.compile(
+        optimizer,
+        loss=named_objects.built(config["loss"]),
+        metrics=named_objects.built(config.get("metrics", [])),
+    )
+    return model
+
+
+def _require_names(config):
+    """Refuses names of losses and metrics that Keras doesn't have."""
+    import keras
+
+    # These depend on the loss; `keras.metrics.get` does not know them.
+    special = ("accuracy", "acc", "crossentropy", "ce")
+    named = [("loss", config["loss"], keras.losses.get)]
+    for metric in config.get("metrics", []):
+        if metric not in special:
+            named.append(("metrics", metric, keras.metrics.get))
+    for key, name, get in named:
+        try:
+            known = get(name) if isinstance(name, str) else name
+        except ValueError:
+            known = None
+        if known is None:
+            raise config.error(
+                key,
+                f"must have names of Keras or mappings with a class. "
+                f"Received: {name!r}",
+            )
+
+
+def build_callbacks(config):
+    """The configured callbacks."""
+    import keras
+
+    callbacks = named_objects.built(config.get("callbacks", []))
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise config.error(
+                "callbacks",
+                "must be a list of mappings with the class of a Keras "
+                f"callback. Received: {callback!r}",
+            )
+    return callbacks
+
+
+def keep(folder, config):
+    """Keeps the configuration, overrides included, in the run's folder."""
+    if folder.path is not None:
+        folder.write(_NAME, yaml_sections.dump(config))
+
+
+def require_same(folder, config):
+    """Refuses to go on with a run of another configuration or more epochs."""
+    if folder.path is None or not (folder.path / _NAME).exists():
+        return
+    first = yaml_sections.flatten(yaml_sections.load(folder.path / _NAME))
+    now = yaml_sections.flatten(config)
+    epochs = first.get("training.epochs")
+    longer = isinstance(epochs, int) and epochs < now["training.epochs"]
+    for key in [*first, *now]:
+        if key == "training.epochs" and longer:
+            continue
+        if first.get(key) != now.get(key):
+            raise InputError(
+                "--resume goes on with the configuration of the first run. "
+                f"Received: {key}={now.get(key)}; the first run had "
+                f"{key}={first.get(key)}"
+            )

@@ -1,0 +1,207 @@
+"""Data of the convnet recipe: whatever `fit` takes, from a dotted name."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.convnet import named_objects
+from kerasmgpu.recipes.datasets import row_order
+
+_PARTS = ("training", "validation", "prediction")
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a run trains on, validates on and predicts.
+
+    `parts` has `"training"` and perhaps `"validation"` and `"prediction"`:
+    tuples of arrays, `tf.data.Dataset`s or `keras.utils.PyDataset`s.
+    `is_one_pass` says whether an epoch is one pass of data that make the
+    batches themselves.
+    """
+
+    parts: dict
+    global_batch_size: int
+    steps_per_epoch: int
+    seed: int
+    description: str
+    is_one_pass: bool
+
+    @property
+    def goes_on(self):
+        """Whether training can begin at any step; or else data are read."""
+        return isinstance(self.parts["training"], tuple)
+
+    def training(self, first_step):
+        """What `fit` trains on: from `first_step` on, if the data go on."""
+        part = self.parts["training"]
+        if self.goes_on:
+            return row_order.shuffled(
+                part, self.global_batch_size, self.seed, first_step
+            )
+        if isinstance(part, tf.data.Dataset) and not self.is_one_pass:
+            return part.repeat()
+        return part
+
+    @property
+    def validation(self):
+        """What `fit` validates on, or `None`."""
+        if "validation" not in self.parts:
+            return None
+        return self._in_order("validation")
+
+    @property
+    def prediction(self):
+        """What is predicted, in its own order, and the name of that part.
+
+        The part for it if there is one, else what is validated or trained on.
+        """
+        name = next(name for name in reversed(_PARTS) if name in self.parts)
+        part = self.parts[name]
+        if _is_endless(part):
+            raise InputError(
+                f"--predictions needs data that end. Received: the {name} data "
+                "have no end; return a dictionary with prediction data too"
+            )
+        return self._in_order(name), name
+
+    def _in_order(self, name):
+        part = self.parts[name]
+        if not isinstance(part, tuple):
+            return part
+        with tf.device("CPU:0"):
+            rows = tf.data.Dataset.from_tensor_slices(part)
+        return rows.batch(self.global_batch_size).prefetch(tf.data.AUTOTUNE)
+
+    @property
+    def inputs(self):
+        """Shapes of the model's inputs: a nest of `keras.KerasTensor`s."""
+        part = self.parts["training"]
+        if isinstance(part, tf.data.Dataset):
+            part = part.element_spec
+        elif _is_py(part):
+            part = part[0]
+        inputs = part[0] if isinstance(part, (tuple, list)) else part
+        return tf.nest.map_structure(
+            lambda leaf: keras.KerasTensor(
+                (None, *leaf.shape[1:]),
+                dtype=tf.as_dtype(leaf.dtype).name,
+                sparse=isinstance(leaf, tf.SparseTensorSpec),
+            ),
+            inputs,
+        )
+
+
+def load(config):
+    """Calls what the configuration names as data set: a `Data`."""
+    section, training = config["dataset"], config["training"]
+    parts = _parts(section, named_objects.build(section))
+    part = parts["training"]
+    makes_batches = not isinstance(part, tuple)
+    size = training.get("global_batch_size")
+    if makes_batches:
+        if size is not None:
+            raise training.error(
+                "global_batch_size",
+                f"must be left out: the {type(part).__name__} of "
+                f"{section[named_objects.CLASS]} makes the batches",
+            )
+        size = _num_rows(part[0] if _is_py(part) else next(iter(part)))
+        steps = _num_batches(part)
+        length = (
+            "batches of unknown number"
+            if steps is None
+            else f"{steps:,} batches"
+        )
+    else:
+        if size is None:
+            raise training.error(
+                "global_batch_size", "is missing: rows of a step on all GPUs"
+            )
+        steps = -(-_num_rows(part) // size)
+        length = f"{_num_rows(part):,} rows"
+    steps = training.get("steps_per_epoch", steps)
+    if steps is None:
+        raise training.error(
+            "steps_per_epoch",
+            "is missing: the length of the data set is not known",
+        )
+    return Data(
+        parts,
+        size,
+        steps,
+        training["seed"],
+        f"{section[named_objects.CLASS]}: {length}",
+        makes_batches and "steps_per_epoch" not in training,
+    )
+
+
+def _parts(section, value):
+    """The parts by name; raises `InputError` if they can't be told."""
+    pairs = isinstance(value, (tuple, list)) and all(
+        isinstance(item, (tuple, list)) for item in value
+    )
+    if pairs and len(value) == 2:
+        # As `keras.datasets.mnist.load_data` returns them.
+        value = dict(zip(_PARTS, value))
+    if not isinstance(value, dict):
+        value = {"training": value}
+    if "training" not in value or not set(value) <= set(_PARTS):
+        raise section.error(
+            named_objects.CLASS,
+            f"must return a dictionary with {', '.join(_PARTS)} (the last two "
+            f"may be left out). Received: {', '.join(map(str, value))}",
+        )
+    return {
+        name: _checked_part(section, name, part) for name, part in value.items()
+    }
+
+
+def _checked_part(section, name, part):
+    if _is_py(part) or isinstance(part, tf.data.Dataset):
+        return part
+    if not isinstance(part, (tuple, list)) or len(part) not in (1, 2, 3):
+        raise section.error(
+            named_objects.CLASS,
+            "must return arrays (x, y), a tf.data.Dataset or a "
+            f"keras.utils.PyDataset. Received: {type(part).__name__} as {name}",
+        )
+    part = tf.nest.map_structure(np.asarray, tuple(part))
+    shapes = [array.shape for array in tf.nest.flatten(part)]
+    rows = {shape[0] if shape else 0 for shape in shapes}
+    if len(rows) > 1 or 0 in rows:
+        raise section.error(
+            named_objects.CLASS,
+            "must return arrays with the same rows, one at least. Received: "
+            f"shapes {', '.join(map(str, shapes))} as {name}",
+        )
+    return part
+
+
+def _is_py(part):
+    return isinstance(part, keras.utils.PyDataset)
+
+
+def _num_rows(part):
+    """Rows of arrays, or of a batch."""
+    return int(tf.nest.flatten(part)[0].shape[0])
+
+
+def _num_batches(part):
+    """Batches of a data set, or `None` where they are endless or unknown."""
+    if _is_py(part):
+        return part.num_batches
+    cardinality = int(part.cardinality())
+    return cardinality if cardinality >= 0 else None
+
+
+def _is_endless(part):
+    if _is_py(part):
+        return part.num_batches is None
+    return (
+        isinstance(part, tf.data.Dataset)
+        and part.cardinality() == tf.data.INFINITE_CARDINALITY
+    )

@@ -1,0 +1,238 @@
+"""A YAML file whose values know where they stand, for messages that help.
+
+    config = yaml_sections.load(path)
+    yaml_sections.override(config, "model.n_gpus=2")
+    config.require_keys(required=("model",), optional=("callbacks",))
+    raise config["model"].error("n_gpus", "must be 0 or more")
+
+Numbers such as 1e-3 are numbers here (YAML 1.1 wants 1.0e-3), and a key that is
+given twice is an error.
+"""
+
+import difflib
+import re
+
+import yaml
+
+from kerasmgpu.errors import InputError
+
+# Of a file, with those that aliases repeat: limits alias bombs.
+_MOST_VALUES = 10_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around strings that would be read back as numbers."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
+
+
+class Section(dict):
+    """A mapping of the file: keys to values, and where each of them stands.
+
+    Args:
+        path: Tuple of the keys and indices that lead here.
+        where: String such as `"net.yaml, line 3"`.
+    """
+
+    def __init__(self, path=(), where=""):
+        super().__init__()
+        self.path = path
+        self.where = where
+        self.places = {}
+
+    def name(self, key):
+        """The dotted name of a key, as `--set` takes it."""
+        return ".".join(map(str, (*self.path, key)))
+
+    def error(self, key, problem):
+        """An `InputError` about a key of this section, in one line."""
+        where = self.places.get(key, self.where)
+        problem = " ".join(problem.split())
+        return InputError(f"{where}: {self.name(key)} {problem}")
+
+    def require_keys(self, required, optional=()):
+        """Raises `InputError` for a key that is missing or not known."""
+        known = (*required, *optional)
+        for key in self:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                meant = f" (is {near[0]} meant?)" if near else ""
+                raise self.error(
+                    key, f"is not known{meant}; there are: {', '.join(known)}"
+                )
+        for key in required:
+            if key not in self:
+                raise InputError(
+                    f"{self.where}: the key {self.name(key)} is missing; "
+                    f"expected are {', '.join(required)}"
+                )
+
+    def section(self, key):
+        """The section at `key`; raises `InputError` if it is anything else."""
+        value = self[key]
+        if not isinstance(value, Section):
+            raise self.error(
+                key, f"must be a mapping of keys. Received: {value!r}"
+            )
+        return value
+
+
+def load(path):
+    """Reads a file as a `Section`."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text, name):
+    """Reads a text; `name` stands for it in messages."""
+    config = _value(text, lambda line: f"{name}, line {line}", (), name)
+    if not isinstance(config, Section):
+        raise InputError(
+            f"{name} must have keys with values (`model: ...`). Received: "
+            f"{config!r}"
+        )
+    return config
+
+
+def override(config, assignment):
+    """Sets one value of the whole file, as the flag `--set` does.
+
+    The value in `"model.n_gpus=2"` is YAML. Items of a list have their number
+    as key: `"callbacks.0.patience=3"`.
+    """
+    name, equals, text = assignment.partition("=")
+    *parents, key = path = name.strip().split(".")
+    place = f"--set {assignment}"
+    if not equals or not all(path):
+        raise InputError(f"{place}: expected key=value, such as model.n_gpus=2")
+    target = config
+    for parent in parents:
+        target = target[_existing(target, parent, place)]
+    if isinstance(target, Section):
+        target.places[key] = place
+    elif isinstance(target, list):
+        key = _existing(target, key, place)
+    else:
+        raise InputError(f"{place}: {'.'.join(parents)} is a single value")
+    target[key] = _value(text, lambda line: place, tuple(path), place)
+
+
+def _existing(target, key, place):
+    """A key of a section, or an index of a list, that is there."""
+    if isinstance(target, list):
+        if key.isdecimal() and int(key) < len(target):
+            return int(key)
+        expected = f"a number below {len(target)}"
+    elif isinstance(target, Section):
+        if key in target:
+            return key
+        expected = f"one of {', '.join(target)}"
+    else:
+        expected = "nothing: it is a single value"
+    raise InputError(f"{place}: there is no {key}; expected {expected}")
+
+
+def dump(config):
+    """The file, overrides included, as YAML text."""
+    return yaml.dump(
+        _plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+    )
+
+
+def _plain(value):
+    if isinstance(value, Section):
+        return {key: _plain(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_plain(child) for child in value]
+    return value
+
+
+def flatten(value, path=()):
+    """Dictionary from dotted names to the single values of a config."""
+    if not isinstance(value, (dict, list)):
+        return {".".join(map(str, path)): value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    flat = {}
+    for key, child in items:
+        flat.update(flatten(child, (*path, key)))
+    return flat
+
+
+def _value(text, place, path, name):
+    """The value of a YAML text; `place` gives a line's name for messages."""
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise InputError(f"{name} is empty")
+        if _num_values(node, {}) > _MOST_VALUES:
+            raise InputError(
+                f"{name} has more than {_MOST_VALUES:,} values, with those "
+                "that its aliases (*name) repeat; write fewer"
+            )
+        return _construct(loader, node, place, path)
+    except yaml.reader.ReaderError as error:
+        raise InputError(
+            f"{name} is not YAML: character {error.position} is not a text's"
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise InputError(
+            f"{place(mark.line + 1)}: not YAML: {error.problem}"
+        ) from error
+    except RecursionError as error:
+        raise InputError(f"{name}: a value contains itself") from error
+
+
+def _num_values(node, known):
+    """Values of a node; aliases count once per use."""
+    if id(node) not in known:
+        known[id(node)] = None
+        children = () if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            children = [child for pair in children for child in pair]
+        known[id(node)] = 1 + sum(_num_values(c, known) for c in children)
+    if known[id(node)] is None:
+        raise RecursionError
+    return known[id(node)]
+
+
+def _construct(loader, node, place, path):
+    """The value of a node, sections with the places of their keys."""
+    if isinstance(node, yaml.SequenceNode):
+        return [
+            _construct(loader, child, place, (*path, index))
+            for index, child in enumerate(node.value)
+        ]
+    if not isinstance(node, yaml.MappingNode):
+        return loader.construct_object(node)
+    section = Section(path, place(node.start_mark.line + 1))
+    for key_node, _ in node.value:
+        where = place(key_node.start_mark.line + 1)
+        key = key_node.value
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise InputError(f"{where}: a key must be a single word")
+        if key in section.places:
+            raise section.error(key, f"is given again, {where.split(', ')[-1]}")
+        section.places[key] = where
+    # `<<: *other` puts the keys of another mapping in front of one's own.
+    loader.flatten_mapping(node)
+    for key_node, value_node in node.value:
+        key = key_node.value
+        section.places.setdefault(key, place(key_node.start_mark.line + 1))
+        section[key] = _construct(loader, value_node, place, (*path, key))
+    return section

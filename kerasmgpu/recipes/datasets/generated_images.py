@@ -1,0 +1,97 @@
+"""Drawn images of textured shapes, where there are no real ones."""
+
+import numpy as np
+
+SHAPES = ("disc", "square", "triangle", "ring", "cross")
+TEXTURES = ("plain", "striped")
+CLASS_NAMES = tuple(
+    f"{texture} {shape}" for shape in SHAPES for texture in TEXTURES
+)
+"""Names of the classes, by label."""
+
+# Standard deviation of the noise in each channel, where 1 is white: what keeps
+# a good network below 100 %.
+_NOISE = 0.1
+_MAX_TILT = 0.3  # Radians.
+_IMAGES_AT_ONCE = 512
+
+
+def generate(num_images, image_size, seed=0):
+    """Draws images whose class a network has to learn.
+
+    An image shows one of five shapes, about the middle, of any size and a
+    little tilted, plain or with stripes of any angle, on a background of
+    another colour, under noise. Shape and texture are the class; colours, place
+    and angle tell nothing. Classes are equally frequent, in random order.
+
+    Returns:
+        `(images, labels)`: uint8 array `[images, height, width, 3]` and int32
+        array `[images]`, numbers of `CLASS_NAMES`.
+    """
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(num_images).astype(np.int32) % len(CLASS_NAMES)
+    images = np.empty((num_images, image_size, image_size, 3), np.uint8)
+    for start in range(0, num_images, _IMAGES_AT_ONCE):
+        rows = slice(start, start + _IMAGES_AT_ONCE)
+        images[rows] = _draw(rng, labels[rows], image_size)
+    return images, labels
+
+
+def _draw(rng, labels, image_size):
+    """Draws one image for each label: uint8 `[images, height, width, 3]`."""
+    count = len(labels)
+    shapes, textures = np.divmod(labels, len(TEXTURES))
+    axis = (np.arange(image_size, dtype=np.float32) + 0.5) / image_size
+    radius = rng.uniform(0.26, 0.42, count)
+    x, y = (
+        (grid[None] - _per_image(rng.uniform(0.4, 0.6, count)))
+        / _per_image(radius)
+        for grid in np.meshgrid(axis, axis)
+    )
+    tilt = rng.uniform(-_MAX_TILT, _MAX_TILT, count)
+    inside = _inside(*_rotate(x, y, tilt), shapes)
+    across, _ = _rotate(x, y, rng.uniform(0, np.pi, count))
+    waves = rng.uniform(1.3, 1.7, count)
+    pattern = _pattern(across, _per_image(textures), _per_image(waves))
+    background, dark, bright = _colours(rng, count)
+    filling = np.where(pattern[..., None] > 0, bright, dark)
+    images = np.where(inside[..., None], filling, background)
+    images += _NOISE * rng.standard_normal(images.shape, np.float32)
+    return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
+
+
+def _per_image(values):
+    """`[images]` as `[images, 1, 1]`, to go with pixels."""
+    return np.asarray(values)[:, None, None].astype(np.float32)
+
+
+def _rotate(x, y, angles):
+    cosine, sine = _per_image(np.cos(angles)), _per_image(np.sin(angles))
+    return cosine * x + sine * y, cosine * y - sine * x
+
+
+def _inside(x, y, shapes):
+    """Which pixels are in the shape; its outermost points have distance 1."""
+    distance = np.hypot(x, y)
+    larger = np.maximum(abs(x), abs(y))
+    smaller = np.minimum(abs(x), abs(y))
+    masks = (
+        distance < 1,
+        larger < 0.8,
+        (y > -0.5) & (y + np.sqrt(np.float32(3)) * abs(x) < 1),
+        (distance < 1) & (distance > 0.5),
+        (larger < 0.95) & (smaller < 0.3),
+    )
+    return np.choose(_per_image(shapes).astype(np.int32), masks)
+
+
+def _pattern(x, textures, waves):
+    """Above 0 where the filling is bright; `waves` fit into a radius."""
+    return np.where(textures == 0, 1, np.sin(2 * np.pi * waves * x))
+
+
+def _colours(rng, count):
+    """Colours that differ in brightness: each `[images, 1, 1, 3]`."""
+    levels = np.array([0.3, 0.1, 0.8], np.float32)[:, None, None]
+    tints = rng.uniform(-0.1, 0.1, (3, count, 3)).astype(np.float32)
+    return np.clip(levels + tints, 0, 1)[:, :, None, None]

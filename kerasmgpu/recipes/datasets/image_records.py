@@ -1,0 +1,166 @@
+"""Images in TFRecord files, as the field writes ImageNet.
+
+A record is a `tf.train.Example` with the features `image/encoded` (the bytes
+of an image file) and `image/class/label` (an integer). ImageNet's labels are 1
+to 1000 there, and 0 is for what is none of these: 1001 classes.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+import re
+import struct
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.datasets.images import ImageData
+
+_RECORD_FILE = re.compile(r".*(\.tfrecords?|-\d+-of-\d+)(\.tfrecords?)?")
+_FEATURES = {
+    "image/encoded": tf.io.FixedLenFeature([], tf.string),
+    "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+}
+# Around a record's bytes: their length and its checksum, and theirs.
+_LENGTH = struct.Struct("<Q")
+_BEFORE, _AFTER = 12, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageRecords:
+    """Records of some files, all or a part of each.
+
+    Args:
+        paths: Tuple of strings, the files.
+        num_rows: Records in all.
+        every: Integer n: the n-th, 2n-th, … record of a file is held out;
+            `None` where whole files are.
+        held_out: With `every`: whether these are the held-out records.
+    """
+
+    paths: tuple
+    num_rows: int
+    every: int | None = None
+    held_out: bool = False
+
+    in_memory = False
+
+    def __len__(self):
+        return self.num_rows
+
+    def read(self, path):
+        """`tf.data.Dataset` of a file's `(name, record)`, string scalars."""
+        records = tf.data.TFRecordDataset(path).enumerate(1)
+        if self.every is not None:
+            records = records.filter(
+                lambda number, _: (
+                    tf.equal(number % self.every, 0) == self.held_out
+                )
+            )
+
+        def name(number, record):
+            words = [path, "record", tf.strings.as_string(number)]
+            return tf.strings.join(words, " "), record
+
+        return records.map(name)
+
+
+def are_at(path):
+    """Whether a path is a file, or a folder with files named as TFRecords."""
+    return path.is_file() or any(
+        entry.is_file() and is_record_file(entry.name)
+        for entry in path.iterdir()
+    )
+
+
+def is_record_file(name):
+    return _RECORD_FILE.fullmatch(name) is not None
+
+
+def parse(record):
+    """The bytes of the image and its label, of a serialised example."""
+    features = tf.io.parse_single_example(record, _FEATURES)
+    return features["image/encoded"], features["image/class/label"]
+
+
+def load(root, held_out, num_classes=None):
+    """Finds and counts the records of a file, or of a folder's files.
+
+    Files of a folder end in `.tfrecord` or are numbered, as in
+    `train-00000-of-01024`. Those whose name begins with `val` are held out;
+    where there are none, the fraction `held_out` of each file is, at equal
+    distances. Without `num_classes` the labels of all records are read.
+
+    Returns:
+        `ImageData` of `ImageRecords`.
+    """
+    paths = [root]
+    if root.is_dir():
+        paths = [p for p in sorted(root.iterdir()) if is_record_file(p.name)]
+    # Waiting for the disk is most of it.
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        counts = dict(zip(map(str, paths), pool.map(_count, paths)))
+    num_records = sum(counts.values())
+    validation = tuple(str(p) for p in paths if p.name.startswith("val"))
+    if 0 < len(validation) < len(paths):
+        num_held_out = sum(counts[path] for path in validation)
+        rest = tuple(path for path in counts if path not in validation)
+        train = ImageRecords(rest, num_records - num_held_out)
+        held = ImageRecords(validation, num_held_out)
+    else:
+        every = max(2, round(1 / held_out))
+        num_held_out = sum(count // every for count in counts.values())
+        files = tuple(counts)
+        train = ImageRecords(files, num_records - num_held_out, every)
+        held = ImageRecords(files, num_held_out, every, held_out=True)
+    if not len(train) or not len(held):
+        raise InputError(
+            "Expected records to train on and records to hold out. Received: "
+            f"{root} with {num_records} record(s)"
+        )
+    if num_classes is None:
+        num_classes = _highest_label(counts) + 1
+    return ImageData(
+        train,
+        held,
+        num_classes,
+        f"{root.name}: {len(train):,} records to train on, {len(held):,} held "
+        f"out, {num_classes} classes",
+    )
+
+
+def _count(path):
+    """Records of a file, by their lengths alone."""
+    size = os.path.getsize(path)
+    position = count = 0
+    with open(path, "rb") as file:
+        while position < size:
+            file.seek(position)
+            header = file.read(_BEFORE)
+            if len(header) == _BEFORE:
+                position += _BEFORE + _LENGTH.unpack_from(header)[0] + _AFTER
+            if len(header) < _BEFORE or position > size:
+                raise InputError(
+                    "Expected whole TFRecords. Received: "
+                    f"{path}, which breaks off in record {count + 1}"
+                )
+            count += 1
+    return count
+
+
+def _highest_label(paths):
+    """Reads all records, and with them all checksums."""
+    highest = 0
+    for path in paths:
+        labels = tf.data.TFRecordDataset(path).map(
+            lambda record: parse(record)[1], tf.data.AUTOTUNE
+        )
+        try:
+            for label in labels:
+                highest = max(highest, int(label))
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as e:
+            raise InputError(
+                "Expected TFRecords with image/encoded and image/class/label. "
+                f"Received: {path} ({e.message.splitlines()[0]})"
+            ) from e
+    return highest

@@ -1,0 +1,166 @@
+"""Images and their classes: in memory, as files, or as TFRecords."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from kerasmgpu.recipes.datasets import downloads, holding_out
+
+FILE_SIZE = 224
+"""Pixels that a network sees of image files, if not said otherwise."""
+
+_GENERATED_IMAGES = 4000
+_GENERATED_SIZE = 32
+_SYNTHETIC_IMAGES = 12_800
+_SYNTHETIC_CLASSES = 1000
+_NO_NETWORK = (
+    "Fetch it on a machine with one, copy Keras's folder (~/.keras/datasets) "
+    "here, or give --data_path"
+)
+
+
+# Arrays have no single truth value, so the generated `==` would only raise.
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Images in memory or in a file each, and the numbers of their classes.
+
+    Args:
+        images: uint8 array `[images, height, width, channels]`, or paths,
+            `[images]`, of JPEG, PNG, GIF or BMP files.
+        labels: int32 array `[images]`.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self):
+        return len(self.labels)
+
+    @property
+    def in_memory(self):
+        return self.images.ndim > 1
+
+    def split(self, held_out, seed):
+        """Splits at random: to train on, and held out; see `holding_out`."""
+        is_held_out = holding_out.chosen(len(self), held_out, seed, "images")
+        return [
+            LabelledImages(self.images[chosen], self.labels[chosen])
+            for chosen in (~is_held_out, is_held_out)
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageData:
+    """Images to train on and held out.
+
+    `train` and `held_out` are `LabelledImages` or `image_records.ImageRecords`;
+    labels are below `num_classes`. `image_shape` is the height, width and
+    channels of an image in memory, `None` where images are cut to size when
+    they are read. `may_flip` says whether a mirror image is of the same class,
+    `may_shift` whether images in memory gain from being moved at random.
+    """
+
+    train: object
+    held_out: object
+    num_classes: int
+    description: str
+    image_shape: tuple | None = None
+    may_flip: bool = True
+    may_shift: bool = True
+
+
+def load(settings):
+    """Finds, fetches or draws the `ImageData` that the flags name."""
+    from kerasmgpu.recipes.datasets import image_folders, image_records
+
+    held_out, seed = settings.held_out, settings.seed
+    if settings.data_path:
+        path = pathlib.Path(settings.data_path)
+        if image_records.are_at(path):
+            return image_records.load(path, held_out, settings.num_classes)
+        return image_folders.load(path, held_out, seed)
+    if settings.dataset == "synthetic":
+        return _synthetic(settings)
+    if settings.dataset == "digits":
+        return digits(held_out, seed)
+    if settings.dataset == "generated":
+        size = settings.image_size or _GENERATED_SIZE
+        return generated(size, held_out, seed)
+    return fetched(settings.dataset)
+
+
+def _synthetic(settings):
+    """No images: their number, and the shape of what a network makes up."""
+    size = settings.image_size or FILE_SIZE
+    return ImageData(
+        train=range(_SYNTHETIC_IMAGES),
+        held_out=None,
+        num_classes=settings.num_classes or _SYNTHETIC_CLASSES,
+        image_shape=(size, size, 3),
+        description=(
+            f"synthetic: random images of {size} pixels that stay on the "
+            "devices; nothing can be learned"
+        ),
+    )
+
+
+def fetched(name):
+    """Loads a data set of Keras; its test images are held out."""
+    import keras
+
+    with downloads.one_line_errors(name, _NO_NETWORK):
+        parts = getattr(keras.datasets, name).load_data()
+    train, held_out = (_in_memory(*part) for part in parts)
+    return _described(name, train, held_out, 10)
+
+
+def digits(held_out, seed):
+    """Loads the 1,797 scanned digits, 8 × 8 pixels, of scikit-learn.
+
+    They are a part of "Optical Recognition of Handwritten Digits" (Alpaydin
+    and Kaynak, UCI repository, 1998).
+    """
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    # Levels of grey from 0 to 16.
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+    parts = _in_memory(images, bunch.target).split(held_out, seed)
+    return _described("scikit-learn's digits", *parts, 10, may_flip=False)
+
+
+def generated(image_size, held_out, seed, num_images=_GENERATED_IMAGES):
+    """Draws images, always the same ones; see `generated_images.generate`."""
+    from kerasmgpu.recipes.datasets import generated_images
+
+    drawn = generated_images.generate(num_images, image_size)
+    return _described(
+        "generated, not real",
+        *LabelledImages(*drawn).split(held_out, seed),
+        len(generated_images.CLASS_NAMES),
+        kind="drawn images",
+        # Their place and angle are drawn at random already.
+        may_flip=False,
+        may_shift=False,
+    )
+
+
+def _in_memory(images, labels):
+    """`LabelledImages` with a channel and a flat list of labels."""
+    if images.ndim == 3:
+        images = images[..., None]
+    labels = np.asarray(labels).reshape(-1).astype(np.int32)
+    return LabelledImages(images, labels)
+
+
+def _described(name, train, held_out, num_classes, kind="images", **settings):
+    return ImageData(
+        train,
+        held_out,
+        num_classes,
+        f"{name}: {len(train):,} {kind} to train on, {len(held_out):,} held "
+        f"out, {num_classes} classes",
+        image_shape=train.images.shape[1:],
+        **settings,
+    )

@@ -1,0 +1,177 @@
+"""MovieLens ratings, from any published file or by name.
+
+The data sets are GroupLens's (https://grouplens.org/datasets/movielens/;
+Harper and Konstan, "The MovieLens Datasets", 2015); each has its own licence.
+"""
+
+import contextlib
+import dataclasses
+import os
+import time
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from absl import logging
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.datasets import (
+    MOVIELENS,
+    downloads,
+    ratings_cache,
+    ratings_table,
+)
+from kerasmgpu.recipes.datasets.ratings import Ratings
+
+BASE_URL = "https://files.grouplens.org/datasets/movielens"
+
+_FILE_NAMES = ("ratings.csv", "ratings.dat", "u.data")
+
+
+def load(path_or_name, cache_dir=None, base_url=BASE_URL):
+    """Loads `Ratings` from a file, a folder or a zip, or by name.
+
+    Every published form is understood: `u.data` (ml-100k), `ratings.dat`
+    (ml-1m, ml-10m) and `ratings.csv` (all others), as a file of any name, or
+    in a folder or zip, where it may be one folder deeper. A file is parsed
+    once: the next start reads the parsed form from the cache, unless the file
+    has changed. A data set by name is downloaded once.
+
+    Nothing is skipped: a line that is not a rating, and a second rating of an
+    item by the same user, are errors. Users and items are in the order of their
+    ids, ratings in that of the file.
+
+    Args:
+        path_or_name: Path, or one of `MOVIELENS`. What exists as a path is one.
+        cache_dir: Folder for parsed forms and downloads. Defaults to
+            `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`.
+        base_url: Where named data sets are.
+    """
+    chosen = cache_dir or os.environ.get("KERASMGPU_CACHE")
+    cache_dir = Path(chosen or "~/.cache/kerasmgpu").expanduser()
+    path = Path(path_or_name).expanduser()
+    if not path.exists():
+        if str(path_or_name) not in MOVIELENS:
+            raise InputError(
+                f"{path_or_name} is no file or folder, and no data set that "
+                f"can be downloaded. Known by name: {', '.join(MOVIELENS)}"
+            )
+        path = cache_dir / "downloads" / f"{path_or_name}.zip"
+        if not path.exists():
+            downloads.fetch_zip(f"{base_url}/{path_or_name}.zip", path)
+    source = _locate(path)
+    cache = ratings_cache.RatingsCache(cache_dir, source.path)
+    table = cache.read()
+    if table is not None:
+        return _ratings(table, source)
+    start = time.perf_counter()
+    with source.open() as stream:
+        table, first_line = ratings_table.parse(stream, str(source))
+    ratings = _ratings(table, source)
+    _require_pairs_once(ratings, source, first_line)
+    logging.info("Parsed %s in %.1f s.", source, time.perf_counter() - start)
+    cache.write(table)
+    return ratings
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A ratings file on disk, or a member of a zip on disk."""
+
+    path: Path
+    member: str | None = None
+
+    def __str__(self):
+        where = str(self.path)
+        return f"{self.member} in {where}" if self.member else where
+
+    @contextlib.contextmanager
+    def open(self):
+        """Yields a binary stream; a damaged zip becomes an `InputError`."""
+        if self.member is None:
+            with open(self.path, "rb") as stream:
+                yield stream
+            return
+        with (
+            downloads.zip_errors(self.path, "Download it again."),
+            zipfile.ZipFile(self.path) as archive,
+            archive.open(self.member) as stream,
+        ):
+            yield stream
+
+
+def _locate(path):
+    """The `_Source` that a path means."""
+    if path.is_dir():
+        files = [*path.glob("*"), *path.glob("*/*")]
+        return _Source(_the_only_one(files, path, path))
+    # A text file may end like a zip by chance, but not be called so.
+    if path.suffix.lower() != ".zip":
+        return _Source(path)
+    with (
+        downloads.zip_errors(path, "Download it again."),
+        zipfile.ZipFile(path) as archive,
+    ):
+        members = [PurePosixPath(name) for name in archive.namelist()]
+        # The lowest bit marks an encrypted member, which can't be read.
+        if any(member.flag_bits & 1 for member in archive.infolist()):
+            raise InputError(
+                f"{path} is encrypted. Unpack it and pass the folder."
+            )
+    return _Source(path, str(_the_only_one(members, PurePosixPath(), path)))
+
+
+def _the_only_one(files, root, where):
+    """The ratings file among `files`: in `root`, or else one folder deeper."""
+    files = sorted(file for file in files if file.name in _FILE_NAMES)
+    for depth in (1, 2):
+        found = [f for f in files if len(f.relative_to(root).parts) == depth]
+        if len(found) > 1:
+            raise InputError(
+                f"{where} has several ratings files: "
+                f"{', '.join(map(str, found))}. Pass one of them."
+            )
+        if found:
+            return found[0]
+    raise InputError(
+        f"{where} has no ratings file; expected one of "
+        f"{', '.join(_FILE_NAMES)} in it, or one folder deeper."
+    )
+
+
+def _ratings(table, source):
+    """Numbers the ids of a table densely, in their order."""
+    ids, positions = {}, {}
+    for name in ("user", "item"):
+        column = table[name]
+        ids[name] = column.unique().sort().to_numpy().astype(np.int64)
+        positions[name] = (column.rank("dense") - 1).cast(column.dtype)
+    return Ratings(
+        users=positions["user"].to_numpy(),
+        items=positions["item"].to_numpy(),
+        values=table["rating"].to_numpy(),
+        user_ids=ids["user"],
+        item_ids=ids["item"],
+        description=(
+            f"{source}: {len(table):,} ratings of {len(ids['user']):,} users "
+            f"and {len(ids['item']):,} items"
+        ),
+    )
+
+
+def _require_pairs_once(ratings, source, first_line):
+    """Raises where a user rates an item twice."""
+    keys = ratings.keys
+    if np.all(keys[1:] > keys[:-1]):
+        return  # Ordered by user and item, as most published files are.
+    ordered = np.sort(keys)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        rows = np.flatnonzero(keys == twice[0])[:2]
+        user, item = divmod(int(twice[0]), ratings.num_items)
+        raise InputError(
+            f"Lines {rows[0] + first_line} and {rows[1] + first_line} of "
+            f"{source} both rate item {ratings.item_ids[item]} by user "
+            f"{ratings.user_ids[user]}; expected one rating per pair. Delete "
+            "one of them."
+        )

@@ -1,0 +1,185 @@
+"""Reviews of items by users: who wrote what about what, and which rating."""
+
+import array
+import dataclasses
+import gzip
+import json
+import math
+import pathlib
+import re
+import zlib
+
+import numpy as np
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.datasets import holding_out
+from kerasmgpu.recipes.datasets.ratings import Ratings
+
+# A word: letters and digits of any script, and an apostrophe inside.
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+# Arrays have no single truth value, so the generated `==` would only raise.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reviews:
+    """Reviews with their texts as numbers of words.
+
+    Review `k` is what user `users[k]` wrote about item `items[k]`, with the
+    rating `ratings[k]` on the file's own scale; its words are
+    `tokens[starts[k]:starts[k + 1]]`, numbers of `words`. `starts` is int64,
+    `ratings` float32, the others int32.
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    ratings: np.ndarray
+    tokens: np.ndarray
+    starts: np.ndarray
+    words: list
+    num_users: int
+    num_items: int
+    description: str
+
+    def __len__(self):
+        return len(self.ratings)
+
+    def split(self, held_out=0.1, seed=0):
+        """Numbers of the reviews to train on, and held out, both rising."""
+        is_held_out = holding_out.chosen(
+            len(self), held_out, seed, "reviews", self.description
+        )
+        return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+
+    def as_ratings(self, rows):
+        """The `Ratings` of some reviews, without their texts."""
+        return Ratings(
+            users=self.users[rows],
+            items=self.items[rows],
+            values=self.ratings[rows],
+            user_ids=np.arange(self.num_users),
+            item_ids=np.arange(self.num_items),
+            description=self.description,
+        )
+
+
+def load(path):
+    """Reads `Reviews` as JSON lines, the form of the Amazon review data.
+
+    One object per line with `reviewerID`, `asin` (the item) and `reviewText`,
+    all strings, and `overall`, a number above 0. Other keys are ignored. A
+    line that is no review is left out and counted. The file may be compressed
+    by gzip, which is known by its content.
+    """
+    path = pathlib.Path(path)
+    collected = Collector()
+    first_malformed = ""
+    malformed = 0
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    collected.add(*_parse(line))
+                except ValueError as error:
+                    malformed += 1
+                    first_malformed = (
+                        first_malformed or f"line {number}: {error}"
+                    )
+    # A damaged gzip file ends early, or its checksum is wrong.
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"The reviews can't be read. Received: {path} "
+            f"({getattr(error, 'strerror', None) or error}); give a file of "
+            "JSON lines, plain or compressed by gzip"
+        ) from error
+    if not len(collected):
+        raise InputError(
+            f"Expected JSON lines with reviewerID, asin, reviewText and "
+            f"overall. Received: {path}, which has no review"
+            + (f" ({first_malformed})" if first_malformed else " (it is empty)")
+        )
+    note = ""
+    if malformed:
+        note = (
+            f"; {malformed:,} malformed line(s) left out, first "
+            f"{first_malformed}"
+        )
+    return collected.reviews(path.name, note)
+
+
+class Collector:
+    """Puts reviews together one by one; users, items, words get numbers."""
+
+    def __init__(self):
+        self._users, self._items, self._words = {}, {}, {}
+        # Compact while they grow: 4 or 8 bytes an entry.
+        self._columns = array.array("i"), array.array("i"), array.array("f")
+        self._tokens, self._starts = array.array("i"), array.array("q", [0])
+
+    def __len__(self):
+        return len(self._starts) - 1
+
+    def add(self, user, item, rating, text):
+        """Adds a review: three strings and (third) a number."""
+        users, items, ratings = self._columns
+        users.append(self._users.setdefault(user, len(self._users)))
+        items.append(self._items.setdefault(item, len(self._items)))
+        ratings.append(rating)
+        words = self._words
+        self._tokens.extend(
+            [
+                words.setdefault(word, len(words))
+                for word in _WORD.findall(text.lower())
+            ]
+        )
+        self._starts.append(len(self._tokens))
+
+    def reviews(self, source, note=""):
+        """What was added, as `Reviews`; `source` and `note` describe it."""
+        users, items, ratings = self._columns
+        return Reviews(
+            users=np.array(users, np.int32),
+            items=np.array(items, np.int32),
+            ratings=np.array(ratings, np.float32),
+            tokens=np.array(self._tokens, np.int32),
+            starts=np.array(self._starts, np.int64),
+            words=list(self._words),
+            num_users=len(self._users),
+            num_items=len(self._items),
+            description=(
+                f"{source}: {len(self):,} reviews of {len(self._items):,} items "
+                f"by {len(self._users):,} users{note}"
+            ),
+        )
+
+
+def _open(path):
+    """Opens a file for its lines of bytes; gzip is known by its first bytes."""
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if compressed else path.open("rb")
+
+
+def _parse(line):
+    """User, item, rating and text of a line; raises `ValueError`."""
+    try:
+        review = json.loads(line)
+    except ValueError:
+        raise ValueError("not JSON") from None
+    if not isinstance(review, dict):
+        raise ValueError("not a JSON object")
+    texts = []
+    for key in ("reviewerID", "asin", "reviewText"):
+        value = review.get(key)
+        if not isinstance(value, str):
+            raise ValueError(f"{key} is not a string")
+        texts.append(value)
+    user, item, text = texts
+    rating = review.get("overall")
+    if (
+        isinstance(rating, bool)
+        or not isinstance(rating, (int, float))
+        or not 0 < rating <= 100
+        or not math.isfinite(rating)
+    ):
+        raise ValueError("overall is not a number above 0 and up to 100")
+    return user, item, rating, text

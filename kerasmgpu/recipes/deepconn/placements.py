@@ -1,0 +1,199 @@
+"""One model in several placements: its devices, time, copies and tables."""
+
+import dataclasses
+import pathlib
+import statistics
+import types
+
+import tensorflow as tf
+from rich.table import Table
+from rich.text import Text
+
+from kerasmgpu import placement
+from kerasmgpu.commands import terminal
+from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.deepconn import towers
+from kerasmgpu.recipes.shared import run_report, training_run
+from kerasmgpu.strategies import devices as device_choice
+
+# Longest operations to print of each placement.
+_MOST_OPERATIONS = 5
+
+_CPU_NOTE = (
+    "Logical CPU devices share cores and memory. The number of copies (of single "
+    "numbers too) is that of the graph, as GPUs would have it; their time is that "
+    "of handing over a pointer, and seconds per epoch say nothing about GPUs."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Result of one placement, with the `Profile` of some more steps."""
+
+    placement: str
+    seconds_per_epoch: float
+    profile: object
+    result: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The `kerasmgpu.placement.copies.Copies` of some steps."""
+
+    steps: int
+    measured: object
+
+
+def choose_devices(settings):
+    """Names of the devices that the placements of a run need.
+
+    Where there is no GPU, logical CPU devices stand in for the two that a
+    model is spread over, and a line says so.
+    """
+    name = settings.placement
+    needed = 1 if name in ("single", "data_parallel") else 2
+    if name in ("all", "data_parallel"):
+        needed = max(needed, settings.num_replicas or 1)
+    virtual_devices = settings.virtual_devices
+    spread = name in ("all", "dual", "exaggerated")
+    if virtual_devices is None and spread and _needs_logical_cpus(needed):
+        virtual_devices = needed
+        run_report.print_line(
+            f"no GPU is visible: {needed} logical CPU devices stand in"
+        )
+    visible = device_choice.choose(virtual_devices=virtual_devices)
+    if len(visible) < needed:
+        raise InputError(
+            f"--placement={name} needs {needed} device(s), but "
+            f"{device_choice.describe(visible)}; pass "
+            f"--virtual_devices={needed} to run on logical CPU devices"
+        )
+    if name == "data_parallel" and settings.num_replicas is None:
+        return visible
+    return visible[:needed]
+
+
+def _needs_logical_cpus(needed):
+    """Whether there is no GPU, and fewer logical CPU devices than needed."""
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    configured = tf.config.get_logical_device_configuration(cpu) or [None]
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    return not has_gpu and len(configured) < needed
+
+
+def settings_of_each(settings):
+    """The settings of each placement of a comparison, in its order."""
+    return [
+        types.SimpleNamespace(
+            **{
+                **vars(settings),
+                "placement": name,
+                "output_dir": settings.output_dir
+                and str(pathlib.Path(settings.output_dir, name)),
+            }
+        )
+        for name in towers.PLACEMENTS
+    ]
+
+
+def start(settings, devices):
+    """The `TrainingRun` of one placement on the first of some devices."""
+    name = settings.placement
+    if name == "data_parallel":
+        devices = devices[: settings.num_replicas]
+        strategy = training_run.make_strategy(
+            settings, devices=devices, num_replicas=None, virtual_devices=None
+        )
+        return training_run.TrainingRun(settings, strategy, devices)
+    return training_run.TrainingRun(
+        settings,
+        # TensorFlow's own way without a strategy.
+        strategy=tf.distribute.get_strategy(),
+        devices=devices[:1] if name == "single" else devices[:2],
+        num_replicas=1,
+    )
+
+
+def seconds_per_epoch(history):
+    """Mean seconds of an epoch's steps; the first counts if it is alone."""
+    seconds = [record["seconds"] for record in history]
+    return statistics.mean(seconds[1:] or seconds)
+
+
+def profile(settings, model, training):
+    """Profiles some steps of a model: a `Profile`, or `None` for 0 steps."""
+    steps = settings.profile_steps
+    if not steps:
+        return None
+
+    def train(steps):
+        model.fit(training, steps_per_epoch=steps, shuffle=False, verbose=0)
+
+    # A resumed run that was complete has traced nothing yet.
+    train(steps=2)
+    folder = settings.profile_dir and pathlib.Path(
+        settings.profile_dir, settings.placement
+    )
+    measured = placement.measure_copies(lambda: train(steps), folder)
+    return Profile(steps, measured)
+
+
+def print_operations(row):
+    """Prints the longest operations of a placement, copies among them."""
+    if row.profile is None:
+        return
+    measured, steps = row.profile.measured, row.profile.steps
+    table = Table(title=f"{row.placement}: {steps} profiled steps")
+    for column in ("operation", "share of time", "time (ms)", "calls"):
+        table.add_column(
+            column, justify="left" if column == "operation" else "right"
+        )
+    chosen = measured.operations[:_MOST_OPERATIONS]
+    if measured.copies not in chosen:
+        chosen.append(measured.copies)
+    for operation in chosen:
+        table.add_row(
+            Text(operation.name),
+            f"{operation.share:.2%}",
+            f"{operation.seconds * 1e3:.2f}",
+            f"{operation.calls:,}",
+        )
+    terminal.console().print(table)
+
+
+def print_table(rows):
+    """Prints the comparison: time, error and copies of each placement."""
+    table = Table(title="placements")
+    table.add_column("placement", no_wrap=True)
+    for column in (
+        "devices",
+        "s per epoch",
+        "train MSE",
+        "held-out MSE",
+        "copies per step",
+        "share in copies",
+    ):
+        table.add_column(column, justify="right")
+    for row in rows:
+        copies = ["not profiled", "not profiled"]
+        if row.profile is not None:
+            measured = row.profile.measured.copies
+            copies = [
+                f"{measured.calls / row.profile.steps:.1f}",
+                f"{measured.share:.2%}",
+            ]
+        table.add_row(
+            row.placement,
+            ", ".join(row.result.devices),
+            f"{row.seconds_per_epoch:.3f}",
+            f"{row.result.loss:.5f}",
+            f"{row.result.figures['mse']:.5f}",
+            *copies,
+        )
+    terminal.console().print(table)
+    if not _all_on_gpus(rows):
+        run_report.print_line(_CPU_NOTE)
+
+
+def _all_on_gpus(rows):
+    return all("GPU" in name for row in rows for name in row.result.devices)

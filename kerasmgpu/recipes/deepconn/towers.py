@@ -1,0 +1,72 @@
+"""DeepCoNN: a tower for a user's reviews and one for an item's.
+
+Zheng, Noroozi and Yu, "Joint Deep Modeling of Users and Items Using Reviews for
+Recommendation", WSDM 2017 (arXiv:1701.04783), with a dot product where the
+paper has a factorisation machine.
+"""
+
+import itertools
+
+import keras
+
+from kerasmgpu import placement
+
+PLACEMENTS = ("single", "dual", "exaggerated", "data_parallel")
+"""Where the layers can be; see `placer`."""
+
+
+def placer(name, devices):
+    """Function that puts a layer of one of the towers on its device.
+
+    `"single"`: all layers on the first device; `"dual"`: the user's tower on
+    the first device, the item's on the second; `"exaggerated"`: layers
+    alternate between the devices; `"data_parallel"`: left alone, for a strategy
+    to copy. It takes a layer and its side (`"user"`, `"item"` or `"both"`), in
+    the order of the layers, and returns the layer to use.
+    """
+    in_turn = itertools.cycle(devices)
+    chosen = {
+        "single": lambda side: devices[0],
+        "dual": lambda side: devices[1 if side == "item" else 0],
+        "exaggerated": lambda side: next(in_turn),
+    }
+    if name not in chosen:
+        return lambda layer, side: layer
+    return lambda layer, side: placement.on_device(layer, chosen[name](side))
+
+
+def deepconn(vocabulary_size, words, place=lambda layer, side: layer):
+    """The two towers and the dot product in which they meet.
+
+    A tower: embedding of 50 – convolution over 3 words, 10 filters, tanh –
+    maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU.
+
+    `place` is a function of a layer and its side; see `placer`.
+
+    Returns:
+        A `keras.Model` of `{"user_text": [batch, words], "item_text":
+        [batch, words]}`, both int32, to ratings `[batch, 1]`.
+    """
+
+    def tower(side):
+        text = keras.Input((words,), dtype="int32", name=f"{side}_text")
+        hidden = text
+        for layer in (
+            keras.layers.Embedding(
+                vocabulary_size, 50, name=f"{side}_embedding"
+            ),
+            keras.layers.Conv1D(
+                10, 3, activation="tanh", name=f"{side}_filters"
+            ),
+            keras.layers.MaxPooling1D(2, strides=1, name=f"{side}_maxima"),
+            keras.layers.Flatten(name=f"{side}_flat"),
+            keras.layers.Dense(64, activation="relu", name=f"{side}_features"),
+        ):
+            hidden = place(layer, side)(hidden)
+        return text, hidden
+
+    user_text, user = tower("user")
+    item_text, item = tower("item")
+    dot = place(keras.layers.Dot(axes=1, name="rating"), "both")
+    inputs = {"user_text": user_text, "item_text": item_text}
+    return keras.Model(inputs, dot([user, item]), name="deepconn")
