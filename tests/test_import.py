@@ -89,7 +89,7 @@ def test_former_modules_are_found_by_attribute(former, name):
 
 def test_unknown_attribute():
     with pytest.raises(AttributeError, match="no attribute 'strategi'"):
-        kerasmgpu.strategi
+        _ = kerasmgpu.strategi
 
 
 LEVELS = [

@@ -1,5 +1,6 @@
 """`DistributedDataParallel` in its processes, well and badly."""
 
+import functools
 import json
 import os
 import pathlib
@@ -119,7 +120,7 @@ def test_a_lost_replica_ends_the_run(folder, fault, message):
     with pytest.raises(InputError, match=message):
         child_module.run_module("faulty", str(folder), folder / "log", 60)
     for process_id in ranks(folder):
-        wait_for(lambda: is_gone(process_id), seconds=10)
+        wait_for(functools.partial(is_gone, process_id), seconds=10)
 
 
 def test_replicas_end_with_the_benchmark(folder):
@@ -137,7 +138,7 @@ def test_replicas_end_with_the_benchmark(folder):
     benchmark.send_signal(signal.SIGKILL)
     benchmark.wait(30)
     for process_id in ranks(folder):
-        wait_for(lambda: is_gone(process_id), seconds=10)
+        wait_for(functools.partial(is_gone, process_id), seconds=10)
 
 
 def test_fewer_gpus_than_replicas_is_told(monkeypatch):

@@ -266,7 +266,7 @@ class WassersteinGan(Adversaries):
             self.improve(
                 self.judge_optimizer,
                 self.judge,
-                lambda: (
+                lambda made=made: (
                     ops.mean(self.judge(made, training=True))
                     - ops.mean(self.judge(data, training=True))
                     + 10.0 * self.penalty(data, made)
