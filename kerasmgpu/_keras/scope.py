@@ -75,7 +75,7 @@ def _require_scope(model, strategy):
 def _require_no_scope(model):
     """Raises where a model made outside a scope is to be trained in one."""
     found = {tf.distribute.get_strategy()}
-    for what, name, variables in _parts(model):
+    for what, _, variables in _parts(model):
         if what != "layer":
             found.update(map(_strategy_of, variables))
     if any(map(is_ours, found)):

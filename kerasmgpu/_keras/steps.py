@@ -104,15 +104,16 @@ class Steps:
             self._program(data, with_logs=True)
 
     def _run_eagerly(self, iterator):
-        outputs = None
-        number = 0
-        batches = itertools.islice(iterator, self._model.steps_per_execution)
-        for number, batch in enumerate(batches, 1):
+        outputs, is_over = None, True
+        for batch in itertools.islice(
+            iterator, self._model.steps_per_execution
+        ):
+            is_over = False
             batch = without_optionals(self._strategy.prepared(batch))
             outputs = self._strategy.run_on_one_device(
                 self._step, self._strategy.whole(batch)
             )
-        if number == 0:
+        if is_over:
             raise StopIteration
         return outputs
 
