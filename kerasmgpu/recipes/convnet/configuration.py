@@ -89,9 +89,11 @@ def _require_names(config):
     # These depend on the loss; `keras.metrics.get` does not know them.
     special = ("accuracy", "acc", "crossentropy", "ce")
     named = [("loss", config["loss"], keras.losses.get)]
-    for metric in config.get("metrics", []):
-        if metric not in special:
-            named.append(("metrics", metric, keras.metrics.get))
+    named += [
+        ("metrics", metric, keras.metrics.get)
+        for metric in config.get("metrics", [])
+        if metric not in special
+    ]
     for key, name, get in named:
         try:
             known = get(name) if isinstance(name, str) else name

@@ -46,7 +46,9 @@ def test_no_network_is_one_line(monkeypatch):
         try:
             raise urllib.error.URLError("no route")
         except urllib.error.URLError as error:
-            raise Exception(f"URL fetch failure on https://x: {error}")
+            raise Exception(
+                f"URL fetch failure on https://x: {error}"
+            ) from error
 
     monkeypatch.setattr(keras.datasets.cifar10, "load_data", load_data)
     with pytest.raises(InputError, match="cifar10 can't be fetched.*no route"):
