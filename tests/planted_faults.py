@@ -165,10 +165,10 @@ FAULTS = {
     ),
     # job and launch
     "strangers": Fault(
-        "a worker's token is not compared",
-        "job/watch.py",
-        "if not known or worker not in self._expected - set(self._links):",
-        "if worker not in self._expected - set(self._links):",
+        "the proof of a job's token is not compared",
+        "job/handshake.py",
+        "return isinstance(one, str) and hmac.compare_digest(",
+        "return isinstance(one, str) or hmac.compare_digest(",
         "tests/job",
     ),
     "frozen_worker": Fault(
@@ -235,6 +235,34 @@ FAULTS = {
         "discard(temporary)",
         "temporary.exists()",
         "tests/commands",
+    ),
+    "locked_folder": Fault(
+        "the lock of a run's folder is not taken",
+        "recipes/shared/run_folder.py",
+        "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "fcntl.lockf(file, fcntl.LOCK_UN)",
+        "tests/recipes/shared",
+    ),
+    "downloads": Fault(
+        "the checksum of a download is not looked at",
+        "recipes/datasets/downloads.py",
+        'file_hash=_published_md5(f"{url}.md5", timeout),',
+        "file_hash=None,",
+        "tests/recipes/datasets/test_downloads.py",
+    ),
+    "first_step": Fault(
+        "a resumed run begins its pass over the rows anew",
+        "recipes/datasets/row_order.py",
+        "return passes.flat_map(one_pass).skip(first_step % steps_per_pass)",
+        "return passes.flat_map(one_pass)",
+        "tests/recipes/datasets/test_row_order.py tests/recipes/shared",
+    ),
+    "missing_ratings": Fault(
+        "missing ratings count as ratings of 0",
+        "recipes/autoencoder/losses.py",
+        "correction = tf.square(predictions - ratings) - tf.square(predictions)",
+        "correction = tf.square(predictions - ratings)",
+        "tests/recipes/autoencoder/test_losses.py",
     ),
 }
 """Name of a fault to the `Fault`."""
