@@ -1,17 +1,16 @@
-"""Where Keras is entered: everything that reaches past its public API.
+"""Patches of Keras, and all uses of its private API.
 
-`install()` puts a dispatcher at each seam (`seams.py`): for models of one of our
-strategies it does what `fit` needs to run partitioned steps, everywhere else it
-calls the original, so nothing changes for models that were not built in our
-scope. The other files hold the seams by subject and say what each is for;
-`seams.SEAMS` lists the names that ours stand in front of, which
+`install()` puts a dispatcher at each seam (`seams.py`). For models of our
+strategies it runs partitioned steps; for all other models it calls the
+original, so their behaviour does not change. The other files hold the seams by
+subject. `seams.SEAMS` lists the patched names, which
 `tests/_keras/test_keras_seams.py` checks one by one;
-`python -m tests._keras.private_names` lists those that are only read, too.
-`versions.py` says which versions of Keras and TensorFlow they are known in.
-TensorFlow's own graphs are entered by `partitioner/` as well.
+`python -m tests._keras.private_names` also lists private names that are only
+read. `versions.py` has the versions of Keras and TensorFlow they were checked
+on. Private API of TensorFlow's graphs is used in `partitioner/` as well.
 """
 
-import kerasmgpu._keras.versions  # noqa: F401  Before all names that may be gone.
+import kerasmgpu._keras.versions  # noqa: F401  Before any private name.
 from kerasmgpu._keras import (  # noqa: F401
     build,
     generators,

@@ -1,12 +1,12 @@
-"""Iterators of data sets are freed in a thread of their own.
+"""Frees data set iterators in a background thread.
 
-TensorFlow ends the thread that tunes a pipeline when its iterator is freed, and
-waits for it. That thread sleeps for 10 ms, 20 ms, 40 ms … up to a minute, and
-is woken before it can see that it should end; on a busy machine it often sleeps
-on (`CancellationManager::StartCancel` sets its flag last). An epoch of 11 s then
-ends 9 s late. Nothing else waits for an iterator that is no longer read, so it
-is left to wait alone; only the end of the program waits for the last of them,
-as the end of `fit` would have. Seen on TensorFlow 2.18 and 2.21.
+When an iterator is freed, TensorFlow joins the thread that autotunes its
+pipeline. That thread sleeps for 10 ms, 20 ms, 40 ms … up to a minute, and is
+woken before its cancellation flag is set (`CancellationManager::StartCancel`
+sets it last), so on a busy machine it often goes back to sleep: an epoch of
+11 s then ends 9 s late. Nothing else depends on the freed iterator, so a
+background thread does the join; only the exit of the program waits for it, as
+the end of `fit` would have. Seen on TensorFlow 2.18 and 2.21.
 """
 
 import sys
@@ -24,7 +24,7 @@ _LONGEST_WAIT_SECONDS = 10
 
 
 def free(iterator):
-    """Frees what an iterator holds in a thread, once the iterator is gone.
+    """Frees an iterator's resources in a thread, once it is garbage-collected.
 
     Args:
         iterator: A `tf.data.Iterator` or `tf.distribute.DistributedIterator`.
@@ -38,12 +38,13 @@ def _start(resources):
     thread = threading.Thread(target=_free, args=(resources,), name=NAME)
     try:
         thread.start()
-    except RuntimeError:  # Python is about to end.
+    except RuntimeError:  # The interpreter is shutting down.
         resources.clear()
 
 
 def _free(resources):
-    # Whoever lets go last frees them, and the iterator is still on its way.
+    # The last reference must be this thread's, and the iterator, while it is
+    # being finalized, may still hold one.
     deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
     while resources:
         resource = resources.pop()

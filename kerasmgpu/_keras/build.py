@@ -1,15 +1,13 @@
-"""Variables that are made late: in a first step, by a first call, by `adapt`.
+"""Deferred creation of variables: in a first step, a first call or `adapt`.
 
-They are those of one device in both respects:
-
-- **Where**: what is made in a strategy's scope has its variables there, also
-  those that it makes when the scope is left. Keras knows this of optimizers and
-  models only, and makes variables wherever they are first needed.
-- **How often**: a trace that makes variables is made twice, as by
-  `tf.function`: code may do other things the first time. What Keras makes in a
-  step of a model whose layers are built (metrics and losses that `compile` was
-  given by name; in `optimizers.py` an optimizer's variables) changes nothing
-  else in the step, and one trace is enough.
+- **Scope**: an object that was made in a strategy's scope creates its variables
+  in that scope, even after the program has left it. Keras does this for
+  optimizers and models only.
+- **Number of traces**: a step that creates variables is traced twice, as by
+  `tf.function`, since its code may take another path the first time. In a model
+  whose layers are built, the variables that Keras itself creates (metrics and
+  losses that `compile` was given by name; in `optimizers.py` an optimizer's
+  variables) change nothing else in the step, so one trace is enough.
 
 Checked on Keras 3.10 and 3.15.
 """
@@ -34,19 +32,19 @@ _MADE_IN = "_kerasmgpu_made_in"
 @seam(CompileMetrics, "__init__")
 @seam(TFLayer, "__init__")
 def _init(original, self, *args, **kwargs):
-    """Notes the strategy in whose scope a layer, or a `compile`, is."""
+    """Records the strategy of the scope that this object is made in."""
     original(self, *args, **kwargs)
     strategy = tf.distribute.get_strategy()
     if is_ours(strategy):
-        # Past Keras, which tracks what is set and may have closed its list.
+        # Bypasses Keras's attribute tracker, which may be locked.
         object.__setattr__(self, _MADE_IN, strategy)
 
 
 @seam(keras.Layer, "_open_name_scope")
 def _open_name_scope(original, self):
-    """The context in which a layer is built (and called, once it is)."""
+    """The context in which a layer is built and called."""
     names = original(self)
-    # A step that is traced is one of a strategy's model, or of none.
+    # While a step is traced, its model's scope is already entered.
     if self.built or not tf.executing_eagerly():
         return names
     return _inside(scope_of(self), names)
@@ -71,7 +69,7 @@ def _init_optimizer(original, self, *args, **kwargs):
     if not is_ours(self._distribution_strategy):
         return
     object.__setattr__(self, _MADE_IN, self._distribution_strategy)
-    build = self.build  # Each kind of optimizer has one of its own.
+    build = self.build  # Subclasses of `Optimizer` override it.
 
     def build_in_scope(*args, **kwargs):
         with scope_of(self):
@@ -81,7 +79,7 @@ def _init_optimizer(original, self, *args, **kwargs):
 
 
 def scope_of(owner):
-    """The scope that something was made in, unless the program is in one."""
+    """Returns the scope that `owner` was made in; no-op inside any scope."""
     strategy = getattr(owner, _MADE_IN, None)
     if strategy is None or tf.distribute.has_strategy():
         return contextlib.nullcontext()
@@ -89,10 +87,10 @@ def scope_of(owner):
 
 
 def build_as_first_step(model, specification):
-    """Makes the variables that the first step of a model makes.
+    """Creates the variables that the first step of a model would create.
 
-    For models that no strategy trains: `steps.Steps.prepare` does it for ours,
-    and Keras for those of TensorFlow's.
+    For models without a strategy. `steps.Steps.prepare` does this for our
+    strategies, Keras for TensorFlow's.
 
     Args:
         model: Compiled `keras.Model`.
@@ -103,13 +101,13 @@ def build_as_first_step(model, specification):
         step = tf.function(model.train_step, autograph=False)
         step.get_concrete_function(specification)
     elif type(model).call is not keras.Model.call:
-        # Eager steps may do what can't be traced.
+        # Eager steps may contain code that can't be traced.
         batch = tf.nest.map_structure(_symbolic, specification)
         model._symbolic_build(data_batch=batch)
 
 
 def _symbolic(leaf):
-    """The Keras tensor that stands for a leaf of any batch."""
+    """Returns the `KerasTensor` of a leaf, with an unknown batch size."""
     if not isinstance(leaf, tf.TypeSpec):
         return leaf
     shape = list(leaf.shape)

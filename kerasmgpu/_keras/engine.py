@@ -1,8 +1,8 @@
-"""TensorFlow's engine: a worker's devices, and the names of variables' copies.
+"""Subclasses of TensorFlow's strategy engines (`StrategyExtended`).
 
-TensorFlow's own class takes all GPUs of the machine, or one CPU device: a
-worker with several logical CPU devices, or with some of its GPUs, can't be had
-in public. Checked on TensorFlow 2.18 and 2.21.
+TensorFlow's multi-worker engine takes all GPUs of the machine, or one CPU
+device; its public API has no worker with several logical CPU devices or with
+some of the GPUs. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import math
@@ -25,13 +25,13 @@ from kerasmgpu.partitioner.replicas import Replicas
 _in_job = False
 
 _HEARTBEAT_FACTOR = 4
-"""TensorFlow's time-out between workers in that of ours: ours comes first.
+"""TensorFlow's heartbeat time-out divided by ours, so that ours expires first.
 
-Half of TensorFlow's is how long a worker waits for an answer to a heartbeat."""
+A worker waits for the answer to a heartbeat for half of TensorFlow's."""
 
 
 class LocalExtended(OneDevice, MirroredExtended):
-    """TensorFlow's engine of one process, which can pass for one device.
+    """TensorFlow's single-process engine, which can also act as one device.
 
     Args:
         strategy: The strategy that this is the `extended` of.
@@ -44,13 +44,13 @@ class LocalExtended(OneDevice, MirroredExtended):
         share_names_of_copies(self)
 
     def replicas(self, devices, host, first, tell):
-        """The replicas for the partitioner: how they meet is our user's choice.
+        """Returns the partitioner's replicas, with the user's collectives.
 
         Args:
             devices: Full names of the devices.
             host: Full name of the CPU.
             first: 0.
-            tell: Not needed: there are no other workers.
+            tell: Unused: there are no other workers.
         """
         operations = self._cross_device_ops
         if len(devices) == 1:
@@ -63,7 +63,7 @@ class LocalExtended(OneDevice, MirroredExtended):
 
 
 class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
-    """TensorFlow's engine on devices of our choice.
+    """TensorFlow's multi-worker engine on chosen devices.
 
     Args:
         strategy: The strategy that this is the `extended` of.
@@ -71,10 +71,10 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         communication_options: `tf.distribute.experimental.
             CommunicationOptions`.
         choose_devices: Function that returns this worker's device names, such
-            as `["GPU:0"]`; called once the engine has started, since asking
-            for devices starts TensorFlow.
-        start_seconds: Float, how long workers wait for one another's engines.
-        silence_seconds: Float, how long a worker may stand still.
+            as `["GPU:0"]`; called once the engine has started, since listing
+            devices initialises TensorFlow.
+        start_seconds: Float, start time-out of the workers' engines.
+        silence_seconds: Float, our heartbeat time-out.
 
     Raises:
         InputError: If the engine of another worker doesn't start in time.
@@ -105,12 +105,12 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         share_names_of_copies(self)
 
     def replicas(self, devices, host, first, tell):
-        """The replicas of this worker for the partitioner.
+        """Returns the partitioner's replicas of this worker.
 
         Args:
             devices: Full names of its devices.
             host: Full name of its CPU.
-            first: Number of its first replica among all.
+            first: Global index of its first replica.
             tell: See `collectives.CollectiveReplicas`.
         """
         total = super()._num_replicas_in_sync
@@ -127,13 +127,13 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         )
 
     def _update_config_proto(self, config_proto):
-        """The configuration of this worker's server, with our time-outs.
+        """Returns the configuration of this worker's server, with our time-outs.
 
         TensorFlow's coordination service (in 2.18 and 2.21 always on between
-        workers) takes a worker for dead that stands still for 5 s (the first)
-        or 10 s. It waits for the first worker's start for an hour; for others'
-        only with the barrier, which 2.18 doesn't have: there the first worker
-        waits on.
+        workers) declares a worker dead after a silence of 5 s (the first
+        worker) or 10 s. Workers wait for the first worker's start for an hour.
+        The first worker waits for theirs only with a registration barrier,
+        which 2.18 lacks: there the first worker has no start time-out.
         """
         config = super()._update_config_proto(config_proto)
         coordination = config.experimental.coordination_config
@@ -154,14 +154,14 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
 
 
 def _milliseconds(seconds):
-    """Rounded up; 0 would be TensorFlow's own time-out."""
+    """Converts seconds, rounded up: 0 would select TensorFlow's default."""
     return math.ceil(1000 * seconds)
 
 
 def _not_started(error, cluster_resolver, seconds):
-    """The error of a worker whose engine did not find the others'."""
+    """Returns the error of a worker whose engine timed out at the start."""
     addresses = cluster_resolver.cluster_spec().task_address
-    # It has names of those that the first worker misses, if that answers.
+    # The first worker, if it answers, lists the workers that are missing.
     _, _, names = error.message.partition("timed out task names:")
     missing = re.findall(r"/job:(\w+)/replica:\d+/task:(\d+)", names)
     if not missing:
@@ -181,17 +181,16 @@ def _not_started(error, cluster_resolver, seconds):
 
 
 def _hint(extended):
-    """How collectives sum, as their operations are told."""
+    """Returns the collectives' implementation, as their ops' hint."""
     return extended._communication_options.implementation.value.lower()
 
 
 def share_names_of_copies(extended):
     """Gives a replica's copies of all variables the same name.
 
-    A name of its own makes TensorFlow prepare an operation for every copy of
-    every variable: half a millisecond each, where one more of the same name
-    takes a tenth of that. Nobody sees them: a mirrored variable has the name
-    of its first copy.
+    TensorFlow prepares an operation per distinct name, in half a millisecond;
+    one more copy of the same name takes a tenth of that. The names are not
+    visible: a mirrored variable has the name of its first copy.
 
     Args:
         extended: The `extended` of a mirrored strategy.
@@ -200,7 +199,7 @@ def share_names_of_copies(extended):
 
     def create_variable(next_creator, **kwargs):
         def create_copy(**kwargs):
-            # "dense/kernel/replica_1/", where the slash means "as it is".
+            # "dense/kernel/replica_1/"; a final slash means an absolute name.
             copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
             if copy is not None:
                 kwargs["name"] = copy.group()
@@ -217,24 +216,24 @@ def in_job():
 
 
 def has_started():
-    """Whether TensorFlow runs already, too late to become a worker."""
+    """Whether TensorFlow is initialised, too late to become a worker."""
     return context.context()._context_handle is not None
 
 
 def abort_collectives(message):
-    """Makes every collective, waiting or to come, raise `UnavailableError`."""
+    """Makes all pending and future collectives raise `UnavailableError`."""
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
 
 
 def global_seed():
-    """The seed of `tf.random.set_seed`, or `None`; reading it draws nothing."""
+    """Returns the seed of `tf.random.set_seed`, or `None`; draws no number."""
     return context.global_seed()
 
 
 def set_length(distributed, dataset):
-    """Tells a distributed data set how many batches it has.
+    """Sets the cardinality of a distributed data set, in batches.
 
-    TensorFlow doesn't know that of one that is made of functions.
+    TensorFlow doesn't know it for data sets from per-worker functions.
 
     Args:
         distributed: `tf.distribute.DistributedDataset` with an element for each

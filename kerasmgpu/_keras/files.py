@@ -1,6 +1,6 @@
-"""How many files a `tf.data.Dataset` reads, which it doesn't say in public.
+"""Counts the files that a `tf.data.Dataset` reads, by its serialized graph.
 
-Checked on TensorFlow 2.18 and 2.21.
+There is no public API for it. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf
@@ -15,17 +15,17 @@ _READERS = (
 
 
 def num_files(dataset):
-    """Files that a data set reads with TensorFlow's own readers.
+    """Returns the number of files that a data set's file readers read.
 
-    Files that a function opens by itself (`tf.io.read_file` in a `map`) don't
-    count: such a data set is one of file names.
+    Files opened in a function (`tf.io.read_file` in a `map`) don't count:
+    to TensorFlow, such a data set's elements are file names.
 
     Args:
         dataset: `tf.data.Dataset`.
 
     Returns:
-        Integer, 0 where there is no reader, or where the data set can't be
-        written as a graph (a Python generator).
+        Integer; 0 without a reader, or if the data set can't be serialized (a
+        Python generator).
     """
     try:
         serialized = dataset._as_serialized_graph(
@@ -44,8 +44,8 @@ def num_files(dataset):
         if node.op == "Const"
         and node.attr["dtype"].type == tf.string.as_datatype_enum
     ]
-    # Compression and the like are scalars of strings; file names are vectors,
-    # or the one scalar that a single file's reader was given first.
+    # File names are string vectors; string scalars are options such as the
+    # compression, or the name of a single file.
     counts = [
         name.tensor_shape.dim[0].size
         for name in names

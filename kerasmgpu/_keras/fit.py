@@ -1,11 +1,11 @@
-"""The `fit` that is running, and what a callback may ask of it and do to it.
+"""The running `fit`: its state, hooks for watchers, and skipping of data.
 
 A watcher is a callback that must act between steps, after all other callbacks,
-or before the first step of an epoch, where Keras has no hook. One that has an
-`on_train_batch_end` would make Keras wait for every step's results; the
-iterator of the epoch's steps is asked for the next one at the same moment
-(`iterators.EpochSteps`). Going to a place in the data needs the parts of Keras's
-epoch iterator.
+or before the first step of an epoch, where Keras has no hook. An
+`on_train_batch_end` would make Keras wait for every step's results; a watcher
+is called instead when the next step is requested from the epoch's iterator
+(`iterators.EpochSteps`). Skipping data uses private parts of Keras's epoch
+iterator.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from kerasmgpu.errors import InputError
 
 
 class _Thread(threading.local):
-    """The `fit` calls that this thread is in; callbacks may call `fit` too."""
+    """Stack of this thread's running `fit`s: callbacks may call `fit` too."""
 
     def __init__(self):
         self.fits = []
@@ -35,16 +35,16 @@ _thread = _Thread()
 
 
 def innermost():
-    """The `Fit` that was entered last in this thread, or `None`."""
+    """Returns this thread's innermost running `Fit`, or `None`."""
     return _thread.fits[-1] if _thread.fits else None
 
 
 @contextlib.contextmanager
 def running(model, num_epochs):
-    """Enters a model's `fit`; leaves it whatever is raised.
+    """Context of a running `fit`; left on exceptions, too.
 
     Args:
-        model: The `keras.Model` of which `fit` is called.
+        model: The `keras.Model` that is fitted.
         num_epochs: The argument `epochs` of `fit`.
     """
     fit = Fit(model, num_epochs)
@@ -57,36 +57,36 @@ def running(model, num_epochs):
 
 
 class EpochWatcher:
-    """What a callback implements to be called by `fit` at these moments.
+    """Interface of a callback with additional hooks of `fit`.
 
-    All get the running `Fit`.
+    Every hook gets the running `Fit`.
     """
 
     def on_fit_ready(self, fit):
-        """All callbacks' `on_train_begin` were called."""
+        """Called after all callbacks' `on_train_begin`."""
 
     def before_epoch(self, fit):
-        """All callbacks' `on_epoch_begin` were called."""
+        """Called after all callbacks' `on_epoch_begin`."""
 
     def at_epoch_start(self, fit):
-        """The epoch's data is about to be read; steps may be skipped."""
+        """Called before the epoch's data is read; may skip steps."""
 
     def after_step(self, fit):
-        """`fit.step` steps are done, and another follows."""
+        """Called when `fit.step` steps are done and another follows."""
 
     def after_epoch(self, fit):
-        """All callbacks' `on_epoch_end` were called."""
+        """Called after all callbacks' `on_epoch_end`."""
 
     def on_fit_left(self, fit):
-        """`fit` returns, or an exception leaves it."""
+        """Called when `fit` returns or raises."""
 
 
 class Fit:
-    """One running `fit`: its model, callbacks and place.
+    """One running `fit`: its model, callbacks and progress.
 
     `num_epochs` is the argument `epochs`; `epoch` counts from 0; `step` is the
-    number of steps done in it when `after_step` is called; `logs` are those of
-    the last epoch that ended.
+    number of steps done in the epoch when `after_step` is called; `logs` are
+    those of the last completed epoch.
     """
 
     def __init__(self, model, num_epochs):
@@ -100,26 +100,26 @@ class Fit:
         self.logs = {}
         self.length_known = None
         self.skipped = 0
-        self.private_folder = None  # Both are `writers`' own.
+        self.private_folder = None  # This and the next: used by `writers`.
         self.redirected = []
         self._initial_epoch = model._initial_epoch
         self._last = None
 
     def ready(self):
-        """All callbacks' `on_train_begin` were called."""
+        """Starts watching; called after all callbacks' `on_train_begin`."""
         self.length_known = self.num_batches is not None
         self._last = _Last(self)
         self.callback_list.callbacks.append(self._last)
         self.watcher.on_fit_ready(self)
 
     def left(self):
-        """`fit` returns, or an exception leaves it."""
+        """Stops watching; called when `fit` returns or raises."""
         if self.watcher is None:
             return
-        # The list may be the user's own, to be used again.
+        # The user may pass the same `CallbackList` to another `fit`.
         with contextlib.suppress(ValueError):
             self.callback_list.callbacks.remove(self._last)
-        # Keras never resets it: the next `fit` would begin there too.
+        # Keras never resets it: the next `fit` would begin at that epoch, too.
         self.model._initial_epoch = self._initial_epoch
         self.watcher.on_fit_left(self)
 
@@ -130,12 +130,12 @@ class Fit:
 
     @property
     def num_batches(self):
-        """Steps per epoch, `None` while a first pass has not told."""
+        """Batches per epoch; `None` until the first epoch has counted them."""
         return self.iterator._num_batches
 
     @property
     def steps_per_epoch(self):
-        """The argument of `fit`."""
+        """The argument `steps_per_epoch` of `fit`."""
         return self.iterator.steps_per_epoch
 
     @property
@@ -144,28 +144,25 @@ class Fit:
 
     @property
     def data_is_python(self):
-        """Whether Python code of the user's makes the batches."""
+        """Whether the user's Python code makes the batches."""
         return isinstance(
             self.iterator.data_adapter, (PyDatasetAdapter, GeneratorDataAdapter)
         )
 
     @property
     def data_is_one_stream(self):
-        """Whether an epoch goes on in the data where the one before ended."""
+        """Whether an epoch continues the data where the last one ended."""
         adapter = self.iterator.data_adapter
         return bool(self.steps_per_epoch) or isinstance(
             adapter, GeneratorDataAdapter
         )
 
     def begin_at(self, epoch):
-        """Makes this `fit` begin with `epoch`; from `on_fit_ready`."""
+        """Sets the first epoch of this `fit`; call it from `on_fit_ready`."""
         self.model._initial_epoch = epoch
 
     def build(self):
-        """Creates the variables that are to be restored.
-
-        They are made as the first step makes them: where it is traced.
-        """
+        """Creates the variables to be restored, as the first step would."""
         data = self.iterator._distributed_dataset
         strategy = self.model._distribute_strategy
         if is_ours(strategy):
@@ -174,19 +171,19 @@ class Fit:
             build.build_as_first_step(self.model, data.element_spec)
 
     def wait_for_callbacks(self):
-        """Waits for the hooks that Keras runs in threads of its own."""
+        """Waits for the hooks that Keras runs in background threads."""
         for future in list(self.callback_list._futures):
             future.result()
 
     def rewind(self, num_epochs, num_batches):
-        """Brings the data to where it is after some epochs.
+        """Brings the data to its state after some epochs.
 
         Args:
-            num_epochs: Integer, epochs that are done.
-            num_batches: `Fit.num_batches` as it was then.
+            num_epochs: Integer, number of completed epochs.
+            num_batches: `Fit.num_batches` after those epochs.
 
         Returns:
-            Number of batches that had to be read for that.
+            Number of batches that this read.
         """
         adapter = self.iterator.data_adapter
         if self.data_is_one_stream:
@@ -205,10 +202,10 @@ class Fit:
         return 0
 
     def _pass_epoch(self, num_batches):
-        """Makes the iterators that Keras makes in an epoch; reads nothing."""
+        """Makes the iterators that Keras makes in an epoch; reads no batch."""
         iterator = self.iterator
         if not self.length_known:
-            # The end comes as a surprise: no iterator for more is made.
+            # The epoch ends by exhaustion: Keras makes no second iterator.
             iter(iterator._get_iterator())
             iterator._num_batches = num_batches
         elif iterator.source is not None:
@@ -218,29 +215,29 @@ class Fit:
                 pass
 
     def _read_epoch(self):
-        """Goes through the data of an epoch as Keras does, without steps."""
+        """Reads an epoch's batches as Keras does, without running steps."""
         iterator, read = self.iterator, 0
         with iterator.catch_stop_iteration():
             for *_, batches in iterator._enumerate_iterator():
                 found = itertools.islice(batches, iterator.steps_per_execution)
                 num_found = sum(1 for _ in found)
                 if num_found == 0:
-                    # How Keras's step tells the end of a data set.
+                    # Keras's step signals an exhausted data set like this.
                     raise StopIteration
                 read += num_found
         return read
 
     def skip(self, num_steps, read=True):
-        """Passes over steps that are done; from `at_epoch_start`.
+        """Skips steps that are done; call it from `at_epoch_start`.
 
         Args:
-            num_steps: Integer, how many.
-            read: Boolean, whether their batches are read; `False` for data
-                that begin behind them.
+            num_steps: Integer, number of steps to skip.
+            read: Boolean, whether to read their batches; `False` for data
+                that already begin after them.
 
         Raises:
-            InputError: If the steps per execution don't fit, or if the data
-                ends before.
+            InputError: If `num_steps` is no multiple of the steps per
+                execution, or if the data have fewer batches.
         """
         per_execution = self.iterator.steps_per_execution
         if num_steps % per_execution:
@@ -253,7 +250,7 @@ class Fit:
         for _ in range(0, num_steps, per_execution):
             item = next(self.iterator._epoch_iterator, None)
             if not read:
-                # Keras compares it with the batches that the data have.
+                # Keras compares it with the number of batches in the data.
                 self.iterator._steps_seen -= per_execution
                 continue
             for _ in range(per_execution):
@@ -266,14 +263,14 @@ class Fit:
         self.step = self.skipped = num_steps
 
     def advance(self, step):
-        """Notes that `step` steps are done, and another follows."""
+        """Records that `step` steps are done and another follows."""
         if self.skipped < step:
             self.step = step
             self.watcher.after_step(self)
 
 
 class _Last(keras.callbacks.Callback):
-    """Stands behind all callbacks of a `fit` that is watched."""
+    """The last callback of a watched `fit`: calls the watcher's hooks."""
 
     def __init__(self, fit):
         super().__init__()
@@ -291,7 +288,10 @@ class _Last(keras.callbacks.Callback):
 
 
 def _logs_of_last_epoch(history):
-    """Logs that every epoch had, those that callbacks added among them."""
+    """Returns the last epoch's logs, with those that callbacks added.
+
+    Only logs that every epoch had: others' last value may be of an older one.
+    """
     if history is None:
         return {}
     num_epochs = len(history.epoch)

@@ -1,7 +1,7 @@
-"""`tf.random.Generator`s that were made in a strategy's scope.
+"""`tf.random.Generator`s made in a strategy's scope draw one device's numbers.
 
-TensorFlow makes each replica's numbers others, by the replica's number in the
-key. A step of ours runs as on one device, where nothing is added to the key.
+TensorFlow adds the replica's index to the key, so that replicas draw different
+numbers. Our steps are traced as on one device, where the key is unchanged.
 """
 
 import tensorflow as tf

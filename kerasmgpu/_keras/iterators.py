@@ -1,20 +1,20 @@
-"""The iterator of an epoch's steps: what feeds it, and who is told between them.
+"""The epoch iterator: feeds batches to steps and calls `fit`'s watcher.
 
-Keras makes a `TFEpochIterator` wherever steps are run; `EpochSteps` takes its
-place. Under one of our strategies a data set reaches the steps in the way the
-strategy chooses, and no more iterators are made than are read. A callback that
-watches `fit` (`fit.EpochWatcher`) is called between steps.
+`EpochSteps` replaces Keras's `TFEpochIterator`, which every loop over steps
+uses. Under our strategies, the strategy chooses how a data set is fed, and only
+the iterators that are read are made. A watcher of `fit` (`fit.EpochWatcher`) is
+called between steps.
 
-Where `fit` has no `steps_per_epoch`, Keras makes two iterators per epoch: one
-to read, and another at its end, which it throws away. One that fetches to
-devices takes TensorFlow tens of milliseconds per device to make: functions are
-traced and prepared for each. All that the second one does to the data is to
-draw the seeds of `shuffle`, and a plain iterator of the same data set draws
-them too. So the order is that of one device, to the bit.
+Without `steps_per_epoch`, Keras makes two iterators per epoch: one that it
+reads, and another at the epoch's end, which it discards. An iterator that
+prefetches to devices takes tens of milliseconds per device to make, since
+TensorFlow traces functions for each. The only effect of the discarded one is to
+draw the seeds of `shuffle`, which a plain iterator of the same data set also
+draws. So the order is that of one device, bit for bit.
 
-One iterator for all epochs is not made: random operations of a data set's
-functions start anew with each iterator, on one device as here, and a generator
-or `PyDataset` must begin its epoch when Keras says so.
+One iterator for all epochs would change results: random operations in a data
+set's functions restart with each iterator, on one device as here, and a
+generator or `PyDataset` must begin its epoch when Keras begins one.
 """
 
 import weakref
@@ -29,17 +29,17 @@ from kerasmgpu._keras.seams import replaces
 
 @replaces(trainer_module, "TFEpochIterator")
 class EpochSteps(trainer_module.TFEpochIterator):
-    """Keras's iterator, whose arguments these are."""
+    """Keras's epoch iterator, with the same arguments."""
 
     def __init__(self, distribute_strategy=None, *args, **kwargs):
         running = fit.innermost()
-        # The first one that `fit` makes is that of the training data.
+        # The first iterator that `fit` makes is that of the training data.
         is_for_fit = running is not None and running.iterator is None
         self._is_ours = is_ours(distribute_strategy)
         if self._is_ours:
             feeder = _Feeder(
                 distribute_strategy,
-                # `predict` is the one caller without targets.
+                # Only `predict` passes no targets.
                 in_order="y" not in kwargs,
                 most=_most_batches(kwargs, running if is_for_fit else None),
             )
@@ -54,7 +54,8 @@ class EpochSteps(trainer_module.TFEpochIterator):
     def reset(self):
         super().reset()
         if hasattr(self._distributed_dataset, "has_own_length"):
-            # Not that of the whole data set; known once an epoch has ended.
+            # A worker's own length is not the data set's, which is known once
+            # an epoch has ended.
             self._num_batches = None
 
     def _enumerate_iterator(self):
@@ -69,7 +70,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return self.source.iterator()
 
     def __iter__(self):
-        if self._is_ours:  # Workers ask each other: all must come by here.
+        if self._is_ours:  # A collective: every worker must call it.
             unread_logs.look_again()
         watched = self._watched()
         if watched is None:
@@ -80,8 +81,8 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return steps
 
     def __next__(self):
-        # At the end of the epoch this raises: what follows the last step is
-        # `after_epoch`.
+        # Raises at the end of the epoch, so the last step is followed by
+        # `after_epoch` instead of `after_step`.
         item = super().__next__()
         unread_logs.comes_next(item[-1])
         watched = self._watched()
@@ -90,7 +91,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return item
 
     def _watched(self):
-        """The innermost `fit`, if it is watched and reads these steps."""
+        """Returns the innermost `fit` if it is watched and uses this iterator."""
         running = fit.innermost()
         if running is None or running.watcher is None:
             return None
@@ -98,11 +99,11 @@ class EpochSteps(trainer_module.TFEpochIterator):
 
 
 def _most_batches(arguments, running):
-    """How many batches are read of one iterator, `None`: all that there are.
+    """Returns the most batches read from one iterator; `None`: no limit.
 
     Args:
-        arguments: Those of the `EpochSteps`, by name.
-        running: The `fit.Fit` whose epochs it feeds, if it does.
+        arguments: Keyword arguments of the `EpochSteps`.
+        running: The `fit.Fit` that reads the iterator, or `None`.
     """
     if not arguments.get("steps_per_epoch"):
         return None
@@ -112,12 +113,11 @@ def _most_batches(arguments, running):
 
 
 class _Feeder:
-    """What an epoch iterator asks of its strategy, for the steps of a model.
+    """Stands in for the strategy in Keras's epoch iterator.
 
-    Batches that go to devices are read ahead. Where that matters to who reads
-    the data next (a generator goes on where it was, the next pass of a
-    repeated `shuffle` draws its seed), not further than on one device: there
-    TensorFlow prefetches one.
+    Batches are prefetched to devices. For stateful data sets (a generator
+    continues where it stopped, a repeated `shuffle` draws its next seed) it
+    reads at most one batch ahead, as TensorFlow does on one device.
     """
 
     def __init__(self, strategy, in_order, most):
@@ -136,10 +136,10 @@ class _Feeder:
         return dataset if feeding is limited else feeding
 
     def source(self, steps):
-        """What gives an `EpochSteps` its iterators, `None`: Keras does.
+        """Returns the `_Source` of an `EpochSteps`, or `None` to use Keras's.
 
-        Workers with files of their own, and data sets that the user
-        distributed, are fed in other ways.
+        `None` where workers read different files, or where the user
+        distributed the data set.
         """
         distributed = steps._distributed_dataset
         if isinstance(self._dataset, tf.data.Dataset) and (
@@ -151,7 +151,7 @@ class _Feeder:
 
 
 class _Source:
-    """What gives the steps of an epoch their iterators.
+    """Creates each epoch's iterator.
 
     Args:
         steps: The `EpochSteps` of a model in our scope.
@@ -159,28 +159,28 @@ class _Source:
     """
 
     def __init__(self, steps, dataset):
-        # Weak, for a cycle would keep the data after `fit`.
+        # Weak: a reference cycle would keep the data after `fit`.
         self._steps = weakref.ref(steps)
         self._dataset = dataset
         self._draws_seeds = pipelines.making_iterators_matters(dataset)
-        # Python code of the user's must not run once the epoch is over.
+        # The user's Python code must not run after the end of the epoch.
         self._runs_python = pipelines.runs_python(dataset)
         self._in_front = False
 
     def enumerate(self, steps):
-        """Passes on the steps of an epoch, in front of which one is read."""
+        """Yields the steps of an epoch; the next `iterator()` is read."""
         self._in_front = True
         yield from steps
 
     def iterator(self):
-        """The iterator that is asked for now, to read or to throw away."""
+        """Returns the iterator to read, or a plain one that Keras discards."""
         if self._in_front:
             self._in_front = False
             return self.iterator_to_read()
         return iter(self._dataset if self._draws_seeds else ())
 
     def iterator_to_read(self):
-        """A new iterator, which nobody has to wait for in the end."""
+        """Returns a new iterator, which is freed in the background."""
         dataset = self._steps()._distributed_dataset
         iterator = iter(dataset)
         if hasattr(dataset, "batch_specification"):

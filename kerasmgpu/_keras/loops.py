@@ -1,14 +1,16 @@
-"""Keras's loops: what surrounds `fit` and `evaluate`, and their callbacks.
+"""Seams of `fit` and `evaluate`, and of their callbacks' first hooks.
 
-`fit` is entered in this order, and left in the reverse one, whatever is raised:
+`fit` enters three contexts in this order, and leaves them in reverse, on
+exceptions too:
 
-1. It is the innermost running one (`fit.Fit`); left, its watcher is told.
-2. What callbacks write on workers that are not the first goes to a private
-   folder (`writers`).
-3. Nothing is known of who looks at the results of its steps (`unread_logs`).
+1. `fit.running`: the innermost running `Fit`; its end is reported to its
+   watcher.
+2. `writers.private_folder`: callbacks' files on workers other than the first
+   go to a private folder.
+3. `unread_logs.loop`: a new record of whether callbacks read batch logs.
 
-When its callbacks begin: those that look at single steps are counted, all begin
-in the strategy's scope, then the watcher is told that the fit is ready.
+`on_train_begin` looks for callbacks that read batch logs, runs all callbacks in
+the strategy's scope, then calls the watcher's `on_fit_ready`.
 """
 
 import contextlib
@@ -29,7 +31,7 @@ def _fit(original, self, *args, **kwargs):
     try:
         given = inspect.signature(original).bind(self, *args, **kwargs)
     except TypeError:
-        return original(self, *args, **kwargs)  # Which says what is wrong.
+        return original(self, *args, **kwargs)  # Keras raises its TypeError.
     num_epochs = given.arguments.get("epochs", 1)
     with (
         running(self, num_epochs) as fit,
@@ -59,7 +61,7 @@ def _on_train_begin(original, self, logs=None):
     scope = contextlib.nullcontext()
     if is_ours(strategy):
         unread_logs.begin(self, "train_step")
-        # Callbacks that restore a model make variables that it lacks as yet.
+        # Callbacks that restore a model create its missing variables.
         scope = strategy.scope()
     with scope:
         fit = innermost()
@@ -85,8 +87,8 @@ def _on_test_begin(original, self, logs=None):
 def _metrics_or_logs(original, self, logs):
     fit = innermost()
     if not logs and fit is not None and fit.model is self and fit.skipped:
-        # All steps of the epoch were skipped: only now the data set, whose
-        # length is not known, said so. The metrics hold the epoch.
+        # All steps of the epoch were skipped, which shows only here if the
+        # length of the data is unknown. The restored metrics are the epoch's.
         logs = self.get_metrics_result()
     return original(self, logs)
 

@@ -1,8 +1,8 @@
-"""A loss that is computed outside of steps is that of one device.
+"""Losses that are computed outside of steps equal those of one device.
 
-Keras divides every loss by the number of replicas, which then sum it. Where a
-strategy's scope is entered but no replica runs, as in a callback that asks a
-loss about a batch, nothing is summed: there the loss stays whole.
+Keras divides every loss by the number of replicas, which then sum it. In a
+strategy's cross-replica context, such as a callback that computes the loss of a
+batch, nothing is summed, so the loss is not divided.
 """
 
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Batch normalisation with the moments of each replica's own rows, if wished."""
+"""Batch normalisation with per-replica moments, if the strategy selects it."""
 
 import tensorflow as tf
 from keras.src.layers.normalization.batch_normalization import (

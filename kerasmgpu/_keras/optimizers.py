@@ -1,9 +1,9 @@
-"""An optimizer applied outside of steps does what it does on one device.
+"""`Optimizer.apply` outside of steps updates as on one device.
 
-In a strategy's scope, where no replica runs, TensorFlow knows no replica whose
-gradients these could be and fails. They are the whole ones there: they are
-applied once, and every replica's copies get the result. An optimizer that was
-made in a scope does so behind it, too.
+In a strategy's cross-replica context TensorFlow has no replica to which the
+gradients could belong, and fails. Here they are the global batch's: they are
+applied once, and every replica's copies get the result. This also holds after
+the program has left the scope in which the optimizer was made.
 """
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ def _apply(original, self, grads, trainable_variables=None):
     with build.scope_of(self):
         if not self.built and trainable_variables is not None and len(grads):
             trainable_variables = list(trainable_variables)
-            # As Keras does it, but no step is traced a second time for it.
+            # As in Keras, but does not make the step be traced a second time.
             with backend.name_scope(self.name, caller=self), done_once():
                 self.build(trainable_variables)
             self.built = True

@@ -1,4 +1,4 @@
-"""Parts of a batch that hold no data, which steps get as `None`."""
+"""Empty optionals in batches, which steps get as `None`."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from kerasmgpu.partitioner.execution import is_empty
 
 
 def without_optionals(batch):
-    """A batch, or its specification, with `None` for what holds no data."""
+    """Returns a batch, or its specification, with `None` for empty leaves."""
     return tf.nest.map_structure(
         lambda leaf: None if _holds_no_data(leaf) else leaf, batch
     )

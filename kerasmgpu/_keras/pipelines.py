@@ -1,9 +1,10 @@
-"""What a data set keeps from one pass to the next.
+"""Stateful parts of a `tf.data` pipeline.
 
-Every epoch is a new iterator. Random operations in a data set's functions
-start anew with it (so `fit(x, y, shuffle=True)` after `set_random_seed` has
-the same order in every epoch). Seeds of `shuffle`, which are drawn when an
-iterator is made, go on; so do caches, variables and Python code.
+Every epoch makes a new iterator. Random operations in a data set's functions
+restart with it (so `fit(x, y, shuffle=True)` after `set_random_seed` has
+the same order in every epoch). State that outlives an iterator: the seeds of
+`shuffle`, which are drawn when an iterator is made, caches, variables and
+Python code.
 """
 
 _ONCE_PER_ITERATOR = {
@@ -24,7 +25,7 @@ _ONCE_PER_ITERATOR = {
     "UnbatchDataset",
     "ZipDataset",
 }
-"""Data sets that make one iterator of each input, when they get their own."""
+"""Data sets whose iterator makes one iterator of each input, at once."""
 
 _SEVERAL_ITERATORS = {
     "ConcatenateDataset",
@@ -33,7 +34,7 @@ _SEVERAL_ITERATORS = {
     "ParallelInterleaveDataset",
     "RepeatDataset",
 }
-"""Data sets that make iterators of their inputs later, or more than one."""
+"""Data sets whose iterator makes iterators of inputs later, or several."""
 
 _SOURCES = {
     "FixedLengthRecordDatasetV2",
@@ -47,34 +48,34 @@ _SOURCES = {
 """Data sets of files, tensors and numbers."""
 
 _LASTING = ("Assign", "PyFunc", "Rng", "Stateful")
-"""Parts of names of operations whose state outlives an iterator."""
+"""Substrings of names of operations whose state outlives an iterator."""
 
 _LASTING_DATASETS = ("Cache", "Generator", "Random", "Shuffle")
-"""The same, of operations that make data sets."""
+"""The same for operations that create data sets."""
 
 
 def making_iterators_suffices(dataset):
-    """Whether making an iterator leaves a data set as a whole pass does.
+    """Whether making an iterator changes a data set's state as a full pass does.
 
     Args:
         dataset: `tf.data.Dataset` or `tf.distribute.DistributedDataset`.
 
     Returns:
-        Boolean; `False` where that isn't known.
+        Boolean; `False` if unknown.
     """
     return hasattr(dataset, "_inputs") and _making_suffices(dataset, once=True)
 
 
 def making_iterators_matters(dataset):
-    """Whether an iterator's data differ for another one's having been made.
+    """Whether making an iterator changes the data of later iterators.
 
-    Seeds are drawn when an iterator is made, wanted or not.
+    A `shuffle`'s seeds are drawn when an iterator is made, read or not.
 
     Args:
         dataset: `tf.data.Dataset`.
 
     Returns:
-        Boolean; `True` where that isn't known.
+        Boolean; `True` if unknown.
     """
     return (
         not making_iterators_suffices(dataset)
@@ -90,7 +91,7 @@ def runs_python(dataset):
         dataset: `tf.data.Dataset`.
 
     Returns:
-        Boolean; `True` where that isn't known.
+        Boolean; `True` if unknown.
     """
     return (
         not hasattr(dataset, "_inputs")
@@ -104,7 +105,8 @@ def _kind(dataset):
 
 
 def _making_suffices(dataset, once):
-    # `once`: each iterator of the pipeline makes one of this data set, at once.
+    # `once`: the pipeline's iterator makes exactly one of this data set, when
+    # it is made itself.
     kind = _kind(dataset)
     known = _ONCE_PER_ITERATOR | _SEVERAL_ITERATORS | _SOURCES
     if kind not in known or (kind == "ShuffleDataset" and not once):
@@ -116,7 +118,7 @@ def _making_suffices(dataset, once):
 
 
 def _operations(dataset):
-    """Names of all operations in the functions of a data set."""
+    """Yields the types of all operations in the functions of a data set."""
     for function in dataset._functions():
         graph = function.function.graph.as_graph_def()
         yield from (node.op for node in graph.node)

@@ -1,8 +1,8 @@
-"""The state of all global random number generators of a program.
+"""RNG state of all global generators of a program.
 
-The kernels of `tf.random.uniform` and its like keep theirs to themselves;
-`tf.random.Generator`s and Keras's `SeedGenerator`s that layers own are
-variables.
+Not included: the state in the kernels of stateful ops (`tf.random.uniform`),
+which can't be read, and `tf.random.Generator`s and layers' `SeedGenerator`s,
+which are variables.
 """
 
 import random
@@ -16,11 +16,12 @@ _KERAS = "global_seed_generator"
 
 
 def read():
-    """State of the generators of Python, NumPy, TensorFlow and Keras.
+    """Returns the RNG state of Python, NumPy, TensorFlow and Keras.
 
     Returns:
-        Plain data: `{"python", "numpy", "tensorflow", "keras"}`; the last two
-        are `None` where the program has no such generator.
+        Dictionary of plain data with the keys `"python"`, `"numpy"`,
+        `"tensorflow"` and `"keras"`; the last two are `None` if the program
+        has no such generator.
     """
     operation_seeds = getattr(context.context(), "_rng", None)
     keras_generator = global_state.get_global_attribute(_KERAS)
@@ -33,11 +34,11 @@ def read():
 
 
 def restore(state, python=True):
-    """Puts generators back.
+    """Restores RNG state.
 
     Args:
-        state: What `read` returned.
-        python: Boolean, whether those of Python and NumPy too.
+        state: Return value of `read`.
+        python: Boolean, whether to restore those of Python and NumPy, too.
     """
     if python:
         random.setstate(state["python"])

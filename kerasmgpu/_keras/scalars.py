@@ -1,10 +1,10 @@
-"""Variables with several copies as Python's numbers and NumPy's arrays.
+"""Converts distributed variables to Python numbers and NumPy arrays.
 
-`int(model.optimizer.iterations)` in a callback, say. TensorFlow's plain
-variables are these things. Its variables with a copy per replica have no
-`__int__` or `__float__`, and where a strategy's scope is entered scalars are no
-arrays. (They are always true, too, which TensorFlow itself relies on.) Checked
-on TensorFlow 2.18 and 2.21.
+For example `int(model.optimizer.iterations)` in a callback. TensorFlow's plain
+variables support it. Its distributed variables have no `__int__` or
+`__float__`, and inside a strategy's scope scalars don't convert to arrays.
+(`bool` of one is always true, which TensorFlow relies on; it is not patched.)
+Checked on TensorFlow 2.18 and 2.21.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from kerasmgpu._keras.seams import attribute
 
 
 def _through(kind):
-    """A method that makes a Python number of a variable's value."""
+    """Returns a method that converts a variable's value to `kind`."""
 
     def convert(self):
         return kind(tf.convert_to_tensor(self))
@@ -24,7 +24,7 @@ def _through(kind):
 
 
 def _array(self, dtype=None, copy=None):
-    # NumPy 1 knows no `copy=None`; what is made here is nobody else's.
+    # NumPy 1 has no `copy=None`; the array made here is always a new one.
     del copy
     return np.array(tf.convert_to_tensor(self), dtype=dtype)
 

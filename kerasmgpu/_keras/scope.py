@@ -1,4 +1,4 @@
-"""One clear error where a part of a model was made outside `strategy.scope()`."""
+"""Raises `InputError` if part of a model was made outside `strategy.scope()`."""
 
 import weakref
 
@@ -10,7 +10,7 @@ from kerasmgpu._keras import engine
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
-"""Models to what they were last found in order with."""
+"""Models to the parts with which they last passed the check."""
 
 
 def is_ours(strategy):
@@ -21,11 +21,11 @@ def is_ours(strategy):
 def check(model):
     """Raises unless a model is wholly inside or wholly outside our scopes.
 
-    A model that was in order is not looked at again until it is compiled
-    anew, since `train_on_batch` asks before every step.
+    The result is cached until the model is compiled or built again, since
+    `train_on_batch` checks before every step.
 
     Raises:
-        InputError: Naming the part made in the wrong place, and the line to
+        InputError: With the part made in the wrong place, and the line to
             move.
     """
     strategy = model._distribute_strategy
@@ -73,7 +73,7 @@ def _require_scope(model, strategy):
 
 
 def _require_no_scope(model):
-    """Raises where a model made outside a scope is to be trained in one."""
+    """Raises if a model made outside a scope would be trained in one."""
     found = {tf.distribute.get_strategy()}
     for what, _, variables in _parts(model):
         if what != "layer":
@@ -83,7 +83,7 @@ def _require_no_scope(model):
 
 
 def require_own_weights(model):
-    """Raises where a model made outside our scopes would train what is inside.
+    """Raises if a model made outside our scopes would train variables inside.
 
     Args:
         model: `keras.Model` that none of our strategies trains.
@@ -104,7 +104,7 @@ def _made_outside(model):
 
 
 def _parts(model):
-    """Kind, name and variables of all that a step of the model uses."""
+    """Yields kind, name and variables of each layer, metric and optimizer."""
     for layer in model._flatten_layers():
         yield (
             "layer",
@@ -112,12 +112,12 @@ def _parts(model):
             (layer._trainable_variables + layer._non_trainable_variables),
         )
     for metric in model.metrics:
-        # Keras keeps what `compile` was given in a container of its own.
+        # Keras wraps the metrics of `compile` in a container.
         for own in getattr(metric, "metrics", None) or [metric]:
             yield "metric", own.name, own.variables
     given = model._compile_metrics
     if given is not None and not given.built:
-        # The container has none of them until the first step.
+        # The container lists no metrics until the first step.
         for own in keras.tree.flatten(
             [given._user_metrics, given._user_weighted_metrics]
         ):

@@ -1,8 +1,8 @@
-"""The places in Keras where kerasmgpu answers.
+"""Registers and installs patches of Keras and TensorFlow.
 
-A seam is a function, method or class of Keras that ours stands in front of: for
-models of one of our strategies it does what they need, for all others it calls
-the original.
+A seam is a function, method or class that a dispatcher or subclass of ours
+replaces. It changes models of our strategies, and calls the original for all
+others.
 """
 
 import functools
@@ -12,7 +12,7 @@ import keras
 from kerasmgpu.errors import InputError
 
 SEAMS = []
-"""`(owner, name)` of every patched name, in order; each is there once."""
+"""`(owner, name)` of every patched name, in order, without duplicates."""
 
 _installed = False
 _replacements = []
@@ -20,7 +20,7 @@ _dispatchers = []
 
 
 def seam(owner, name):
-    """Replaces `owner.name` by a dispatcher, once `install()` is called.
+    """Returns a decorator: `install()` replaces `owner.name` by the function.
 
     The decorated function gets the original as its first argument.
     """
@@ -34,7 +34,7 @@ def seam(owner, name):
 
 
 def replaces(module, name):
-    """Puts the decorated class in the place of the one it is made from."""
+    """Returns a decorator: `install()` replaces a class by this subclass."""
 
     def register(kind):
         SEAMS.append((module, name))
@@ -45,12 +45,12 @@ def replaces(module, name):
 
 
 def attribute(owner, name, value):
-    """Gives a class something that it lacks, once `install()` is called."""
+    """Registers an attribute that `install()` adds to a class lacking it."""
     _replacements.append((owner, name, value))
 
 
 def install():
-    """Connects our strategies to Keras; does nothing the second time."""
+    """Installs all patches; does nothing when called again."""
     global _installed
     if _installed:
         return

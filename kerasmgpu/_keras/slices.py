@@ -1,8 +1,8 @@
-"""Parts of a variable with several copies that are assigned: `v[1:3].assign(…)`.
+"""Sliced assignment to a distributed variable: `v[1:3].assign(…)`.
 
-TensorFlow slices the value of one copy. Where no replica runs, what is assigned
-to a part is lost in a strategy's scope (there is no `assign`), and behind it
-reaches one copy only. Here it reaches all. Checked on TensorFlow 2.18 and 2.21.
+TensorFlow slices the value of one copy. In a cross-replica context the slice
+has no `assign`; outside of the scope `assign` updates one copy only. Here it
+updates all copies. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf

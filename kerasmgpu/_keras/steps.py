@@ -1,8 +1,9 @@
-"""The steps of a model: where Keras asks for them, and what it gets.
+"""Partitioned train, test and predict steps for Keras's loops.
 
 Keras makes a function per kind of step (`train_step`, `test_step`,
-`predict_step`) and calls it for each execution. Under one of our strategies that
-function is an object of ours, which partitions the step over the replicas.
+`predict_step`) and calls it for each execution. Under our strategies that
+function is a `Steps` or `PredictSteps`, which partitions the step over the
+replicas.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from kerasmgpu.partitioner import report
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
 def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
-    """Variables are made while the first step is traced, as on one device."""
+    """Skipped for our models: tracing the first step creates the variables."""
     scope.check(self)
     if not is_ours(self._distribute_strategy):
         original(self, iterator, data_batch)
@@ -46,7 +47,7 @@ def _make_predict_function(original, self, force=False):
 
 
 class Steps:
-    """What Keras calls for an execution of training or test steps.
+    """Function of Keras that executes training or test steps.
 
     Args:
         model: The model.
@@ -73,7 +74,7 @@ class Steps:
             Logs of the last step.
 
         Raises:
-            StopIteration, tf.errors.OutOfRangeError: If there is no data.
+            StopIteration, tf.errors.OutOfRangeError: If the data is exhausted.
         """
         with self._strategy.scope():
             if self._model.run_eagerly or tf.config.functions_run_eagerly():
@@ -91,11 +92,11 @@ class Steps:
 
     @property
     def programs(self):
-        """The partitioned programs of the steps that were traced so far."""
+        """The partitioned programs of the steps traced so far."""
         return self._partitioned.programs
 
     def prepare(self, data):
-        """Makes the variables that the first step would make.
+        """Creates the variables that the first step would create.
 
         Args:
             data: The data set of the steps, or an iterator of it.
@@ -150,9 +151,9 @@ class Steps:
         return without_logs
 
     def _program(self, iterator, with_logs):
-        """The program of a step, and the names of the logs that it leaves out.
+        """Returns a step's program and the names of the logs it omits.
 
-        The names are `None` where it leaves out nothing.
+        The names are `None` if the program returns all logs.
         """
         specification = without_optionals(
             self._strategy.batch_specification(iterator)
@@ -162,8 +163,8 @@ class Steps:
         program = self._partitioned.program((specification,), in_shares)
         names = None
         if not with_logs:
-            # The epoch's logs are the metrics' own results, unless the step
-            # returns something else.
+            # Keras reads the epoch's logs from the metrics, unless the step
+            # returns other logs.
             logs = program.trace.outputs
             names = set(self._model.get_metrics_result())
             if not isinstance(logs, dict) or set(logs) != names:
@@ -172,7 +173,7 @@ class Steps:
 
 
 class PredictSteps:
-    """What Keras calls for an execution of predict steps.
+    """Function of Keras that executes predict steps.
 
     Args:
         model: The model.
@@ -186,10 +187,10 @@ class PredictSteps:
         )
 
     def __call__(self, batches):
-        """Predictions of several batches, one after the other.
+        """Returns the concatenated predictions of several batches.
 
         Args:
-            batches: List of what an iterator of the data set gave.
+            batches: List of batches, as an iterator of the data set gave them.
         """
         with self._strategy.scope():
             outputs = [self._predict(batch) for batch in batches]
@@ -209,9 +210,9 @@ class PredictSteps:
 
 
 def trainer_of(function):
-    """The model whose step `function` is, or `None` for any other function.
+    """Returns the model whose step `function` is; `None` for other functions.
 
-    A model is whatever has Keras's trainer mixed in, `keras.Model` or not.
+    A model is any subclass of Keras's trainer, `keras.Model` or not.
     """
     function = getattr(function, "python_function", function)
     seen = 0
@@ -222,7 +223,7 @@ def trainer_of(function):
 
 
 def _say_that_xla_is_off(model):
-    """One line where plain Keras would have turned XLA on: on GPUs."""
+    """Logs once that XLA is off on GPUs, where plain Keras may turn it on."""
     if model.jit_compile:
         return
     devices = model.distribute_strategy.extended.worker_devices

@@ -1,10 +1,10 @@
-"""A sum over the replicas that is assigned lies with the first replica.
+"""Assigns to variables that are sums over the replicas, such as metrics.
 
-Metrics are such sums. Where TensorFlow assigns or restores one as a whole,
-every replica gets an equal part of it, rounded: counts of an integer type lose
-what does not divide, and `IoU` outside of a step counts nothing at all. What is
-added to one it refuses, also where Keras only looks for shapes. Checked on
-TensorFlow 2.18 and 2.21.
+The assigned value goes to the first replica, and zeros to the others.
+TensorFlow assigns or restores an equal share on every replica, rounded: integer
+counts lose the remainder, and `IoU` outside of a step counts nothing at all. It
+refuses `assign_add`, even where Keras only infers shapes. Checked on TensorFlow
+2.18 and 2.21.
 """
 
 import tensorflow as tf
@@ -32,7 +32,7 @@ def _assign_sub(original, var, value, read_value=True):
 
 def _on_the_first(update, original, var, value, read_value):
     strategy = var.distribute_strategy
-    # By default a program is in a replica of no strategy at all.
+    # Outside of scopes TensorFlow's default strategy is in replica context.
     inside = tf.distribute.has_strategy()
     whole = tf.distribute.in_cross_replica_context() or not inside
     if not (whole and is_ours(strategy) and is_sum(var)):
@@ -52,7 +52,7 @@ def _restore(original, var, tensor, aggregation):
 
 
 def _assigned(variable, value):
-    """Assigns a value to the first copy in the job, and zeros to the others."""
+    """Assigns a value to the job's first copy, and zeros to the others."""
     value = tf.cast(value, variable.dtype)
     updates = []
     for number, copy in _copies(variable):
@@ -63,7 +63,7 @@ def _assigned(variable, value):
 
 
 def _added(variable, value):
-    """Adds a value to the first copy in the job."""
+    """Adds a value to the job's first copy."""
     value = tf.cast(value, variable.dtype)
     updates = []
     for number, copy in _copies(variable):
@@ -78,6 +78,6 @@ def _subtracted(variable, value):
 
 
 def _copies(variable):
-    """This process's copies, with their numbers among those of the job."""
+    """Returns this process's copies with their global replica indices."""
     first = variable.distribute_strategy.replicas.first
     return enumerate(variable.values, first)

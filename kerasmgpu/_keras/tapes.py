@@ -1,9 +1,9 @@
-"""Gradients where a strategy's scope is entered, but no replica runs.
+"""Gradient tapes in a strategy's cross-replica context.
 
-A loop of one's own in eager code, or a `train_step` that is called by hand. A
-variable is read there from one of its copies, and that one is what tapes record;
-asked for the variable itself, TensorFlow finds no replica and fails. Here the
-tape is asked for the copy that is read. Checked on TensorFlow 2.18 and 2.21.
+For custom loops in eager code, or a `train_step` called directly. A variable is
+read from one of its copies there, and the tape records that copy; asked for the
+gradient of the variable, TensorFlow finds no replica and fails. The patches
+pass the copy to the tape instead. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf
@@ -39,7 +39,7 @@ def _accumulator(original, self, primals, tangents):
 
 
 def _copy_that_is_read(x):
-    """The copy that a variable is read from here; anything else as it is."""
+    """Returns the copy that a variable is read from; other objects unchanged."""
     # Keras's variables hold TensorFlow's.
     variable = getattr(x, "value", None)
     if not isinstance(variable, DistributedVariable):

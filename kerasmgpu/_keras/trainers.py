@@ -1,8 +1,8 @@
-"""Keras's trainers: the two classes that make a model of a layer.
+"""The two trainer classes that `keras.Model` inherits from.
 
-They are taken from `keras.Model` by their modules: their names are others from
-Keras 3.16 on (`Trainer` and `BaseTrainer` for what were `TensorFlowTrainer` and
-`Trainer`), while modules and methods have stayed.
+They are found by their modules, since Keras 3.16 renames the classes
+(`TensorFlowTrainer` to `Trainer`, `Trainer` to `BaseTrainer`) and keeps modules
+and methods.
 """
 
 import keras

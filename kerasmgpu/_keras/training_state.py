@@ -1,4 +1,4 @@
-"""All variables that training changes: of layers, optimizers and metrics."""
+"""Reads and restores the variables of layers, optimizers and metrics."""
 
 import re
 
@@ -10,19 +10,20 @@ from kerasmgpu.errors import InputError
 
 
 def read(model, with_metrics, all_workers):
-    """Copies of a model's variables in the memory of the host.
+    """Copies a model's variables to host memory.
 
     Under several workers this is a collective.
 
     Args:
         model: Compiled `keras.Model`, built.
-        with_metrics: Boolean, whether the states of metrics too.
-        all_workers: Boolean, whether there are several workers. Sums that
-            replicas hold a part of are then taken over all of them.
+        with_metrics: Boolean, whether to include the state of metrics.
+        all_workers: Boolean, whether there are several workers. Partial sums
+            of replicas are then summed over all workers.
 
     Returns:
-        `(descriptions, arrays)`: a list of plain dictionaries, and an array
-        for each.
+        `(saved, arrays)`: a plain dictionary with `"variables"`, a list of
+        descriptions, and `"optimizers"`, for each the indices of its weights;
+        and a NumPy array for each description.
     """
     with model.distribute_strategy.scope():
         variables = [("layer", v) for v in model.variables]
@@ -39,7 +40,7 @@ def read(model, with_metrics, all_workers):
 
 
 def _read(kind, variable, all_workers):
-    """Description and value of one variable."""
+    """Returns the description and value of one variable."""
     parts = None if all_workers else _parts(variable)
     if parts is None:
         array = _on_host(variable.value)
@@ -55,17 +56,17 @@ def _read(kind, variable, all_workers):
 
 
 def restore(model, saved, arrays, first_worker):
-    """Assigns what `read` returned; metrics too, if they are in it.
+    """Assigns the values that `read` returned, metrics included if present.
 
     Args:
         model: The same model, compiled the same way, in any strategy.
-        saved: What `read` returned first.
-        arrays: What `read` returned second.
-        first_worker: Boolean, whether this worker takes the sums over all
-            replicas where each holds a part; others then start from 0.
+        saved: First return value of `read`.
+        arrays: Second return value of `read`.
+        first_worker: Boolean, whether this is the first worker, which gets
+            the values of partial sums; the others' are set to 0.
 
     Raises:
-        InputError: If the model is another one; names the first difference.
+        InputError: If the model differs; names the first difference.
     """
     with model.distribute_strategy.scope():
         _build_optimizers(model, saved["optimizers"])
@@ -91,9 +92,9 @@ def restore(model, saved, arrays, first_worker):
 
 
 def optimizers(model):
-    """Every optimizer that is an attribute of a model or of a part of it.
+    """Returns all optimizers that are attributes of a model or its layers.
 
-    Models with several (a GAN's) keep them as attributes, in lists or in
+    Models with several (a GAN's) keep them in attributes, lists or
     dictionaries.
     """
     found = {}
@@ -112,10 +113,10 @@ def _leaves(value):
 
 
 def _indices_of_weights(model, optimizer):
-    """Which of the model's variables an optimizer updates; `None`: not built.
+    """Returns indices of the variables an optimizer updates; `None`: not built.
 
-    An optimizer that only the model's own `train_step` uses is built in its
-    first step, which is too late for a restored one.
+    An optimizer that only a custom `train_step` uses is built in the first
+    step, too late for a restore.
     """
     if not optimizer.built:
         return None
@@ -169,10 +170,11 @@ def _require_same(kind, saved, variables):
 
 
 def _plain_path(kind, path):
-    """What stays of a path when the same program is run another time.
+    """Returns the part of a path that is equal in all runs of a program.
 
-    Keras numbers names that were used before. An optimizer's variables are
-    named in the scope in which it is built, by a step or before.
+    Keras adds numbers to names that were used before. Paths of an optimizer's
+    variables begin with the name scope in which it was built, in a step or
+    before.
     """
     if kind == "optimizer":
         path = path.rpartition("/")[-1]
@@ -180,7 +182,7 @@ def _plain_path(kind, path):
 
 
 def _parts(variable):
-    """The replicas' parts of a variable that is put together when read."""
+    """Returns the replicas' values of an `ON_READ` variable, else `None`."""
     state = variable.value
     if not isinstance(state, tf.distribute.DistributedValues):
         return None
@@ -190,12 +192,12 @@ def _parts(variable):
 
 
 def _combination(state):
-    """How the parts make the value: `"sum"`, or `"same"` on all replicas."""
+    """Returns how parts combine: `"sum"`, or `"same"` on all replicas."""
     return "sum" if state.aggregation == tf.VariableAggregation.SUM else "same"
 
 
 def _assign(variable, array, combination, first_worker):
-    """Gives a variable its value, or its replicas their parts."""
+    """Assigns a variable's value, or its replicas' parts."""
     parts = _parts(variable)
     several = combination is not None and parts is not None
     if several and len(parts) == len(array) and first_worker:
@@ -207,7 +209,7 @@ def _assign(variable, array, combination, first_worker):
     if parts is None:
         variable.assign(array)
         return
-    # Another number of replicas: a sum goes to the first as a whole.
+    # Another number of replicas: the first replica gets the whole sum.
     to_all = "same" in (combination, _combination(variable.value))
     for index, part in enumerate(parts):
         gets = to_all or (first_worker and index == 0)
@@ -215,8 +217,8 @@ def _assign(variable, array, combination, first_worker):
 
 
 def _on_host(variable):
-    """A NumPy copy that no later step writes to."""
+    """Returns a NumPy copy that no later step writes to."""
     tensor = tf.convert_to_tensor(variable)
     array = tensor.numpy()
-    # The array of a tensor on the CPU is the tensor's own memory.
+    # The array of a CPU tensor shares the tensor's memory.
     return array.copy() if "CPU" in tensor.device else array

@@ -1,11 +1,11 @@
-"""Results of metrics stay out of a step where nobody looks at them.
+"""Steps without metric results, for loops without callbacks that read them.
 
-At the end of an epoch Keras reads the metrics themselves. What a single step
-returns is for callbacks with a hook for batches, the progress bar among them:
-without one, a step that adds the metrics up over the replicas and computes
-their results does so for nothing. A callback that has such a hook and needs no
-results says so by the attribute `reads_batch_logs = False`. Both kinds of step
-are made when they are first asked for. Checked on Keras 3.10 and 3.15.
+At the end of an epoch Keras reads the metrics themselves. The logs of a single
+step are for callbacks with a batch hook, the progress bar among them; without
+one, a step need not all-reduce the metrics and compute their results. A
+callback that has such a hook but reads no logs declares it by the attribute
+`reads_batch_logs = False`. Both variants of a step are made on first use.
+Checked on Keras 3.10 and 3.15.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from keras.src.callbacks.callback_list import CallbackList
 
 
 class _Thread(threading.local):
-    """What this thread's innermost `fit` or `evaluate` is about.
+    """State of this thread's innermost `fit` or `evaluate`.
 
-    `begun` is its list of callbacks and the name of its step; `unread` the
-    model and the name of the step whose results nobody reads, when it takes
-    batches of `iterator`.
+    `begun` is its list of callbacks and the name of its step; `unread` is the
+    model and the name of the step whose logs are not read, as long as the step
+    takes its batches from `iterator`.
     """
 
     in_loop = False
@@ -41,7 +41,7 @@ _HOOKS = {
 
 @contextlib.contextmanager
 def loop():
-    """Enters a `fit` or `evaluate`; callbacks may call them again."""
+    """Context of a `fit` or `evaluate`; may be nested by callbacks."""
     before = dict(vars(_thread))
     vars(_thread).clear()
     _thread.in_loop = True
@@ -53,10 +53,10 @@ def loop():
 
 
 def begin(callback_list, step_name):
-    """Notes whether the callbacks of a loop that begins look at its steps.
+    """Records whether any callback of a new loop reads batch logs.
 
     Args:
-        callback_list: Keras's list of callbacks, of a model in our scope.
+        callback_list: `CallbackList` of a model in our scope.
         step_name: `"train_step"` or `"test_step"`.
     """
     if _thread.in_loop:
@@ -65,7 +65,7 @@ def begin(callback_list, step_name):
 
 
 def look_again():
-    """Does so for an epoch that begins: callbacks may have changed."""
+    """Repeats the check of `begin` for an epoch, as callbacks may change."""
     if _thread.begun is None:
         return
     callback_list, step_name = _thread.begun
@@ -75,13 +75,13 @@ def look_again():
         hook in vars(kind) for kind in _own(callback_list) for hook in hooks
     ):
         is_read = True
-    # A collective of results needs all workers.
+    # All workers must run the same collectives, so they must agree.
     is_read = model.distribute_strategy.any_worker(is_read)
     _thread.unread = (None, None) if is_read else (model, step_name)
 
 
 def _own(callback_list):
-    """Classes of a user's own that a list of callbacks is of."""
+    """Returns the user's subclasses of `CallbackList` in a list's MRO."""
     return [
         kind
         for kind in type(callback_list).__mro__
@@ -90,13 +90,13 @@ def _own(callback_list):
 
 
 def comes_next(iterator):
-    """Notes the iterator that Keras is about to give to a step."""
-    if _thread.in_loop:  # Nobody else lets go of it.
+    """Records the iterator that Keras passes to the next step."""
+    if _thread.in_loop:  # Only the end of a loop drops the reference.
         _thread.iterator = iterator
 
 
 def _looks(callback, hooks):
-    """Whether a callback looks at the results of single steps."""
+    """Whether a callback reads batch logs."""
     if isinstance(callback, keras.callbacks.ProgbarLogger):
         if callback._called_in_fit and "on_test_batch_end" in hooks:
             return False
@@ -107,7 +107,10 @@ def _looks(callback, hooks):
 
 
 def _only_saves(callback):
-    """Whether this is one of Keras's that count batches in their hook."""
+    """Whether this is a Keras callback that saves, once per epoch.
+
+    Its batch hook only counts batches.
+    """
     for kind in (
         keras.callbacks.ModelCheckpoint,
         keras.callbacks.BackupAndRestore,
@@ -120,20 +123,21 @@ def _only_saves(callback):
 
 
 def is_unread(model, steps, step, iterator):
-    """Whether nobody looks at the results of single steps.
+    """Whether no callback reads the logs of the step that runs now.
 
     Args:
-        model: The model whose step runs now.
-        steps: What Keras calls for it, unless somebody stands in between.
-        step: Its bound `train_step` or `test_step`.
-        iterator: What the step takes its batch from.
+        model: The model.
+        steps: The model's `steps.Steps`; logs count as read if Keras calls
+            another function, which may read them.
+        step: The model's bound `train_step` or `test_step`.
+        iterator: Iterator of the step's batches.
     """
     owner, step_name = _thread.unread
     if owner is not model or step_name != step.__name__:
         return False
     called = {"train_step": "train_function", "test_step": "test_function"}
     function = getattr(model, called[step_name])
-    # Our own callbacks stand in between, with iterators of their own.
+    # Our callbacks wrap the function and the iterator.
     while hasattr(function, "train_function"):
         function = function.train_function
     source = getattr(iterator, "iterator", iterator)

@@ -1,7 +1,7 @@
-"""The versions of Keras and TensorFlow that the seams are known in.
+"""Warns about versions of Keras and TensorFlow without checked seams.
 
-Imported before any private name: in another version one may be gone, and then
-the warning stands above the `ImportError` and says why.
+Imported before any private name: if another version lacks one, the warning
+precedes the `ImportError` and explains it.
 """
 
 import warnings
@@ -13,11 +13,11 @@ KERAS_RANGE = ((3, 10), (3, 15))
 """First and last minor version of Keras on which the seams were checked."""
 
 TENSORFLOW_RANGE = ((2, 18), (2, 21))
-"""The same of TensorFlow."""
+"""The same for TensorFlow."""
 
 
 def warn_outside_range():
-    """One warning if Keras, TensorFlow or both are of other versions."""
+    """Warns once if Keras or TensorFlow has an unchecked version."""
     known, found = [], []
     for name, version, (first, last) in (
         ("Keras", keras.version(), KERAS_RANGE),

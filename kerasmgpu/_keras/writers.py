@@ -1,11 +1,11 @@
-"""Keras's own callbacks under several workers write one set of files, whole.
+"""Files of Keras's callbacks and `model.save`: by one worker, atomically.
 
-Every worker calls them, since reading a model's variables is a collective. On
-all workers but the first their paths lead into a private folder that is
-deleted when `fit` ends. `BackupAndRestore` restores everywhere what the first
-worker's folder has. What a program saves by itself (`model.save`) is saved by
-the first worker. Files of models and weights get their name when they are whole.
-The progress bar and callbacks that report to a service are the first worker's.
+Every worker runs the callbacks, since reading a model's variables is a
+collective. On all workers but the first, their paths are redirected to a
+private folder that is deleted when `fit` ends. `BackupAndRestore` restores the
+first worker's backup on all workers. Only the first worker keeps the files of
+`model.save`. Files of models and weights are renamed atomically. The progress
+bar and callbacks that report to a service run on the first worker only.
 """
 
 import contextlib
@@ -35,17 +35,17 @@ _PATHS = {
         "_prev_training_metadata_path",
     ),
 }
-"""Attributes that hold paths: the first as the user gave it, others in it."""
+"""Attributes with paths: first the user's, then paths inside that one."""
 
 _REPORTERS = (keras.callbacks.ProgbarLogger, keras.callbacks.RemoteMonitor)
 
 _TRACKERS = ("comet_ml", "mlflow", "wandb")
-"""Packages whose callbacks tell a service what they are told."""
+"""Packages whose callbacks report logs to a service."""
 
 
 @contextlib.contextmanager
 def private_folder(fit):
-    """Lets what callbacks write go nowhere, on workers but the first.
+    """Makes a temporary folder for callbacks' files on all but worker 0.
 
     Args:
         fit: The `fit.Fit` that is entered.
@@ -64,9 +64,9 @@ def private_folder(fit):
 
 
 def redirect(callbacks, strategy):
-    """Lets callbacks that are about to get their model write privately.
+    """Redirects the callbacks' files; called before they get their model.
 
-    Those that only report or print are taken out of other workers' lists.
+    Removes callbacks that only report or print from other workers' lists.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`.
@@ -89,7 +89,7 @@ def redirect(callbacks, strategy):
 
 
 def _reports(callback):
-    """Whether a callback only reports: those of trackers that save do not."""
+    """Whether a callback only reports, unlike trackers' `ModelCheckpoint`s."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return False
     package = type(callback).__module__.partition(".")[0]
@@ -97,7 +97,7 @@ def _reports(callback):
 
 
 def _redirect(callback, fit):
-    """Lets the paths of a callback lead into the private folder."""
+    """Redirects the paths of a callback to the private folder."""
     for kind, names in _PATHS.items():
         if not isinstance(callback, kind):
             continue
@@ -112,7 +112,7 @@ def _redirect(callback, fit):
 
 
 def _pack(folder):
-    """The files of a folder as the bytes of a zip archive."""
+    """Returns the files of a folder as the bytes of a zip archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         if os.path.isdir(folder):
@@ -131,28 +131,28 @@ def _unpack(data, folder):
 
 
 def _is_private(path):
-    """Whether a path leads into the private folder of a running `fit`."""
+    """Whether a path is in the private folder of the running `fit`."""
     fit = innermost()
     folder = None if fit is None else fit.private_folder
     return folder is not None and str(path).startswith(folder)
 
 
 def _save_and_forget(save, model, path, args, kwargs):
-    """Takes part in a save, which may be a collective, and leaves no file."""
+    """Takes part in a save, which may be a collective; keeps no file."""
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
         copy = os.path.join(folder, os.path.basename(os.fspath(path)))
         save(model, copy, *args, **kwargs)
 
 
 def _save_whole(save, model, path, args, kwargs):
-    """Saves into a folder beside, whose files move once all are whole.
+    """Saves into a temporary folder, then renames the complete files.
 
-    Sharded weights are several files: the index, which names the others, moves
-    last.
+    Sharded weights are several files: the index, which lists the others, is
+    renamed last.
     """
     folder, file_name = os.path.split(path)
     temporary = os.path.join(folder, complete_files.TEMPORARY + file_name)
-    shutil.rmtree(temporary, ignore_errors=True)  # A killed process's.
+    shutil.rmtree(temporary, ignore_errors=True)  # Left by a killed process.
     os.mkdir(temporary)
     try:
         save(model, os.path.join(temporary, file_name), *args, **kwargs)
@@ -160,7 +160,7 @@ def _save_whole(save, model, path, args, kwargs):
             os.replace(
                 os.path.join(temporary, name), os.path.join(folder, name)
             )
-    except BaseException:  # Ctrl-C too leaves no half file.
+    except BaseException:  # Includes Ctrl-C: never leave a partial file.
         for begun in pathlib.Path(temporary).iterdir():
             complete_files.discard(begun)
         raise
@@ -173,11 +173,10 @@ def _is_index(file_name):
 
 
 def _is_file(path, args, kwargs):
-    """Whether a save makes files, over what is there.
+    """Whether a save writes files in place of existing ones, by a local path.
 
-    Not a folder, not a name that Keras refuses, not a question to the user, not
-    an open file, and not on other file systems than the machine's, which may
-    have no renaming.
+    `False` for a folder, a name that Keras refuses, a prompt before
+    overwriting, an open file, and remote file systems, which may lack renaming.
     """
     return (
         isinstance(path, (str, os.PathLike))
