@@ -1,4 +1,4 @@
-"""Machines and addresses as users write them, and servers on them. Pure."""
+"""Parses hosts and addresses; opens server sockets. No TensorFlow."""
 
 import collections
 import dataclasses
@@ -17,7 +17,7 @@ class Host:
 
     Args:
         name: String, host name or address, IPv6 without brackets.
-        num_workers: Integer of at least 1, how many workers run there.
+        num_workers: Integer of at least 1, number of workers on it.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Host:
 
 
 def parse_hosts(text):
-    """Reads the machines of a job and how many workers each has.
+    """Parses a job's machines and their numbers of workers.
 
     Args:
         text: String such as `"a:4,b:4"` or `"[fd00::1]:8,[fd00::2]:8"`.
@@ -38,7 +38,7 @@ def parse_hosts(text):
         Tuple of `Host`, in the order of their ranks.
 
     Raises:
-        InputError: If it can't be read, a count is not above 0, or a machine
+        InputError: If it can't be parsed, a count is not above 0, or a machine
             is named twice.
 
     Example:
@@ -70,7 +70,7 @@ def split_address(address):
     """Splits `"host:port"` or `"[IPv6]:port"` into name and number.
 
     Raises:
-        InputError: If it is no such address, or the port is not 1 to 65535.
+        InputError: If it is no address, or the port is not 1 to 65535.
     """
     text = address if isinstance(address, str) else ""
     match = re.fullmatch(_HOST + r":([0-9]{1,5})", text)
@@ -83,19 +83,19 @@ def split_address(address):
 
 
 def join_address(name, port):
-    """The reverse of `split_address`: IPv6 addresses get brackets."""
+    """Inverse of `split_address`: IPv6 addresses get brackets."""
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def listen(port, backlog=None):
-    """A server socket on a port of all addresses, IPv4 and IPv6.
+    """Returns a server socket that listens on all addresses, IPv4 and IPv6.
 
     Args:
         port: Integer, 0 for any free one.
-        backlog: Integer, connections that may wait. Default: the system's.
+        backlog: Integer, maximum of pending connections. Default: the system's.
 
     Raises:
-        OSError: If the port can't be had.
+        OSError: If the port can't be bound.
     """
     both = socket.has_dualstack_ipv6()
     return socket.create_server(

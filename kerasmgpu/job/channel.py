@@ -1,9 +1,9 @@
-"""Messages between the processes of a job: one JSON object per line. Pure.
+"""Messages between the processes of a job: one JSON object per line.
 
-No TLS, and nothing that arrives is run: it is data, numbers, addresses and
-texts. Ports can be reached by others too, a port scan or another job's worker.
-So a line has a length and a time limit and must be plain JSON, and who says
-anything else is a `Stranger`, whose connection is closed without a word.
+No TLS, and received data is never executed. Other programs can reach the ports,
+such as a port scan or another job's worker. So a line has limits of length and
+time and must be plain JSON; anything else raises `Stranger`, and the connection
+is closed without a reply. Imports no TensorFlow.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ _PIECE = 1 << 16  # Bytes to read at once.
 
 
 class Stranger(ConnectionError):
-    """Who is no part of this job, by what was said."""
+    """Raised when a message shows that its sender is no part of this job."""
 
 
 class Channel:
     """Messages over a connected socket.
 
-    An empty object is a heartbeat: it says only that its sender is alive.
+    An empty object is a heartbeat.
 
     Args:
         connection: Connected `socket.socket`.
-        seconds: Number, who says or takes nothing for so long is gone.
+        seconds: Number, time-out of one send or receive.
     """
 
     def __init__(self, connection, seconds=5.0):
@@ -40,7 +40,7 @@ class Channel:
         self.last_heard = self._last_sent = time.monotonic()
 
     def be_patient_for(self, seconds):
-        """Who says or takes nothing for so many seconds from now on is gone."""
+        """Sets the time-out of a send or receive, in seconds."""
         self._seconds = seconds
         self.socket.settimeout(seconds)
 
@@ -48,7 +48,7 @@ class Channel:
         """Sends one object.
 
         Raises:
-            ConnectionError: If the other side is gone.
+            ConnectionError: If the connection is closed or times out.
         """
         line = json.dumps(message).encode() + b"\n"
         try:
@@ -64,15 +64,15 @@ class Channel:
             self.send()
 
     def receive(self):
-        """Reads what there is; waits where there is nothing as yet.
+        """Reads available data, or waits for some.
 
         Returns:
-            List of dictionaries, those that are complete, without heartbeats.
+            List of the complete messages as dictionaries, without heartbeats.
 
         Raises:
-            TimeoutError: If nothing comes.
-            ConnectionError: If the other side is gone; a `Stranger`, if it
-                speaks otherwise.
+            TimeoutError: If nothing arrives in time.
+            ConnectionError: If the connection is closed; a `Stranger`, if it
+                gets anything but messages.
         """
         *lines, self._received = self._read(_LONGEST_MESSAGE).split(b"\n")
         if len(self._received) >= _LONGEST_MESSAGE:
@@ -80,16 +80,16 @@ class Channel:
         return [message for line in lines if (message := _parsed(line))]
 
     def receive_one(self, seconds):
-        """Waits for one message, and reads not a byte more.
+        """Waits for one message; leaves later bytes in the socket.
 
         Args:
-            seconds: Number, how long to wait for all of it.
+            seconds: Number, time-out for the complete message.
 
         Returns:
             A dictionary.
 
         Raises:
-            TimeoutError: If there is none in time, however many bytes came.
+            TimeoutError: If the message is not complete in time.
             ConnectionError: See `receive`.
         """
         end = time.monotonic() + seconds
@@ -109,7 +109,7 @@ class Channel:
         raise TimeoutError("it does not answer")
 
     def _read(self, longest, one_line=False):
-        """What has been received since the last whole message."""
+        """Returns the data received since the last complete message."""
         try:
             size = min(longest - len(self._received), _PIECE)
             if one_line:
@@ -126,7 +126,7 @@ class Channel:
         return self._received + data
 
     def is_open(self):
-        """Whether the other side has not closed the connection."""
+        """Whether the peer has not closed the connection."""
         try:
             self.socket.setblocking(False)
             return bool(self.socket.recv(1, socket.MSG_PEEK))
@@ -139,33 +139,33 @@ class Channel:
                 self.socket.settimeout(self._seconds)
 
     def hang_up(self):
-        """Ends the connection; whichever thread reads it is to close it."""
-        with contextlib.suppress(OSError):  # The other side was faster.
+        """Shuts the connection down; the thread that reads it must close it."""
+        with contextlib.suppress(OSError):  # The peer was faster.
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self):
-        """Ends the connection, and gives the socket back."""
+        """Shuts the connection down and closes the socket."""
         self.hang_up()
         with contextlib.suppress(OSError):
             self.socket.setblocking(False)
-            # Unread bytes would reset the connection, and the other side might
-            # not get what it was sent last.
+            # Closing with unread bytes would reset the connection, and the
+            # peer might lose the last message.
             self.socket.recv(_PIECE)
         self.socket.close()
 
 
 def fields(message, /, **kinds):
-    """Takes fields out of a message that somebody sent.
+    """Returns fields of a received message, after checking their types.
 
     Args:
         message: Dictionary.
-        **kinds: The names of the fields with the type of each.
+        **kinds: Type of each field, by name.
 
     Returns:
         List of the values.
 
     Raises:
-        Stranger: If one is missing or not of that very type.
+        Stranger: If a field is missing or not of exactly that type.
 
     Example:
 
@@ -180,16 +180,16 @@ def fields(message, /, **kinds):
 
 
 def _parsed(line):
-    """The object of a line, an empty one for a heartbeat.
+    """Parses the JSON object of a line; it is empty for a heartbeat.
 
     Raises:
-        Stranger: If it is anything else than an object of plain JSON.
+        Stranger: If it is anything but an object of plain JSON.
     """
     try:
         message = json.loads(
             line.decode(), parse_constant=_refuse, parse_float=_finite
         )
-        # Half a character, as JSON may spell one, can't be shown to anybody.
+        # Refuses lone surrogates, which JSON can escape: they can't be printed.
         json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         message = None

@@ -1,6 +1,6 @@
-"""Who takes part in a job of several workers, and which of them this is.
+"""Resolves a job's workers and this worker's index from the environment.
 
-Pure: environment variables and texts go in, addresses and numbers come out.
+Pure functions of environment variables and strings.
 """
 
 import collections
@@ -15,21 +15,22 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import slurm
 from kerasmgpu.job.addresses import split_address
 
-# What users find as `kerasmgpu.cluster`.
+# Public as `kerasmgpu.cluster`.
 __all__ = ["Worker", "from_environment", "from_tf_config", "is_first_worker"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """One worker of a job of several, as the worker itself sees it.
+    """This worker's place in a job of several workers.
 
     Args:
         addresses: Tuple of strings `"host:port"`, one per worker, in the same
-            order in every worker.
-        index: Integer from 0, the place of this worker in `addresses`.
+            order on every worker.
+        index: Integer, 0-based index of this worker in `addresses`.
 
     Raises:
-        InputError: For a malformed or doubled address, or an index past them.
+        InputError: For a malformed or duplicate address, or an index out of
+            range.
 
     Example:
 
@@ -56,7 +57,7 @@ class Worker:
 
     @property
     def num_workers(self) -> int:
-        """Integer, how many workers the job has."""
+        """Integer, number of workers of the job."""
         return len(self.addresses)
 
     @property
@@ -65,7 +66,7 @@ class Worker:
         return self.index == 0
 
     def tf_config(self) -> str:
-        """The text that TensorFlow expects in the variable `TF_CONFIG`."""
+        """Returns the value of `TF_CONFIG` for TensorFlow."""
         return json.dumps(
             {
                 "cluster": {"worker": list(self.addresses)},
@@ -90,18 +91,18 @@ def _check(addresses: tuple[str, ...]) -> None:
 def from_environment(
     environ: Mapping[str, str] = os.environ,
 ) -> Worker | None:
-    """Finds out of which job this process is a worker.
+    """Returns the job's workers and this worker's index, by the environment.
 
-    `TF_CONFIG` counts first (our launcher and Kubernetes training operators
-    set it), then Slurm's variables, those of a step that `srun` started: a
-    batch script and an interactive shell are no workers.
+    Reads `TF_CONFIG` first (our launcher and Kubernetes training operators
+    set it), then Slurm's variables of a step that `srun` started. Batch scripts
+    and interactive shells are not workers.
 
     Args:
         environ: Mapping of environment variables. Defaults to `os.environ`.
 
     Returns:
-        A `Worker`, or `None` where this process is alone. A `TF_CONFIG` or
-        a step of a single worker is no cluster: `None`.
+        A `Worker`, or `None` if this process is not one of several workers
+        (also for a `TF_CONFIG` or a step with a single worker).
 
     Raises:
         InputError: If the variables are malformed or contradict each other.
@@ -124,13 +125,13 @@ def from_environment(
 
 
 def is_first_worker() -> bool:
-    """Whether this process is the one of its job that writes and prints.
+    """Whether this is the worker of its job that writes files and prints.
 
-    What our launcher, `TF_CONFIG` or Slurm says; true where nothing does.
-    TensorFlow is not imported, and no worker waits for another.
+    By the environment of our launcher, `TF_CONFIG` or Slurm; true without one.
+    Does not import TensorFlow or wait for other workers.
 
     Raises:
-        InputError: If what they say can't be understood.
+        InputError: If the variables are malformed or contradict each other.
 
     Example:
 
@@ -144,7 +145,7 @@ def is_first_worker() -> bool:
 
 
 def from_tf_config(text: str) -> Worker | None:
-    """Reads a `TF_CONFIG`: who is in the cluster, and which of them we are.
+    """Parses a `TF_CONFIG` into the workers' addresses and this one's index.
 
     Args:
         text: String, JSON such as `{"cluster": {"worker": ["a:1", "b:1"]},
@@ -152,11 +153,11 @@ def from_tf_config(text: str) -> Worker | None:
             the first worker.
 
     Returns:
-        A `Worker`, or `None` where no cluster is described.
+        A `Worker`, or `None` without a cluster.
 
     Raises:
-        InputError: If it is no such JSON, an address or index can't be
-            right, or it asks for parameter servers or an evaluator.
+        InputError: If the JSON, an address or the index is invalid, or if the
+            cluster has parameter servers or an evaluator.
     """
     try:
         config = json.loads(text)
@@ -196,7 +197,7 @@ def _addresses(
 def _task_index(
     config: dict[str, Any], cluster: dict[str, Any], num_chiefs: int, text: str
 ) -> int:
-    """This process's place among chief and workers together."""
+    """Returns this process's index among chief and workers together."""
     task = config.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= set(task):
         raise _wrong_tf_config('"task" with "type" and "index"', text)

@@ -1,7 +1,8 @@
-"""A port of a job, at which every connection is heard apart. Pure.
+"""A listening port of a job, with a thread per new connection.
 
-Who connects shakes hands (`handshake.py`) and says hello within
-`HELLO_SECONDS` in all, in a thread of its own, so that it holds up nobody.
+Every connection must complete the handshake (`handshake.py`) and send its hello
+within `HELLO_SECONDS`, in a separate thread, so that it blocks no other
+connection. Imports no TensorFlow.
 """
 
 import selectors
@@ -15,23 +16,23 @@ from kerasmgpu.job import handshake
 from kerasmgpu.job.channel import Channel
 
 HELLO_SECONDS = 5.0
-"""Whoever connects and has not said hello so long after is a stranger."""
+"""Time-out of the handshake and the hello together."""
 
-_MOST_AT_ONCE = 256  # Connections of which each has a thread.
+_MOST_AT_ONCE = 256  # Connections without a hello; each has a thread.
 
 
 class Entrance:
-    """Hears everybody who connects to a port, each in a thread of its own.
+    """Accepts and authenticates connections, each in a separate thread.
 
-    A context manager, which closes it.
+    A context manager that closes the port on exit.
 
     Args:
-        server: Listening `socket.socket`, which is closed with this.
-        welcome: Function of a new `Channel` and the first message over it,
-            called in a thread. If it raises an `OSError`, such as `Stranger`,
-            the channel is closed; else that is for whoever keeps it.
+        server: Listening `socket.socket`; closed with this object.
+        welcome: Function of a new `Channel` and its first message, called in a
+            thread. If it raises an `OSError`, such as `Stranger`, the channel
+            is closed here; otherwise `welcome` must have it closed later.
         purpose: String, see `handshake.call`.
-        token: String that whoever connects must know.
+        token: String, shared secret of the connections.
     """
 
     def __init__(self, server, welcome, purpose, token):
@@ -51,7 +52,7 @@ class Entrance:
         self.close()
 
     def admit(self, connection):
-        """Hears who is at the other end of a connection.
+        """Starts the thread that authenticates a connection.
 
         Args:
             connection: Connected `socket.socket`.
@@ -68,9 +69,9 @@ class Entrance:
             channel.close()
 
     def close(self):
-        """Closes the port, and who has not said hello is sent away."""
+        """Closes the port, and all connections without a hello."""
         self._wake.close()
-        self._send_away()  # Else it might wait for a place for the next.
+        self._send_away()  # Frees places: `admit` may be waiting for one.
         self._thread.join()
         self._send_away()
 
@@ -90,7 +91,7 @@ class Entrance:
             while self._woken not in [k.fileobj for k, _ in selector.select()]:
                 try:
                     connection, _ = self._server.accept()
-                except OSError:  # Gone again, or too many files are open.
+                except OSError:  # Already closed, or too many open files.
                     time.sleep(0.01)
                 else:
                     self.admit(connection)

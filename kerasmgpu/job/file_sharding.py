@@ -1,4 +1,4 @@
-"""Whether the workers of a job divide the files of a data set, or its rows."""
+"""Selects whether workers shard a data set by files or by rows."""
 
 import tensorflow as tf
 from absl import logging
@@ -9,16 +9,19 @@ _said = set()
 
 
 def by_files(dataset, num_workers):
-    """Whether each worker reads files of its own, and says so once.
+    """Whether each worker reads different files; logs the choice once.
 
-    They do where the data set reads at least as many files as there are
-    workers, and where its `auto_shard_policy` asks for that (`FILE`) or says
-    that the user has divided the data (`OFF`). Else (`DATA`) every worker
-    reads all rows and takes its share of each batch.
+    True for the `auto_shard_policy` `FILE`, for `OFF` (the user has sharded the
+    data), and for `AUTO` if the data set reads at least as many files as there
+    are workers. Otherwise (`DATA`) every worker reads all rows and takes its
+    share of each batch.
 
     Args:
         dataset: `tf.data.Dataset` of global batches.
         num_workers: Integer, workers of the job.
+
+    Returns:
+        Boolean; always `False` with one worker.
     """
     if num_workers == 1:
         return False

@@ -1,14 +1,13 @@
-"""Two processes of a job prove to each other that they know its token. Pure.
+"""Mutual authentication of two processes of a job by its token.
 
-A challenge and response both ways, before anything else is said over a
-connection: each end draws a nonce, and each sends an HMAC (RFC 2104) of both
-nonces under a key that is derived from the token. The token itself is never
-sent, an answer can't be used a second time, and the end that accepts the
-connection proves itself first. What follows over the connection is neither
+A mutual challenge-response at the start of a connection: each end draws a
+nonce and sends an HMAC (RFC 2104) of both nonces under a key derived from the
+token. The token itself is never sent, responses can't be replayed, and the end
+that accepts the connection proves itself first. Later messages are neither
 encrypted nor authenticated.
 
-Without a token the key is one that everybody knows. Then the handshake tells
-processes of this version of kerasmgpu from other programs, and no more.
+Without a token the key is public. Then the handshake only tells processes of
+this version of kerasmgpu from other programs. Imports no TensorFlow.
 """
 
 import hmac
@@ -24,10 +23,10 @@ class WrongToken(ConnectionError):
 
 
 def derive(token, purpose):
-    """The key for one purpose, from which the token can't be found.
+    """Derives the key for one purpose; the token can't be computed from it.
 
     Args:
-        token: String, empty where there is none.
+        token: String; empty for none.
         purpose: String.
 
     Returns:
@@ -37,19 +36,20 @@ def derive(token, purpose):
 
 
 def call(channel, token, purpose, seconds):
-    """The part of the end that connects.
+    """Runs the connecting end's part of the handshake.
 
     Args:
         channel: `channel.Channel`.
         token: String, see `derive`.
-        purpose: String, whom it expects at the other end. It is sent, and the
-            key is of it: an answer for one port is none for another.
-        seconds: Number, how long to wait for the other end.
+        purpose: String, name of the expected peer. It is sent and part of the
+            key: a response for one port is invalid for another.
+        seconds: Number, time-out.
 
     Raises:
-        WrongToken: If the other end does not know the token.
-        TimeoutError: If it does not answer in time.
-        ConnectionError: If it is gone; a `Stranger`, if it is somebody else.
+        WrongToken: If the peer does not know the token.
+        TimeoutError: If the peer does not answer in time.
+        ConnectionError: If the connection is closed; a `Stranger`, if the peer
+            is another program.
     """
     key = derive(token, purpose)
     ours = secrets.token_hex(16)
@@ -61,12 +61,12 @@ def call(channel, token, purpose, seconds):
 
 
 def answer(channel, token, purpose, seconds):
-    """The part of the end that accepts the connection; see `call`."""
+    """Runs the accepting end's part of the handshake; see `call`."""
     end = time.monotonic() + seconds
     key = derive(token, purpose)
     wanted, theirs = fields(channel.receive_one(seconds), to=str, nonce=str)
     if wanted != purpose:
-        channel.send(here=purpose)  # No answer, so that the caller knows.
+        channel.send(here=purpose)  # Makes `call` raise `Stranger`.
         raise Stranger(f"it wanted {wanted[:80]!r}")
     ours = secrets.token_hex(16)
     channel.send(nonce=ours, proof=_proof(key, "accepts", theirs, ours))

@@ -1,9 +1,10 @@
-"""The token by which the workers of a run know one another. Pure.
+"""The shared secret of the workers of a run.
 
-The launcher writes it to a file for each worker. The worker reads the file,
-and deletes it before TensorFlow opens its port, over which whoever reaches it
-can read files and environment variables (`docs/security.md`). An environment
-variable would stay in `/proc/PID/environ` for as long as the process lives.
+The launcher writes it to a file for each worker. The worker reads the file and
+deletes it before TensorFlow opens its port, because anyone who reaches that
+port can read files and environment variables (`docs/security.md`). An
+environment variable would stay in `/proc/PID/environ` for the life of the
+process. Imports no TensorFlow.
 """
 
 import contextlib
@@ -16,10 +17,10 @@ from absl import logging
 from kerasmgpu.errors import InputError
 
 VARIABLE = "KERASMGPU_JOB_TOKEN"
-"""Environment variable in which users may set a token of their own."""
+"""Environment variable in which users may set a token."""
 
 FILE_VARIABLE = "KERASMGPU_JOB_TOKEN_FILE"
-"""Environment variable by which the launcher names a worker's file."""
+"""Environment variable with the path of a worker's token file."""
 
 
 def write(token: str) -> str:
@@ -38,14 +39,14 @@ def write(token: str) -> str:
 
 
 def read(environ: Mapping[str, str] = os.environ) -> str:
-    """The token of this worker's run: its launcher's, or the user's own.
+    """Returns this run's token, from the launcher or else from the user.
 
     Args:
         environ: Mapping of environment variables. Defaults to `os.environ`.
 
     Returns:
-        String; empty where neither has given one, and where a process before
-        this one has used up the launcher's (see `discard`).
+        String; empty without a token, or if an earlier process deleted the
+        launcher's file (see `discard`).
 
     Raises:
         InputError: If the launcher's file can't be read.
@@ -71,7 +72,7 @@ def read(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def discard(environ: Mapping[str, str] = os.environ) -> None:
-    """Deletes the launcher's file: the workers have met."""
+    """Deletes the launcher's file; called after the rendezvous."""
     path = environ.get(FILE_VARIABLE)
     if path:
         delete(path)
@@ -81,5 +82,5 @@ def delete(path: str) -> None:
     """Deletes a worker's file, if it is still there."""
     with contextlib.suppress(
         OSError
-    ):  # The worker was faster; or /tmp is gone.
+    ):  # The worker deleted it first, or /tmp is gone.
         os.unlink(path)

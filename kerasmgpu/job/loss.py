@@ -1,7 +1,8 @@
-"""How a worker says which one is lost, and how the launcher reads it. Pure.
+"""The log line about a lost worker, and its parser for the launcher.
 
-The launcher sees processes end, and not why: a worker that stands still ends
-last, after all that noticed. They print the line below, and it looks for it.
+The launcher sees processes end, but not why: a hung worker ends last, after the
+workers that noticed it. They print the line, and the launcher searches their
+output for it. Imports no TensorFlow.
 """
 
 import re
@@ -10,13 +11,13 @@ _LINE = re.compile(r"kerasmgpu: worker (\d+) \(\S+\) is gone: (.*)\. This ")
 
 
 def line(worker, lost, reason, has_ended=False):
-    """What a worker prints when it finds that one is lost.
+    """Returns the line that a worker prints about a lost worker.
 
     Args:
         worker: `cluster.Worker` that prints it.
-        lost: Integer, number of the worker that is lost.
-        reason: String, why it is taken for lost.
-        has_ended: Boolean, whether the one that prints it was at its end.
+        lost: Integer, index of the lost worker.
+        reason: String, why it counts as lost.
+        has_ended: Boolean, whether the printing worker was already ending.
 
     Returns:
         String, one line.
@@ -40,13 +41,13 @@ def line(worker, lost, reason, has_ended=False):
 
 
 def lost_in(lines):
-    """Finds that line in what a worker printed.
+    """Parses the lost worker and the reason from a worker's output.
 
     Args:
         lines: Sequence of strings.
 
     Returns:
-        The number of the lost worker and the reason; `None` without the line.
+        The lost worker's index and the reason; `None` without such a line.
     """
     for text in lines:
         if match := _LINE.search(text):

@@ -1,4 +1,4 @@
-"""A worker joins its job: common random states, and a watch over the others."""
+"""A worker joins its job: starts the watch and shares the RNG state."""
 
 import atexit
 import contextlib
@@ -23,7 +23,7 @@ from kerasmgpu.job.watch import (
 )
 
 START_VARIABLE = "KERASMGPU_START_TIMEOUT_SECONDS"
-"""Environment variable for how long workers wait for one another at first."""
+"""Environment variable of the start time-out, in seconds."""
 
 PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 """Environment variable for the port of the first worker's watch."""
@@ -38,22 +38,22 @@ _OF_A_LOSS = (
     tf.errors.InternalError,
     tf.errors.UnavailableError,
 )
-"""What TensorFlow raises in the workers that are left."""
+"""Errors that TensorFlow raises in the remaining workers."""
 
 _watches = []
 
 
 def start_timeout_seconds(environ=os.environ):
-    """Seconds that a worker waits for the others at the start: 300 by default.
+    """Returns the start time-out of a job in seconds, 300 by default.
 
     Raises:
-        InputError: If the environment has no number above 0.
+        InputError: If the environment's value is not a number above 0.
     """
     return _seconds(environ.get(START_VARIABLE, 300.0), START_VARIABLE)
 
 
 def timeout_seconds(given=None, environ=os.environ):
-    """Seconds of silence after which a worker is taken for lost.
+    """Returns the heartbeat time-out in seconds.
 
     Args:
         given: Number, or `None` for the environment's (our launcher's flag
@@ -92,8 +92,8 @@ def join(strategy, worker, seconds, token):
         token: String, see `job_token.read`.
     """
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        # TensorFlow's engine catches it and goes on; what saves on SIGTERM
-        # (`callbacks.Checkpoint`) installs a handler of its own.
+        # TensorFlow's engine catches SIGTERM and goes on; `callbacks.
+        # Checkpoint`, which saves on SIGTERM, installs another handler.
         with contextlib.suppress(ValueError):  # Not in the main thread.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -120,9 +120,9 @@ def join(strategy, worker, seconds, token):
 
 
 def _report(watch, report, kind, error, trace):
-    """Stands for `sys.excepthook`: no traceback of what another worker did.
+    """Replaces `sys.excepthook`: omits tracebacks caused by a lost worker.
 
-    Where a worker is lost, a line says so already.
+    The loss is already reported in one line.
     """
     follows = issubclass(kind, _OF_A_LOSS)
     if not follows or not watch.wait_for_a_loss(_SECONDS_TO_NOTICE):
@@ -132,11 +132,11 @@ def _report(watch, report, kind, error, trace):
 def leave(failure):
     """Tells the other workers that this one ends with an error.
 
-    An uncaught exception does so by itself; call this where a program catches
-    its error and exits, so that the others need not wait.
+    Uncaught exceptions are reported automatically. Call this if a program
+    catches its error and exits, so that the others need not wait.
 
     Args:
-        failure: One line of text that says what went wrong.
+        failure: One line of text, the error.
     """
     for watch in _watches:
         atexit.unregister(_leave)
@@ -155,7 +155,7 @@ def _port(environ):
 
 
 def _leave(watch, worker):
-    """Runs when the interpreter ends: waits for the others if all is well."""
+    """Exit handler: waits for the other workers unless one has failed."""
     error = getattr(sys, "last_value", None)
     known = watch.lost is not None
     watch.leave(None if error is None else f"{type(error).__name__}: {error}")
@@ -164,5 +164,5 @@ def _leave(watch, worker):
     if not known:
         text = loss.line(worker, watch.lost, watch.reason, has_ended=True)
         logging.error("%s", text)
-    # Whoever looks for the first failure finds it by the time of death.
+    # A scheduler finds the first failure by time: the lost worker's comes first.
     time.sleep(_SECONDS_BEHIND_THE_LOST)

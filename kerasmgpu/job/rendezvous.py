@@ -1,18 +1,18 @@
-"""The workers of a job meet before TensorFlow starts. Pure.
+"""The rendezvous of a job's workers, before TensorFlow starts.
 
-TensorFlow's engine waits without end for a worker that never comes, and says
-of a port that is taken only that it could not start a server. So each worker
-first takes its own port for a moment, and all report to the first worker. It
-calls each one back at its address, as TensorFlow will, and tells all to go on
-when all are there, or what is wrong.
+TensorFlow's engine waits forever for a missing worker, and reports a port in
+use only as a server that could not start. So each worker first binds its port,
+and all report to the first worker. That one calls each worker back at its
+address, as TensorFlow will, and sends all of them the result: go on, or an
+error.
 
-Who reports only claims to be a worker. It is one if a worker at the address of
-that index repeats the number, drawn at random, that came with the claim. If
-that fails, whoever claimed is told why at once. The others are told too if the
-claim came from this job for certain: with the launcher's token, from a worker
-that could be called, or with a list of the same addresses. Else it may be of a
-stranger and counts for nothing, unless a worker is missing in the end: then it
-may be why, and is told.
+A report is a claim to be worker `index`, with a nonce. The claim is verified if
+the process at that worker's address repeats the nonce. If the verification
+fails, the claimant gets the error at once. All workers get it if the claim is
+certainly of this job: it came with the launcher's token, from a worker that
+could be called back, or with the same list of addresses. Other failed claims
+may come from strangers. They are ignored, but are part of the error message if
+a worker is missing at the end. Imports no TensorFlow.
 """
 
 import contextlib
@@ -31,30 +31,30 @@ from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import Entrance
 
 _PAUSE_SECONDS = 0.2
-_REPLY_SECONDS = 5.0  # No host that is well takes longer.
+_REPLY_SECONDS = 5.0  # Healthy hosts answer faster.
 _MOST_WORKERS = 1 << 16
-_MOST_DOUBTS = 3  # Failed claims that are told at the end.
+_MOST_DOUBTS = 3  # Failed claims in the final error message.
 _SOMETHING_ELSE = "something else answers there"
 _ANOTHER = "another worker of that index answers there"
 
 
 def meet(worker, timeout_seconds, token=""):
-    """Waits until all workers of the job are there.
+    """Blocks until all workers of the job have reported to the first.
 
-    The first worker waits so long for the others, and each of these so long
-    for the first, which then tells it the seconds that are left.
+    The time-out holds for the first worker's wait for the others, and for each
+    other's wait for the first, which then sends the seconds that remain.
 
     Args:
         worker: `cluster.Worker`, this worker's place in the job.
-        timeout_seconds: Float, how long to wait.
-        token: String that all workers of the job got from their launcher, and
-            nobody else (`job_token.read`). Defaults to none. Both ends of each
+        timeout_seconds: Float, the start time-out.
+        token: String, secret that all workers of the job got from their
+            launcher (`job_token.read`). Defaults to none. Both ends of each
             connection prove that they know it (`handshake.py`).
 
     Raises:
-        InputError: If this worker's port can't be had, two workers have the
-            same index or clusters that differ, or some are not there in
-            time, whom it names.
+        InputError: If this worker's port can't be bound, if two workers have
+            the same index or different clusters, or if workers are missing
+            after the time-out; names them.
 
     Example:
 
@@ -72,7 +72,7 @@ def meet(worker, timeout_seconds, token=""):
 
 
 def _own_port(worker):
-    """A server on this worker's port: IPv4 and IPv6, as TensorFlow's is."""
+    """Listens on this worker's port, IPv4 and IPv6, as TensorFlow will."""
     address = worker.addresses[worker.index]
     _, port = split_address(address)
     try:
@@ -92,12 +92,12 @@ def _own_port(worker):
 
 
 def _name(index):
-    """Whom one expects at the port of a worker."""
+    """Returns the handshake's purpose at a worker's port."""
     return f"worker {index}"
 
 
 def _list_of(worker):
-    """A text that is the same for the same list of addresses only."""
+    """Returns a digest of the list of addresses."""
     text = json.dumps(list(worker.addresses))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -106,7 +106,7 @@ def _list_of(worker):
 
 
 class _Gathering:
-    """The first worker's part.
+    """The first worker's side of the rendezvous.
 
     Args:
         worker: `cluster.Worker`.
@@ -120,12 +120,12 @@ class _Gathering:
         self._deadline = time.monotonic() + timeout_seconds
         self._token = token
         self._changed = threading.Condition()
-        self._links = {}  # Index to the channel of who waits for the answer.
+        self._links = {}  # Index to the channel of a verified, waiting worker.
         self._trouble = None
-        self._doubts = {}  # Index to what was wrong with a claim of it.
+        self._doubts = {}  # Index to the error of a failed claim of it.
 
     def run(self, server):
-        """Returns what is wrong, or `None` when all are there."""
+        """Returns an error message, or `None` once all workers are there."""
         with Entrance(server, self._welcome, _name(0), self._token):
             with self._changed:
                 while not self._is_decided():
@@ -143,7 +143,7 @@ class _Gathering:
     def _is_decided(self):
         if self._trouble is None and not self._all_reported():
             return False
-        # Not at each report, which would be a look at every other for each.
+        # Not at each report: that would take quadratic time.
         self._forget_the_dead()
         return self._all_reported() or self._trouble is not None
 
@@ -154,7 +154,7 @@ class _Gathering:
         self._links = {i: c for i, c in self._links.items() if c.is_open()}
 
     def _welcome(self, channel, hello):
-        """Examines a claim, in a thread of its own."""
+        """Verifies a claim; runs in a separate thread."""
         index, num_workers, nonce, known = fields(
             hello, worker=int, num_workers=int, nonce=str, addresses=str
         )
@@ -179,7 +179,7 @@ class _Gathering:
             self._changed.notify()
 
     def _call(self, index, nonce):
-        """Calls a worker at its address; returns what is wrong, or `None`."""
+        """Calls a worker at its address; returns an error, or `None`."""
         if index >= self._worker.num_workers:
             return _SOMETHING_ELSE
         address = self._worker.addresses[index]
@@ -201,7 +201,7 @@ class _Gathering:
         )
 
     def _trouble_with(self, index, num_workers, problem, there):
-        """What is wrong with a claim, or `None`."""
+        """Returns the error message of a claim, or `None`."""
         worker = self._worker
         if num_workers != worker.num_workers:
             return (
@@ -242,7 +242,7 @@ class _Gathering:
 
 
 def _report(worker, server, timeout_seconds, token):
-    """Every other worker's part; returns what is wrong, or `None`."""
+    """Runs another worker's side; returns an error message, or `None`."""
     deadline = time.monotonic() + timeout_seconds
     nonce = secrets.token_hex(16)
     hello = {
@@ -253,7 +253,7 @@ def _report(worker, server, timeout_seconds, token):
     }
 
     def answer(channel, call):
-        # The number is told to nobody who doesn't know it.
+        # The nonce is sent only to a caller that knows it.
         is_ours = handshake.is_same(call.get("call"), nonce)
         repeated = {"nonce": nonce} if is_ours else {}
         channel.send(worker=worker.index, **repeated)
@@ -268,7 +268,7 @@ def _report(worker, server, timeout_seconds, token):
                 return _of_another_job(worker)
             except OSError as error:
                 if not isinstance(error, TimeoutError):
-                    found = error  # The last try may just be out of time.
+                    found = error  # The last try's time-out may be too short.
             time.sleep(_PAUSE_SECONDS)
     return (
         f"Worker 0 ({worker.addresses[0]}) could not be reached for "

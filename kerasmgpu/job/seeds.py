@@ -1,9 +1,9 @@
-"""All workers of a job shuffle, split and draw alike, seeded or not.
+"""Gives all workers of a job the same RNG state.
 
-Workers run the same program on the same data, so what they draw at random has
-to agree: the order of a shuffled data set, a split of the data, masks of
-dropout. A program that sets its seeds agrees by itself; one that doesn't gets
-the first worker's random states, as if it ran in one process.
+Workers run the same program on the same data, so their random numbers must
+agree: the order of a shuffled data set, a split of the data, dropout masks.
+Programs that set their seeds agree already; others get the first worker's RNG
+state, as if they ran in one process.
 """
 
 import json
@@ -17,13 +17,13 @@ from kerasmgpu.job import workers
 
 
 def share(strategy):
-    """Gives every worker the random state of the first.
+    """Copies the first worker's RNG state to every worker; a collective.
 
-    Python's and NumPy's states are those of the first worker from here on.
-    TensorFlow gets a seed where the first worker has set none.
+    Copies the state of Python and NumPy, and TensorFlow's global seed. If the
+    first worker has set no seed for TensorFlow, it draws one.
 
     Args:
-        strategy: The strategy of the job; all workers must call this.
+        strategy: The `tf.distribute.Strategy` of the job.
     """
     if workers.count(strategy) == 1:
         return
@@ -38,7 +38,7 @@ def share(strategy):
 
 
 def _states():
-    """Random states of this process as plain data."""
+    """Returns this process's RNG state as plain data."""
     kind, words, *rest = np.random.get_state()
     seed = _keras.global_seed()
     if seed is None:

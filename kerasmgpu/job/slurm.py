@@ -1,7 +1,7 @@
-"""Slurm's environment variables, read. Pure.
+"""Resolves a job's workers from Slurm's environment variables.
 
-Their meaning: https://slurm.schedmd.com/srun.html (output environment
-variables).
+Documented at https://slurm.schedmd.com/srun.html (output environment
+variables). Pure functions.
 """
 
 import itertools
@@ -10,18 +10,18 @@ import re
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.addresses import Host
 
-_FIRST_PORT = 15000  # To 29975: below the ports that kernels hand out.
+_FIRST_PORT = 15000  # To 29975: below Linux's ephemeral ports.
 _PORTS_PER_STEP = 64
 _BLOCKS = 234
-# Slurm's own steps (batch script, interactive shell) have numbers from here.
+# Slurm's special steps (batch script, interactive shell) start at this id.
 _SPECIAL_STEPS = 0xFFFFFFF0
 
 
 def addresses_and_index(environ):
-    """The addresses of a step's tasks, and which of them this one is.
+    """Returns the addresses of a step's tasks and this task's index.
 
-    Ports follow from the ids of job and step and the number of the task on
-    its node, so that all tasks agree and jobs that share a node rarely clash.
+    Ports are computed from the ids of job and step and the task's index on its
+    node, so that all tasks agree and jobs that share a node rarely collide.
 
     Args:
         environ: Mapping of environment variables.
@@ -48,7 +48,7 @@ def addresses_and_index(environ):
     if num_tasks == 1:
         return None
     hosts = _hosts(environ, num_tasks, tasks_key)
-    # Jobs on one node mostly have ids that are close together.
+    # The ids of jobs on one node are mostly close together.
     block = (_integer(environ, "SLURM_JOB_ID") + 31 * step) % _BLOCKS
     first_port = _FIRST_PORT + block * _PORTS_PER_STEP
     places = [
@@ -65,7 +65,7 @@ def addresses_and_index(environ):
 
 
 def _require_place(environ, places, index):
-    """Refuses a layout in which tasks are not numbered node by node."""
+    """Raises unless tasks are numbered node by node."""
     received = tuple(
         _integer(environ, key) for key in ("SLURM_NODEID", "SLURM_LOCALID")
     )
@@ -80,7 +80,7 @@ def _require_place(environ, places, index):
 
 
 def _hosts(environ, num_tasks, tasks_key):
-    """The nodes of the step, with the number of tasks on each."""
+    """Returns the step's nodes, with the number of tasks on each."""
 
     def first_of(*keys):
         for key in keys:
@@ -126,7 +126,7 @@ def expand_node_list(text):
     Raises:
         InputError: If it can't be read.
     """
-    # A comma inside of brackets separates numbers, one outside names.
+    # Commas inside brackets separate numbers; commas outside separate names.
     parts = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text)
     if not parts or ",".join(parts) != text:
         raise _wrong_node_list(text)

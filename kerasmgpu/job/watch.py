@@ -1,15 +1,15 @@
-"""Notices when a worker of a job is gone, and says which one. Pure.
+"""Detects a lost worker by heartbeats, and reports which one it is.
 
-TensorFlow's collectives wait for every worker, and may wait for ever for one
-that was killed, hangs, or has ended early. So each worker keeps a connection
-to the first one, over which both say every few seconds that they are alive:
+TensorFlow's collectives wait for every worker, possibly forever for one that
+was killed, hangs, or has ended early. So each worker keeps a connection to the
+first one, with heartbeats both ways:
 
-* a closed connection means that the process ended: noticed at once;
+* a closed connection means that the process ended: detected at once;
 * silence for `timeout_seconds` means a hung process, a lost host or link;
-* a worker that ends in order says so first, and waits for the others.
+* a worker that ends normally sends a message first, and waits for the others.
 
-The first worker tells the rest. What then happens is the caller's
-(`on_lost`): `membership.py` makes TensorFlow's collectives raise.
+The first worker reports a loss to the others. Each calls `on_lost`:
+`membership.py` makes TensorFlow's collectives raise. Imports no TensorFlow.
 """
 
 import json
@@ -23,13 +23,13 @@ from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import Entrance
 
 TIMEOUT_SECONDS = 30.0
-"""Silence after which a worker or machine counts as lost, if none is given."""
+"""Default heartbeat time-out of workers and machines."""
 
 TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
-"""Environment variable by which the launcher tells workers another one."""
+"""Environment variable with the launcher's heartbeat time-out."""
 
 BEATS_PER_TIMEOUT = 6
-"""How often a worker says that it is alive in each `timeout_seconds`."""
+"""Number of heartbeats per `timeout_seconds`."""
 
 _PURPOSE = "watch"
 
@@ -41,8 +41,8 @@ class Link:
         channel: `channel.Channel`.
         timeout_seconds: Float, silence after which the other end is lost.
         on_message: Called with each message, a dictionary.
-        on_closed: Called once, with the reason, when nothing more can come; a
-            silent worker that wakes up still gets what is sent then.
+        on_closed: Called once, with the reason, when the peer is lost. It may
+            still send: a hung worker that wakes up reads it.
     """
 
     def __init__(self, channel, timeout_seconds, on_message, on_closed):
@@ -56,14 +56,14 @@ class Link:
             threading.Thread(target=target, daemon=True).start()
 
     def send(self, **message):
-        """Sends a message; a broken connection is noticed by the reader."""
+        """Sends a message; the reading thread detects a broken connection."""
         try:
             self._channel.send(**message)
         except ConnectionError:
             self._channel.hang_up()
 
     def close(self):
-        """Closes the connection; `on_closed` is not called for that."""
+        """Closes the connection, without a call of `on_closed`."""
         self._closed.set()
         self._channel.hang_up()
 
@@ -88,12 +88,12 @@ class Link:
 
 
 class _Watch:
-    """What the first worker and the others have in common.
+    """Base class of the first worker's and the others' side.
 
     Attributes:
-        lost: Integer, number of the worker that is lost, or `None`. It may be
-            this one: the others heard nothing of it for too long.
-        reason: String, why it is taken for lost, or `None`.
+        lost: Integer, index of the lost worker, or `None`. It may be this
+            worker, if its heartbeats timed out at the others.
+        reason: String, why it counts as lost, or `None`.
     """
 
     def __init__(self, on_lost):
@@ -104,12 +104,12 @@ class _Watch:
         self.lost = self.reason = None
 
     def wait_for_a_loss(self, seconds):
-        """Whether a worker is lost, or is found to be so within `seconds`."""
+        """Whether a worker is lost; waits up to `seconds` for a loss."""
         self._over.wait(seconds)
         return self.lost is not None
 
     def _report(self, worker, reason):
-        """Tells the caller of the first loss; later ones follow from it."""
+        """Calls `on_lost` for the first loss; ignores later ones."""
         with self._lock:
             if self.lost is not None or self._over.is_set():
                 return False
@@ -121,7 +121,7 @@ class _Watch:
 
 
 class FirstWorker(_Watch):
-    """The first worker's side: hears all others, tells all others.
+    """The first worker's side: receives heartbeats and reports losses.
 
     Args:
         num_workers: Integer, workers of the job.
@@ -136,7 +136,7 @@ class FirstWorker(_Watch):
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
         self._links = {}
-        self._done = {}  # Numbers of workers, in the order of their ends.
+        self._done = {}  # Indices of workers, in the order of their ends.
         self._some_done = threading.Event()
         self._invited_by = secrets.token_hex(16)
         self._server = listen(port)
@@ -144,21 +144,21 @@ class FirstWorker(_Watch):
         self._entrance = Entrance(
             self._server, self._welcome, _PURPOSE, token + self._invited_by
         )
-        # Not when the first one ends: Python 3.12 and newer start no thread
-        # once this process is at its end itself.
+        # Started now: Python 3.12 and newer start no thread while the
+        # interpreter shuts down.
         threading.Thread(target=self._mind_early_leavers, daemon=True).start()
 
     def invitation(self):
-        """What the others need to connect: port and a secret, as bytes."""
+        """Returns the port and a secret for the others to connect, as bytes."""
         return json.dumps(
             {"port": self._port, "secret": self._invited_by}
         ).encode()
 
     def leave(self, failure=None):
-        """Ends the watch, after all others have ended in order or one is lost.
+        """Ends the watch, once all others have ended normally or one is lost.
 
         Args:
-            failure: Text of the error that ended this worker, if one did.
+            failure: String, the error that ended this worker, or `None`.
         """
         self._leaving = True
         if failure is None:
@@ -192,7 +192,7 @@ class FirstWorker(_Watch):
             self._lose(worker, message["failed"])
         elif "done" in message:
             self._end_of(worker)
-        elif "lost" in message:  # This one: the other heard nothing of it.
+        elif "lost" in message:  # This worker: its heartbeats timed out there.
             self._report_and_tell(0, *fields(message, reason=str))
 
     def _lose(self, worker, reason):
@@ -207,7 +207,7 @@ class FirstWorker(_Watch):
         self._some_done.set()
 
     def _mind_early_leavers(self):
-        """A worker ended and others still run: their next collective can't."""
+        """Reports a worker that ended early: others' collectives would hang."""
         self._some_done.wait()
         if self._over.wait(self._timeout_seconds):
             return
@@ -223,7 +223,7 @@ class FirstWorker(_Watch):
             self._tell(lost=worker, reason=reason)
 
     def _tell(self, **message):
-        """Tells all; last the lost one, which may not take it in at once."""
+        """Sends to all workers; last to the lost one, which may block."""
         links = list(self._links.items())
         links.sort(key=lambda item: item[0] == message.get("lost"))
         for _, link in links:
@@ -234,7 +234,7 @@ class OtherWorker(_Watch):
     """The side of every worker but the first.
 
     Args:
-        index: Integer, number of this worker.
+        index: Integer, index of this worker.
         host: Name of the first worker's host.
         invitation: The bytes of `FirstWorker.invitation`.
         timeout_seconds: See `FirstWorker`.
@@ -254,7 +254,7 @@ class OtherWorker(_Watch):
             (host, invited["port"]), timeout_seconds
         )
         channel = Channel(connection)
-        # What TensorFlow's collective carried, and what it did not.
+        # The launcher's token was not sent through TensorFlow's collective.
         secret = token + invited["secret"]
         handshake.call(channel, secret, _PURPOSE, timeout_seconds)
         channel.send(worker=index)

@@ -1,9 +1,8 @@
-"""What the workers of a job tell one another, apart from gradients.
+"""Collectives between the workers of a job, apart from gradients.
 
 A worker is an operating-system process of a job; a strategy of one process is
-a job of one worker, for which all of these are trivial. Every function but
-`is_first`, `index` and `count` is a collective: all workers must call it, in the same
-order, outside of steps.
+a job of one worker. Every function but `is_first`, `index` and `count` is a
+collective: all workers must call it, in the same order, outside of steps.
 """
 
 import numpy as np
@@ -11,26 +10,26 @@ import tensorflow as tf
 
 
 def is_first(strategy):
-    """Whether this process is the job's first worker, the one that writes."""
+    """Whether this process is the job's first worker, which writes files."""
     return _place(strategy)[0] == 0
 
 
 def index(strategy):
-    """Number of this process among the workers of the job."""
+    """Returns this worker's index in the job."""
     return _place(strategy)[0]
 
 
 def count(strategy):
-    """Number of workers of the job."""
+    """Returns the number of workers of the job."""
     return _place(strategy)[1]
 
 
 def broadcast(strategy, data):
-    """Gives every worker the bytes that the first worker has.
+    """Broadcasts bytes from the first worker.
 
     Args:
         strategy: The `tf.distribute.Strategy` of the job.
-        data: Bytes; what other workers than the first pass is ignored.
+        data: Bytes; ignored on workers other than the first.
 
     Returns:
         The first worker's bytes.
@@ -48,24 +47,27 @@ def broadcast(strategy, data):
     size = int(_sum(strategy, np.asarray(own.size, np.int64)))
     padded = np.zeros(-(-size // 4) * 4, np.uint8)
     padded[: own.size] = own
-    # Collectives add numbers: the others add zeros to the first's.
+    # A broadcast as an all-reduce: the other workers contribute zeros.
     words = _sum(strategy, padded.view(np.int32))
     return words.view(np.uint8)[:size].tobytes()
 
 
 def any_of(strategy, flag):
-    """Whether `flag` is true on any worker; the same answer on all."""
+    """Whether `flag` is true on any worker; the same result on all."""
     if count(strategy) == 1:
         return bool(flag)
     return bool(_sum(strategy, np.asarray(int(flag), np.int32)) > 0)
 
 
 def gather(strategy, numbers):
-    """Some floats of each worker, `[workers, len(numbers)]` in their order.
+    """All-gathers floats of every worker.
 
     Args:
         strategy: See `broadcast`.
-        numbers: Sequence of floats, of one length on all workers.
+        numbers: Sequence of floats, of the same length on all workers.
+
+    Returns:
+        NumPy array `[workers, len(numbers)]`, in the order of the workers.
     """
     number, num_workers = _place(strategy)
     own = np.zeros([num_workers, len(numbers)])
@@ -74,7 +76,7 @@ def gather(strategy, numbers):
 
 
 def _place(strategy):
-    """Index of this worker and the number of workers."""
+    """Returns this worker's index and the number of workers."""
     resolver = strategy.cluster_resolver
     if resolver is None or not resolver.cluster_spec().as_dict():
         return 0, 1
@@ -85,11 +87,11 @@ def _place(strategy):
 
 
 def _sum(strategy, array):
-    """Sum of the workers' arrays, each counted once."""
+    """Returns the sum of the workers' arrays, each counted once."""
     local_replicas = strategy.num_replicas_in_sync // count(strategy)
 
     def own(context):
-        # Only the first replica of each worker brings its worker's array.
+        # Only each worker's first replica contributes the worker's array.
         first = context.replica_id_in_sync_group % local_replicas == 0
         return tf.constant(array if first else np.zeros_like(array))
 

@@ -1,9 +1,10 @@
-"""Starts the workers of a job, on this machine and others, and stays by them.
+"""Starts and supervises the workers of a job, on one machine or several.
 
 `python -m kerasmgpu.launch` is the command; see `kerasmgpu/launch/__main__.py`.
 `notebook.py` is its counterpart for functions (`function_call.py`).
-One launcher runs per machine. The one of rank 0 decides (`job.py`, pure; its
-sockets are in `controller.py`), every launcher obeys (`member.py`) and runs
-its workers (`workers.py`), each under a guard (`guard.py`) that outlives the
-launcher just long enough to leave no orphan. TensorFlow is never imported.
+One launcher runs per machine. The launcher of rank 0 controls the job (`job.py`
+is its state machine, `controller.py` its sockets). Every launcher executes its
+commands (`member.py`) and runs the machine's workers (`workers.py`), each under
+a guard process (`guard.py`) that kills the worker if the launcher dies.
+TensorFlow is never imported.
 """

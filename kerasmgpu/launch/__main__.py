@@ -1,19 +1,19 @@
-"""The command: run a program in several workers, here and on other machines.
+"""The command: runs a program in several workers, on one or more machines.
 
     python -m kerasmgpu.launch --num_workers=4 -- python train.py --epochs=5
     python -m kerasmgpu.launch -- -m my_package.train        # one per GPU
 
-On several machines the same command is started on each, with its rank:
+On several machines, start the same command on each, with the machine's rank:
 
     python -m kerasmgpu.launch --hosts=a:4,b:4 --rank=0 -- python train.py
 
-The program is the same as for one worker: `kerasmgpu.strategy()` finds out
-that it is one of several. What workers print is shown with their numbers.
+The program is the same as for one worker: `kerasmgpu.strategy()` detects the
+job. Output lines of workers are prefixed with the worker's index.
 Exit status: 0 if every worker ends with 0; else that of the worker that
 failed first, 128 + the signal if one killed it; 75 if the workers saved and
-want to be started again; 1 if a machine is lost. Ctrl-C and SIGTERM are
-passed on as SIGTERM, so that workers save; Ctrl-C twice kills at once.
-`docs/clusters.md` has Slurm, Kubernetes and the rest.
+should be started again; 1 if a machine is lost. Ctrl-C and SIGTERM are
+forwarded as SIGTERM, so that workers save; a second Ctrl-C kills them.
+`docs/clusters.md` covers Slurm, Kubernetes and other clusters.
 """
 
 import os
@@ -143,18 +143,18 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
     """Runs a command in every worker; every flag is a keyword.
 
     Args:
-        command: Sequence of strings, what each worker runs.
-        dry_run: Boolean, only print what would run where.
+        command: Sequence of strings, the command of each worker.
+        dry_run: Boolean, only print the plan: workers, machines and devices.
         environ: Mapping, the environment that workers inherit. Defaults to
             `os.environ`.
-        **keywords: See `--help`; what is left out has the flag's default.
-            `isolate=True` moves this very process into the namespace.
+        **keywords: The flags, see `--help`; same defaults. `isolate=True`
+            moves the calling process into the namespace.
 
     Returns:
         Integer, the exit status of the job.
 
     Raises:
-        InputError: If a setting can't be meant or can't work here.
+        InputError: If a setting is invalid or not possible on this machine.
 
     Example:
 
@@ -179,7 +179,7 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
 
 
 def _workers(checked):
-    """This machine's workers in words."""
+    """Describes this machine's workers."""
     count = checked.num_workers
     workers = "1 worker" if count == 1 else f"{count} workers"
     if len(checked.hosts) == 1:
@@ -188,7 +188,7 @@ def _workers(checked):
 
 
 def main(argv, environ):
-    """Runs the command with the flags as keywords; ends the process."""
+    """Runs the command with the flags as keywords; exits the process."""
     own = flags.FlagValues()
     define_flags(own)
     keywords = {name: flags.FLAGS[name].value for name in own}
@@ -196,7 +196,7 @@ def main(argv, environ):
 
 
 if __name__ == "__main__":
-    # As it is before `start` sets variables of its own for TensorFlow: the
-    # workers are the user's.
+    # Workers inherit the user's environment, without the variables that `start`
+    # sets for TensorFlow in this process.
     inherited = dict(os.environ)
     start(lambda argv: main(argv, inherited), define_flags)

@@ -1,4 +1,4 @@
-"""The thread of rank 0 that all launchers are connected to."""
+"""The controller thread of rank 0, to which all launchers are connected."""
 
 import contextlib
 import queue
@@ -14,14 +14,14 @@ from kerasmgpu.job.entrance import HELLO_SECONDS, Entrance
 from kerasmgpu.launch.job import Job
 
 PURPOSE = "launcher of rank 0"
-"""Whom launchers expect at `--port`."""
+"""The handshake's purpose at `--port`."""
 
 _TICK_SECONDS = 0.1
 _SECONDS_TO_PART = 5.0
 
 
 def listen(port):
-    """A socket on which other launchers are awaited, on all interfaces.
+    """Returns a socket that listens for other launchers on all interfaces.
 
     Args:
         port: Integer.
@@ -44,10 +44,9 @@ class Controller:
 
     Args:
         settings: `settings.Settings`.
-        local: Connected `socket.socket`, the other end of which is that of
-            this machine's own launcher.
+        local: Connected `socket.socket` to this machine's launcher.
         listener: Listening `socket.socket`, or `None` on a single machine.
-        say: Function of a string.
+        say: Function of a string, shows it.
     """
 
     def __init__(self, settings, local, listener, say):
@@ -73,7 +72,7 @@ class Controller:
         self._thread.start()
 
     def close(self, seconds=10.0):
-        """Waits until all launchers were told how the job ended."""
+        """Waits until all launchers were sent the result of the job."""
         self._thread.join(seconds)
 
     def _serve(self):
@@ -82,12 +81,12 @@ class Controller:
             while not self._job.is_finished:
                 self._turn()
         finally:
-            # Also if something went wrong here: launchers see it, and end
-            # their workers.
+            # Also after an error here: launchers see the closed connection and
+            # end their workers.
             self._part()
 
     def _part(self):
-        """Closes all sockets, those of launchers after they have read."""
+        """Closes all sockets; launchers' after they have read their messages."""
         if self._entrance:
             self._entrance.close()
         while not self._arrived.empty():
@@ -110,7 +109,7 @@ class Controller:
         for key, _ in self._selector.select(_TICK_SECONDS):
             self._receive(key.data)
         now = time.monotonic()
-        if now >= self._next_look:  # Not for each message of one of them.
+        if now >= self._next_look:  # At most once per tick, not per message.
             self._next_look = now + _TICK_SECONDS
             for rank, channel in list(self._members.items()):
                 self._look_after(rank, channel)
@@ -120,7 +119,7 @@ class Controller:
         self._job.on_time(now)
 
     def _look_after(self, rank, channel):
-        """Heartbeats, one way and the other."""
+        """Sends a heartbeat, and checks when the launcher last sent one."""
         self._send(rank, alive_only=True)
         timeout = self._settings.timeout_seconds
         if time.monotonic() - channel.last_heard > timeout:
@@ -136,14 +135,14 @@ class Controller:
             self._lose(rank, str(error), time.monotonic())
 
     def _arrive(self, channel, hello):
-        """Hears a launcher's hello, in a thread of its own."""
+        """Checks a launcher's hello; runs in a separate thread."""
         kind, rank, _ = fields(hello, type=str, rank=int, settings=str)
         if kind != "hello" or rank not in range(len(self._settings.hosts)):
             raise Stranger("no launcher of this job")
         self._arrived.put((channel, hello))
 
     def _greet(self, channel, hello):
-        """Takes a launcher in, or refuses it."""
+        """Accepts a launcher into the job, or refuses it."""
         rank = hello["rank"]
         if hello["settings"] != self._settings.digest():
             problem = f"rank 0 was started with {self._settings.shared()}"
@@ -186,7 +185,7 @@ class Controller:
         self._job.on_lost(rank, reason, last_heard, time.monotonic())
 
     def _send(self, rank, alive_only=False, **message):
-        """Sends; who can't be reached is lost at the next turn."""
+        """Sends a message; after an error the launcher counts as lost."""
         try:
             if alive_only:
                 self._members[rank].send_alive(self._settings.heartbeat_seconds)

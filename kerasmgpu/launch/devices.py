@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and which worker sees which of them."""
+"""Finds this machine's GPUs and assigns them to workers."""
 
 import dataclasses
 import subprocess
@@ -6,35 +6,35 @@ import subprocess
 from kerasmgpu.errors import InputError
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
-_SECONDS_TO_LIST = 60  # A driver that loads takes its time.
+_SECONDS_TO_LIST = 60  # The first use may load the driver, which is slow.
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """What CUDA can see here.
+    """The visible GPUs of this machine.
 
     Args:
-        names: Tuple of strings, as `CUDA_VISIBLE_DEVICES` has them: numbers or
-            UUIDs. Empty where there is no GPU, or none is wanted.
-        source: String, where that is known from.
+        names: Tuple of strings, indices or UUIDs as in `CUDA_VISIBLE_DEVICES`.
+            Empty without GPUs, or if they are disabled.
+        source: String, the source of this list, for messages.
     """
 
     names: tuple
     source: str
 
     def describe(self):
-        """A sentence without its full stop."""
+        """Returns a sentence about the GPUs, without its full stop."""
         if not self.names:
             return f"There is no GPU here ({self.source})"
         return f"GPUs here: {len(self.names)} ({self.source})"
 
     def require(self, num_workers, devices_per_worker):
-        """Refuses more workers than there are GPUs for.
+        """Raises if there are GPUs, but not enough for the workers.
 
-        Without any GPU workers run on the CPU, as many as are asked for.
+        Without any GPU, any number of workers runs on the CPU.
 
         Raises:
-            InputError: If there are some, but not enough.
+            InputError: If there are some GPUs, but not enough.
         """
         needed = num_workers * devices_per_worker
         if self.names and needed > len(self.names):
@@ -45,10 +45,10 @@ class Devices:
             )
 
     def of_worker(self, place, devices_per_worker):
-        """The devices of one worker.
+        """Returns the devices of one worker.
 
         Args:
-            place: Integer, the worker's number on this machine, from 0.
+            place: Integer, the worker's 0-based index on this machine.
             devices_per_worker: Integer.
 
         Returns:
@@ -58,23 +58,23 @@ class Devices:
         return self.names[first : first + devices_per_worker]
 
     def environment(self, place, devices_per_worker):
-        """Dictionary of the variables that pin a worker to its devices."""
+        """Returns the environment variables that pin a worker to its GPUs."""
         names = self.of_worker(place, devices_per_worker)
         return {_VARIABLE: ",".join(names)} if names else {}
 
 
 def visible(environ):
-    """Finds the GPUs, without a CUDA context.
+    """Finds the visible GPUs, without creating a CUDA context.
 
     Args:
-        environ: Mapping of environment variables. `CUDA_VISIBLE_DEVICES`
-            counts where it is set; else `nvidia-smi -L` is asked.
+        environ: Mapping of environment variables. `CUDA_VISIBLE_DEVICES` is
+            used if set; otherwise the output of `nvidia-smi -L`.
 
     Returns:
         `Devices`.
 
     Raises:
-        InputError: If `nvidia-smi` is there and fails.
+        InputError: If `nvidia-smi` exists but fails.
     """
     text = environ.get(_VARIABLE)
     if text is not None:
@@ -105,7 +105,7 @@ def visible(environ):
 
 
 def _names(text):
-    """The names as CUDA reads them: what follows a -1 is not visible."""
+    """Parses the list as CUDA does: names after a -1 are not visible."""
     names = []
     for name in text.split(","):
         name = name.strip()

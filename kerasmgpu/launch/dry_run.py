@@ -1,4 +1,4 @@
-"""What would run where, as a table."""
+"""The table that `--dry_run` prints: workers, machines and devices."""
 
 import shlex
 
@@ -31,7 +31,7 @@ def print_plan(settings):
 
 
 def rows(settings):
-    """The table's rows, as tuples of four strings."""
+    """Yields the table's rows, as tuples of four strings."""
     number = 0
     for rank, host in enumerate(settings.hosts):
         for place in range(host.num_workers):

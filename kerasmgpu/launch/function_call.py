@@ -1,7 +1,7 @@
-"""A call of a function in other processes: there, and what came of it back.
+"""Calls a function in the worker processes and returns their results.
 
-The files of a call are in a folder: the function and its arguments, and from
-each worker a result or a traceback.
+A folder holds the files of a call: the pickled function and arguments, and each
+worker's result or traceback.
 """
 
 import functools
@@ -30,21 +30,21 @@ _OUR_FRAMES = ("<string>", __file__)
 
 
 def write(folder, function, args):
-    """Writes down what is to be called.
+    """Pickles the function and its arguments.
 
-    Functions and classes of the main program, a notebook's cells say, go along
-    whole, with what they use of it; those of modules by their names.
+    Functions and classes of the main program, such as a notebook's cells, are
+    pickled by value, with all that they use of it; those of modules by name.
 
     Args:
         folder: `pathlib.Path` of the call's folder.
-        function: What to call.
+        function: Function to call.
         args: Tuple, its positional arguments.
 
     Returns:
-        The command, a list of strings, that each worker is to run.
+        List of strings, the command that each worker must run.
 
     Raises:
-        InputError: If something among it can't be written down.
+        InputError: If the function or an argument can't be pickled.
     """
     with open(folder / _CALL, "wb") as file:
         pickle.dump(_sources_without_files(), file)
@@ -61,10 +61,10 @@ def write(folder, function, args):
 
 
 def run(folder):
-    """Calls the function; what a worker's process does.
+    """Calls the function; the main program of a worker process.
 
-    An error ends the process with status 1; its traceback goes to the folder,
-    its last line to standard error.
+    An error ends the process with status 1; its traceback is written to the
+    folder, its last line to standard error.
 
     Args:
         folder: String, the path of the call's folder.
@@ -72,7 +72,7 @@ def run(folder):
     worker = from_environment()
     number = 0 if worker is None else worker.index
     folder = pathlib.Path(folder)
-    # Of a run before, if the job was started anew.
+    # Left by the previous run, if the job was restarted.
     _failure(folder, number).unlink(missing_ok=True)
     sys.excepthook = functools.partial(_report, _failure(folder, number))
     quiet.start_unless_asked()
@@ -92,7 +92,7 @@ def run(folder):
 
 
 def results(folder, num_workers):
-    """What the function returned, by worker; `None` if some did not.
+    """Returns the results by worker; `None` if one is missing.
 
     Args:
         folder: `pathlib.Path` of the call's folder.
@@ -105,11 +105,11 @@ def results(folder, num_workers):
 
 
 def failure(folder, number):
-    """The traceback of a worker's error as a string; `None` without one.
+    """Returns the traceback of a worker's error as a string, or `None`.
 
     Args:
         folder: `pathlib.Path` of the call's folder.
-        number: Integer, the worker's, or `None`.
+        number: Integer, the worker's index, or `None`.
     """
     path = _failure(folder, number)
     return path.read_text("utf-8") if path.exists() else None
@@ -124,18 +124,18 @@ def _failure(folder, number):
 
 
 def _sources_without_files():
-    """The entries of `linecache` for code that is in no file: cells."""
+    """Returns `linecache` entries of code without a file: notebook cells."""
     return {
         name: entry
         for name, entry in linecache.cache.items()
-        # (size, time of change, lines, name); a time is a file's.
+        # (size, mtime, lines, name); only files have an mtime.
         if len(entry) == 4 and entry[1] is None and not os.path.exists(name)
     }
 
 
 def _report(path, kind, error, trace):
-    """Stands for `sys.excepthook`."""
-    # Not how the function came to be called.
+    """Replaces `sys.excepthook`: writes the traceback to a file."""
+    # Without our frames that call the function.
     while trace.tb_next and trace.tb_frame.f_code.co_filename in _OUR_FRAMES:
         trace = trace.tb_next
     text = "".join(traceback.format_exception(kind, error, trace))

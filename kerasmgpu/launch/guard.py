@@ -1,19 +1,19 @@
-"""Stands between the launcher and one worker: no orphan, no lost status.
+"""The guard process of one worker: leaves no orphans, reports the exit status.
 
-Run as a script, apart from the library, in a process group of its own:
+A script without imports from the library, in a separate process group:
 
     python -I -S guard.py SOCKET COMMAND…
 
-The other end of the socket is the launcher's. When that closes, whatever
-ended the launcher, the guard kills the whole group: the worker, what the
-worker started, and itself. When the worker ends, the guard sends its status
-and stays, so that the group's number belongs to nobody else until the
-launcher has killed it. SIGTERM goes on to the worker, and to it alone: what
-helps the worker (data loaders) must live while it saves. SIGCONT follows, for
-a worker that is stopped would not see it.
+The launcher holds the other end of the socket. When it closes, however the
+launcher ended, the guard kills its process group: the worker, the worker's
+child processes, and itself. When the worker ends, the guard sends its status
+and stays alive, so that the group's id is not reused until the launcher has
+killed the group. SIGTERM is forwarded to the worker only: its child processes
+(data loaders) must live while it saves. SIGCONT follows, since a stopped worker
+would not handle SIGTERM.
 
-Works wherever there are process groups, macOS included, which `prctl` does
-not; that would also end workers with the thread that started them.
+Works on all systems with process groups, including macOS, unlike `prctl`, which
+would also end workers together with the thread that started them.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ import time
 
 
 class Guard:
-    """The worker of this guard, and the socket to the launcher.
+    """Runs a worker, and kills it when the launcher ends.
 
     Args:
         launcher: Connected `socket.socket`.
@@ -40,9 +40,9 @@ class Guard:
         self._asked_to_end = False
 
     def run(self, command):
-        """Runs the worker, tells how it ended, and waits to be killed."""
+        """Runs the worker, sends its status, and waits to be killed."""
         signal.signal(signal.SIGTERM, self._on_terminate)
-        # A handler, unlike "ignore", is not inherited by the worker.
+        # Unlike SIG_IGN, a handler is not inherited by the worker.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         waiting = threading.Thread(target=self._kill_without_launcher)
@@ -74,7 +74,7 @@ class Guard:
             while self._launcher.recv(1):
                 pass
         finally:
-            # What the launcher would have deleted.
+            # The launcher would have deleted this file.
             with contextlib.suppress(KeyError, OSError):
                 os.unlink(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
             os.killpg(0, signal.SIGKILL)

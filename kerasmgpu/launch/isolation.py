@@ -1,10 +1,10 @@
-"""A network namespace of this process's own, with a loopback only. Linux.
+"""Isolates this process in a new network namespace with only a loopback. Linux.
 
-TensorFlow binds a worker's port to all interfaces and lets whoever reaches it
-run operations (`docs/security.md`). In a namespace there is one interface,
-which only the processes of the namespace reach. Root makes it as it is; any
-other user makes a user namespace around it, in which the user's own number is
-the only one: files are read and written as before.
+TensorFlow binds a worker's port to all interfaces and lets anyone who reaches
+it run operations (`docs/security.md`). In the namespace there is one interface,
+which only processes of the namespace can reach. Root creates it directly. Other
+users create it inside a user namespace that maps only their user id: file
+access is unchanged.
 """
 
 import ctypes
@@ -36,16 +36,16 @@ _SWITCHES = {
     "kernel.unprivileged_userns_clone": ("0", "1"),  # Debian's.
     "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),  # Ubuntu's.
 }
-"""Settings of the kernel: the value that forbids it, and one that does not."""
+"""Kernel settings: the value that forbids namespaces, and one that allows."""
 
 
 def enter():
-    """Moves this process, and all that it starts, into a new namespace.
+    """Moves this process and its later child processes into a new namespace.
 
-    There is no way back. Call it before other threads are started.
+    Can't be undone. Call it before other threads are started.
 
     Raises:
-        InputError: If the system does not let this user have one.
+        InputError: If the system does not allow this user a namespace.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("--isolate needs Linux's network namespaces")
@@ -55,7 +55,7 @@ def enter():
         _bring_up("lo")
     except OSError as error:
         number = error.errno
-    if number is not None:  # No disk is full, whatever the error's text says.
+    if number is not None:  # ENOSPC's own text would blame a full disk.
         reason = _REASONS.get(number, os.strerror(number))
         raise InputError(
             "--isolate needs a network namespace, and this system lets this "
@@ -70,7 +70,7 @@ def _unshare():
         return
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    _write("setgroups", "deny")  # Else an ordinary user may not map a group.
+    _write("setgroups", "deny")  # Required to map a group without root.
     _write("uid_map", f"{user} {user} 1")
     _write("gid_map", f"{group} {group} 1")
 
@@ -89,7 +89,7 @@ def _bring_up(interface):
 
 
 def _advice():
-    """What an administrator can do, by what forbids it here."""
+    """Returns advice for the administrator, by the setting that forbids it."""
     for name, (forbids, allows) in _SWITCHES.items():
         path = pathlib.Path("/proc/sys", *name.split("."))
         try:

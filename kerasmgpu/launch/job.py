@@ -1,7 +1,7 @@
-"""What the launcher of rank 0 decides: when to start, end, restart, give up.
+"""State machine of a job on rank 0: starts, ends and restarts the workers.
 
-Pure: events and the time come in as calls, messages to the launchers go out
-through a function. `controller.py` connects it to sockets.
+Pure: events and the time are arguments of calls, messages to the launchers are
+calls of a function. `controller.py` connects it to sockets.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import signal
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 from kerasmgpu.launch import verdict
 
-_SECONDS_AT_ONCE = 10.0  # A failure so early is one of program or settings.
+_SECONDS_AT_ONCE = 10.0  # An earlier failure is the program's or settings'.
 _LONGEST_BACK_OFF = 60.0
 # A usage error (Python's and most programs'), not executable, not found.
 _HOPELESS_STATUSES = (2, 126, 127)
@@ -19,17 +19,17 @@ _HOPELESS_STATUSES = (2, 126, 127)
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How long to wait, and how often to start anew.
+    """Time-outs and restarts of a job.
 
     Args:
-        max_restarts: Integer, restarts of the job.
-        min_workers: Integer, go on with so many after a machine is lost; or
-            `None`, for all.
-        grace_seconds: Number, for workers to save and end.
-        exit_wait_seconds: Number, from the first worker that ends without
+        max_restarts: Integer, maximum number of restarts of the job.
+        min_workers: Integer, minimum number of workers to restart with after a
+            machine is lost; `None`: all.
+        grace_seconds: Number, time for workers to save and end after SIGTERM.
+        exit_wait_seconds: Number, time from the first worker that ends without
             error to the last.
-        start_wait_seconds: Number, for all machines to join at the start.
-        restart_wait_seconds: Number, for a lost machine to come back.
+        start_wait_seconds: Number, time for all machines to join at the start.
+        restart_wait_seconds: Number, time for a lost machine to come back.
     """
 
     max_restarts: int
@@ -50,11 +50,12 @@ class Job:
     Args:
         hosts: Sequence of `addresses.Host`, by rank.
         policy: `Policy`.
-        send: Function of a rank and a message's fields as keywords.
-        say: Function of a string, shown where this runs.
+        send: Function of a rank and a message's fields as keywords; sends it
+            to that rank's launcher.
+        say: Function of a string, shows it on rank 0.
         now: Number, the time in seconds.
-        new_token: Function that returns a string which nobody can guess, from
-            which launchers derive the token of a run.
+        new_token: Function that returns an unpredictable string, from which
+            launchers derive the token of a run.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class Job:
 
     @property
     def is_finished(self):
-        """Boolean, whether all launchers were told how the job ended."""
+        """Boolean, whether all launchers were sent the result of the job."""
         return self.state == "finished"
 
     def on_joined(self, rank, now):
-        """A launcher connected."""
+        """Called when a launcher has connected."""
         self._joined.add(rank)
         self._leaving.discard(rank)
         if len(self._hosts) > 1:
@@ -90,9 +91,9 @@ class Job:
         self.on_time(now)
 
     def on_lost(self, rank, reason, last_heard, now):
-        """A launcher's connection ended, or its heartbeats did.
+        """Called when a launcher's connection closed or its heartbeats ended.
 
-        `last_heard` is the time since when it may have been gone.
+        `last_heard` is the time of its last message.
         """
         if rank not in self._joined:
             return
@@ -112,7 +113,10 @@ class Job:
         self.on_time(now)
 
     def on_signal(self, rank, number, now):
-        """A launcher was told to end; Ctrl-C and rank 0 end all."""
+        """Called when a launcher got a signal to end.
+
+        SIGINT on any rank and any signal on rank 0 end the whole job.
+        """
         if rank == 0 or number == signal.SIGINT:
             self._signal = self._signal or number
         self._leaving.add(rank)
@@ -131,15 +135,15 @@ class Job:
             self._end_workers()
 
     def on_kill(self):
-        """Ctrl-C a second time: nobody waits any more."""
-        if self._was_killed:  # Each machine's Ctrl-C may come here.
+        """Called at a second Ctrl-C: kills all workers."""
+        if self._was_killed:  # Every machine may report a Ctrl-C.
             return
         self._was_killed = True
         for rank in self._joined:
             self._send(rank, type="end", grace_seconds=0)
 
     def on_ports(self, rank, run, ports, now):
-        """A launcher chose the ports of its workers."""
+        """Called when a launcher has chosen its workers' ports."""
         if self.state != "preparing" or run != self._restarts:
             return
         if rank in self._asked:
@@ -148,7 +152,7 @@ class Job:
             self._start(now)
 
     def on_ended(self, rank, run, number, status, lines, now):
-        """A worker ended."""
+        """Called when a worker has ended."""
         if run != self._restarts or number not in self._alive:
             return
         self._alive.remove(number)
@@ -169,7 +173,7 @@ class Job:
         self._judge_if_all_ended(now)
 
     def on_time(self, now):
-        """Time passes; to be called now and then."""
+        """Checks deadlines; must be called regularly."""
         if self.state == "gathering":
             all_there = len(self._joined) == len(self._hosts)
             if all_there and now >= self._earliest:
@@ -187,7 +191,7 @@ class Job:
         self._deadline = now + earliest + longest
 
     def _go_on_without(self, missing):
-        """Runs with the machines that are left, if they are enough."""
+        """Restarts with the remaining machines, if there are enough workers."""
         names = ", ".join(self._name(rank) for rank in missing)
         ranks = sorted(self._joined)
         left = sum(self._hosts[rank].num_workers for rank in ranks)
@@ -218,13 +222,13 @@ class Job:
             self._send(rank, type="prepare", run=self._restarts)
 
     def _start(self, now):
-        """Tells every machine the addresses of all workers, and their token."""
+        """Sends all workers' addresses and the token to every machine."""
         self.state = "running"
         self._started = now
         self._deadline = None
         self._ends, self._lost = [], []
         self._was_killed = False
-        self._leaving = set()  # Those that left before have no part in it.
+        self._leaving = set()  # Launchers that left earlier don't affect it.
         self._ranks = sorted(self._ports)
         addresses, self._numbers = [], {}
         for rank in self._ranks:
@@ -270,7 +274,7 @@ class Job:
             self._finish(judged, reason)
 
     def _reason_to_stop(self, judged):
-        """Why there is no restart; `None` where there is one."""
+        """Returns the reason for no restart; `None` to restart."""
         if judged.kind == "done" or self._signal is not None:
             return ""
         if self._policy.max_restarts == 0:
@@ -294,7 +298,7 @@ class Job:
             f"restart {self._restarts} of {self._policy.max_restarts} "
             f"in {wait:g} s"
         )
-        # These end now; they may come back as new launchers.
+        # Launchers that were told to end stop now; new ones may join later.
         for rank in self._leaving & self._joined:
             self._send_finish(rank, judged)
         self._joined -= self._leaving

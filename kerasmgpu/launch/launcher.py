@@ -1,4 +1,4 @@
-"""One launcher, from start to end: this machine's part of a job."""
+"""Runs the launcher of one machine."""
 
 import os
 import socket
@@ -15,13 +15,13 @@ _OPEN_PORTS = (
 
 
 def launch(settings, terminal, environ=os.environ):
-    """Runs this machine's workers, and the control of all where that is here.
+    """Runs this machine's workers, and on rank 0 the job's controller.
 
-    In the main thread, which gets the signals.
+    Must be called in the main thread, which receives the signals.
 
     Args:
         settings: `settings.Settings`.
-        terminal: `output.Terminal`, for what workers print.
+        terminal: `output.Terminal`, for the workers' output.
         environ: Mapping, the environment that workers inherit. Defaults to
             `os.environ`.
 

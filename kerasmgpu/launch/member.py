@@ -1,4 +1,4 @@
-"""The launcher of one machine: runs its workers as rank 0 says."""
+"""The launcher of one machine: runs its workers on commands of rank 0."""
 
 import contextlib
 import dataclasses
@@ -21,12 +21,12 @@ _CALL_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """How a job ended, as a launcher knows it.
+    """Result of a job, as a launcher gets it.
 
     Args:
         status: Integer, the exit status of the job.
-        message: String, what happened; empty where there is nothing to say.
-        culprit: Integer, number of the worker that failed first, or `None`.
+        message: String for the user; may be empty.
+        culprit: Integer, index of the worker that failed first, or `None`.
         signal: Integer, the signal that told this launcher to end, or `None`.
     """
 
@@ -37,10 +37,10 @@ class Ending:
 
 
 class Signals:
-    """Notes the signals that ask this process to end.
+    """Records SIGINT, SIGTERM and SIGHUP.
 
-    A context manager, for the main thread. SIGHUP stays ignored where `nohup`
-    had it ignored.
+    A context manager, for the main thread. Signals that are ignored stay so:
+    `nohup` ignores SIGHUP.
     """
 
     def __init__(self):
@@ -68,7 +68,7 @@ def connect(settings, signals, say):
         A `channel.Channel`, or `None` if a signal came first.
 
     Raises:
-        InputError: If it can't be reached within `start_wait_seconds`, or
+        InputError: If rank 0 can't be reached within `start_wait_seconds`, or
             has another token.
     """
     wait = settings.policy.start_wait_seconds
@@ -83,7 +83,7 @@ def connect(settings, signals, say):
                 f"another job, or has another {job_token.VARIABLE}. Set the "
                 "same in the environment of all launchers, or none"
             ) from None
-        except OSError as error:  # Its name may not be known yet either.
+        except OSError as error:  # Includes a host name not yet in DNS.
             if time.monotonic() > deadline:
                 raise InputError(
                     f"Can't reach the launcher of rank 0 at "
@@ -109,14 +109,14 @@ def _call(settings):
 
 
 class Member:
-    """Runs this machine's workers until rank 0 says that the job is over.
+    """Runs this machine's workers until rank 0 sends the result of the job.
 
     Args:
         settings: `settings.Settings`.
         channel: `channel.Channel` to the controller.
         workers: `workers.Workers`.
         signals: `Signals`.
-        say: Function of a string.
+        say: Function of a string, shows it.
         environ: Mapping, the environment that workers inherit.
     """
 
@@ -135,7 +135,7 @@ class Member:
         self._ending = None
 
     def run(self):
-        """Returns the `Ending` of the job."""
+        """Runs until the job ends; returns its `Ending`."""
         try:
             self._send(
                 type="hello",
@@ -160,7 +160,7 @@ class Member:
                 self._obey(message)
         now = time.monotonic()
         silent_seconds = now - self._channel.last_heard
-        # After a long start of workers there may be something to read first.
+        # Not if `ready`: heartbeats arrive unread while workers are started.
         if not ready and silent_seconds > self._settings.timeout_seconds:
             seconds = self._settings.timeout_seconds
             raise ConnectionError(f"not heard of for {seconds:g} s")
@@ -203,7 +203,7 @@ class Member:
         self._send(type="ports", run=run, ports=chosen)
 
     def _start(self, addresses, numbers, drawn):
-        """Starts the workers that are this machine's."""
+        """Starts this machine's workers."""
         token = self._settings.run_token(drawn)
         for place, number in enumerate(numbers):
             self._token_files.append(job_token.write(token))
@@ -216,14 +216,14 @@ class Member:
                 self._environ,
             )
             self._workers.start(number, self._settings.command, environment)
-            self._send_alive()  # A start of hundreds takes its time.
+            self._send_alive()  # Starting hundreds takes longer than a beat.
 
     def _delete_token_files(self):
         while self._token_files:
             job_token.delete(self._token_files.pop())
 
     def _pass_on(self, number):
-        """Tells rank 0 of a signal; a second Ctrl-C kills at once."""
+        """Forwards a signal to rank 0; a second Ctrl-C kills the workers."""
         self._signal = self._signal or number
         self._num_interrupts += number == signal.SIGINT
         if number == signal.SIGINT and self._num_interrupts > 1:
@@ -250,17 +250,17 @@ class Member:
             )
 
     def _send(self, **message):
-        # If the controller is gone, reading tells it: what it sent last,
-        # perhaps how the job ended, is still to be read.
+        # `receive` detects a closed connection, after the last messages have
+        # been read; one may be the result of the job.
         with contextlib.suppress(ConnectionError):
             self._channel.send(**message)
 
     def _send_alive(self):
-        with contextlib.suppress(ConnectionError):  # Reading tells it.
+        with contextlib.suppress(ConnectionError):  # As in `_send`.
             self._channel.send_alive(self._settings.heartbeat_seconds)
 
     def _end_without_controller(self, error):
-        """Ends the workers of a job that nobody controls any more."""
+        """Ends the workers after the connection to rank 0 was lost."""
         grace = self._settings.policy.grace_seconds
         self._say(
             f"lost the launcher of rank 0 at {self._settings.controller} "
@@ -276,15 +276,15 @@ class Member:
 
 
 def worker_environment(settings, place, worker, run, token_file, environ):
-    """The environment of one worker.
+    """Returns the environment of one worker.
 
     Args:
         settings: `settings.Settings`.
-        place: Integer, its number on this machine.
+        place: Integer, the worker's index on this machine.
         worker: `cluster.Worker`.
-        run: Integer, how often the job was started anew.
-        token_file: String, path of the file that has this run's token.
-        environ: Mapping, what it inherits.
+        run: Integer, number of restarts so far.
+        token_file: String, path of the file with this run's token.
+        environ: Mapping, the environment that it inherits.
 
     Returns:
         Dictionary.

@@ -1,4 +1,4 @@
-"""Workers that run a function of a notebook's cell."""
+"""Runs a function of a notebook in several workers."""
 
 import pathlib
 import signal
@@ -25,14 +25,14 @@ _SETTINGS = (
 
 
 class WorkerError(RuntimeError):
-    """A job that `notebook_launch` started has failed.
+    """Raised when a job of `notebook_launch` fails.
 
-    The message has the traceback of the worker that failed first; a notebook
-    shows it alone.
+    The message has the traceback of the worker that failed first; notebooks
+    show only this message.
     """
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: not the frames of this process as well."""
+        """Returns IPython's lines for the error, without this process's frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -42,36 +42,35 @@ def notebook_launch(
     num_workers: int | None = None,
     **launch_settings: Any,
 ) -> list[Any]:
-    """Runs a function in every worker of a job, and returns what they return.
+    """Runs a function in every worker of a job, and returns all results.
 
-    For notebooks, where there is no program to give to
-    `python -m kerasmgpu.launch`; it works in scripts, too. Workers are new
-    processes, so that it does not matter whether TensorFlow runs in this one
-    already; what a GPU's memory is occupied with here is missing there.
-    Everything that uses TensorFlow belongs inside of the function, first of
-    all `kerasmgpu.strategy()`.
+    For notebooks, which have no program for `python -m kerasmgpu.launch`; it
+    works in scripts, too. Workers are new processes, so TensorFlow may already
+    be initialised in this one; GPU memory that this process has allocated is
+    not available to the workers. Everything that uses TensorFlow belongs inside
+    the function, first of all `kerasmgpu.strategy()`.
 
-    What workers print appears below the cell as it comes, with the worker's
-    number. Interrupting the cell tells the workers to save and end, a second
-    time kills them.
+    The workers' output appears below the cell as it arrives, with the worker's
+    index. Interrupting the cell tells the workers to save and end; interrupting
+    it again kills them.
 
     Args:
-        function: Function to call in each worker; a cell may define it. It
-            takes along what it uses of the notebook (other functions, numbers,
-            arrays), as copies.
+        function: Function to call in each worker; a cell may define it. Objects
+            of the notebook that it uses (other functions, numbers, arrays) are
+            copied to the workers.
         args: Sequence, its positional arguments. Default: none.
-        num_workers: Integer, how many. Default: one for each GPU.
+        num_workers: Integer, number of workers. Default: one for each GPU.
         **launch_settings: As the launcher's flags (`python -m kerasmgpu.launch
             --help`): `devices_per_worker` (1), `max_restarts` (0),
             `timeout_seconds` (30), `grace_seconds` (30), `exit_wait_seconds`
             (60), `worker_log_dir` (`None`).
 
     Returns:
-        List of what the function returned, one element per worker.
+        List of the function's results, one element per worker.
 
     Raises:
-        InputError: If a setting can't be meant, there are not so many GPUs,
-            or the function or an argument can't be sent to a process.
+        InputError: If a setting is invalid, there are not enough GPUs, or the
+            function or an argument can't be pickled.
         WorkerError: If a worker failed; with its traceback.
         KeyboardInterrupt: If the cell was interrupted.
 
@@ -140,7 +139,7 @@ def _check(function: Any, args: Any, launch_settings: dict[str, Any]) -> None:
 
 
 def _pass_on(number: int) -> None:
-    """Lets a signal that ended the job do here what it would have done."""
+    """Raises a signal that ended the job in this process, too."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.raise_signal(number)

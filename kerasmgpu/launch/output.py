@@ -1,4 +1,4 @@
-"""What workers print, line by line, with the number of the worker."""
+"""Shows and logs the workers' output, line by line, with the worker's index."""
 
 import codecs
 import collections
@@ -11,17 +11,17 @@ import threading
 import time
 
 _COLOURS = (36, 33, 32, 35, 34, 31)  # ANSI: cyan, yellow, green, magenta …
-_SECONDS_BETWEEN_UPDATES = 5.0  # Of a line that a progress bar overwrites.
-_LONGEST_LINE = 65536
+_SECONDS_BETWEEN_UPDATES = 5.0  # Of a progress bar.
+_LONGEST_LINE = 65536  # Characters.
 _LAST_LINES = 20
-_MOST_WAITING = 10000  # Lines; then workers wait for the terminal.
+_MOST_WAITING = 10000  # Queued items; then workers wait for the terminal.
 
 
 class Lines:
-    r"""Cuts a stream of bytes into lines. Pure.
+    r"""Splits a stream of bytes into lines. Pure.
 
-    A progress bar overwrites its line with `"\r"`: what it shows last before
-    the line's end counts, and at most every five seconds what it shows then.
+    A progress bar overwrites its line with `"\r"`: only its last text before
+    the end of the line is kept, and an update at most every five seconds.
 
     Args:
         now: Number, the time in seconds.
@@ -33,9 +33,9 @@ class Lines:
         self._updated = now
 
     def feed(self, data, now, is_last=False):
-        """Takes bytes; returns the list of lines that they complete."""
+        """Adds bytes; returns the list of lines that they complete."""
         self._rest += self._decoder.decode(data, is_last)
-        # The "\n" of a "\r\n" may still be under way.
+        # The "\n" of a "\r\n" may not have arrived yet.
         *lines, self._rest = re.split(r"\r*\n", self._rest)
         lines = [_as_shown(line) for line in lines]
         shown = self._rest.rstrip("\r")
@@ -43,7 +43,7 @@ class Lines:
             if now - self._updated >= _SECONDS_BETWEEN_UPDATES:
                 self._updated = now
                 lines.append(_as_shown(shown))
-            # What was overwritten is of no use.
+            # Drops the text that was overwritten.
             self._rest = self._rest[shown.rindex("\r") :]
         if self._rest.strip() and (is_last or len(self._rest) > _LONGEST_LINE):
             lines.append(_as_shown(self._rest.rstrip("\r")))
@@ -56,14 +56,14 @@ def _as_shown(line):
 
 
 class Terminal:
-    """Writes lines in a thread of its own.
+    """Writes lines to the terminal in a background thread.
 
-    A terminal that is stopped (Ctrl-S) must not stop the heartbeats. When it
-    is gone the process gets SIGHUP, as if it had been told so.
+    A stopped terminal (Ctrl-S) must not stop the heartbeats. If the terminal is
+    closed, the process sends itself SIGHUP.
 
     Args:
-        stream: Text stream for what workers print. Defaults to `sys.stdout`.
-        messages: Text stream for what the launcher says. Defaults to
+        stream: Text stream for the workers' output. Defaults to `sys.stdout`.
+        messages: Text stream for the launcher's messages. Defaults to
             `sys.stderr`.
         environ: Mapping; `NO_COLOR` turns colours off, `FORCE_COLOR` on.
     """
@@ -79,7 +79,7 @@ class Terminal:
         self._thread.start()
 
     def show(self, number, lines):
-        """Shows lines of worker `number`; waits while the terminal lags."""
+        """Queues lines of worker `number`; blocks while the queue is full."""
         prefix = f"[{number}]"
         if self._in_colour:
             colour = _COLOURS[number % len(_COLOURS)]
@@ -90,12 +90,12 @@ class Terminal:
         self._waiting.put((self._stream, text))
 
     def say(self, message):
-        """Shows what the launcher itself has to say."""
+        """Queues a message of the launcher."""
         text = "".join(f"launch: {line}\n" for line in message.splitlines())
         self._waiting.put((self._messages, text))
 
     def close(self, seconds=5.0):
-        """Writes what waits, for at most `seconds`."""
+        """Writes the queued lines, for at most `seconds`."""
         self._waiting.put(None)
         self._thread.join(seconds)
 
@@ -105,18 +105,18 @@ class Terminal:
             try:
                 stream.write(text)
                 stream.flush()
-            except (OSError, ValueError):  # Closed at the other end, or here.
+            except (OSError, ValueError):  # The stream is closed.
                 os.kill(os.getpid(), signal.SIGHUP)
                 break
-        # Workers must not wait for a terminal that is gone.
+        # Workers must not wait for a closed terminal.
         self.show = self.say = lambda *_: None
 
 
 class WorkerOutput:
-    """Reads what one worker prints until it ends, in a thread of its own.
+    """Reads one worker's output until it ends, in a background thread.
 
     Args:
-        number: Integer, the worker's number.
+        number: Integer, the worker's index.
         pipe: Binary stream, unbuffered.
         terminal: `Terminal`.
         log: Path of a file to append to as well, or `None`.
@@ -132,7 +132,7 @@ class WorkerOutput:
         self._thread.start()
 
     def finish(self, seconds):
-        """Waits for the end of the output, at most so long.
+        """Waits for the end of the output, for at most `seconds`.
 
         Returns:
             List of strings, its last lines.
@@ -157,7 +157,7 @@ class WorkerOutput:
         self._terminal.show(self._number, lines)
 
     def _keep(self, lines):
-        """Writes the log; a full disk ends the log, not the training."""
+        """Writes to the log; an error such as a full disk only ends the log."""
         if self._log is None:
             return
         try:

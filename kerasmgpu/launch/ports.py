@@ -1,4 +1,4 @@
-"""Ports on which the workers of this machine can listen."""
+"""Finds free ports for the workers of this machine."""
 
 import pathlib
 import random
@@ -11,28 +11,28 @@ _RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free(count, first=None):
     """Finds free ports.
 
-    TensorFlow opens its port seconds later, and can't be handed an open one.
-    So that nobody takes it meanwhile, ports are not those that the kernel
-    hands out to connections, as binding to port 0 would give, but random ones
-    below. What remains is that another launcher draws the same ones in those
-    seconds; a worker then fails at its start and a restart draws anew.
+    TensorFlow opens its port seconds later, and can't take over an open socket.
+    Binding to port 0 would give an ephemeral port, which a connection may take
+    in the meantime; so these are random ports below the ephemeral range. Another
+    launcher may still draw the same port in those seconds: then a worker fails
+    at its start, and a restart draws new ports.
 
     Args:
-        count: Integer, how many.
-        first: Integer, the first of consecutive ports to take instead, free
-            or not, for machines with a firewall between them.
+        count: Integer, number of ports.
+        first: Integer, first of `count` consecutive ports to return instead,
+            unchecked, for machines with a firewall between them.
 
     Returns:
         List of integers.
 
     Raises:
-        OSError: If there are not so many free ones.
+        OSError: If there are not enough free ports.
     """
     if first is not None:
         return list(range(first, first + count))
     candidates = range(_LOWEST, max(_lowest_of_kernel(), _LOWEST + 1000))
     ports = []
-    # Python's own numbers are the same in every notebook that sets a seed.
+    # `random`'s own generator repeats in every notebook that sets a seed.
     numbers = random.SystemRandom()
     for port in numbers.sample(candidates, len(candidates)):
         if is_free(port):
@@ -46,7 +46,7 @@ def free(count, first=None):
 
 
 def is_free(port):
-    """Whether a server could be started on that port now."""
+    """Whether a server can bind that port now."""
     with socket.socket() as candidate:
         try:
             candidate.bind(("", port))
@@ -56,8 +56,8 @@ def is_free(port):
 
 
 def _lowest_of_kernel():
-    """The lowest port that the kernel gives to a connection."""
+    """Returns the kernel's lowest ephemeral port."""
     try:
         return int(_RANGE_FILE.read_text("ascii").split()[0])
     except FileNotFoundError:
-        return 49152  # The others follow RFC 6335, section 6.
+        return 49152  # Systems other than Linux: RFC 6335, section 6.

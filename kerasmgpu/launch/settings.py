@@ -1,4 +1,4 @@
-"""What a launcher was asked to do, checked before anything starts."""
+"""Validates a launcher's settings before it starts anything."""
 
 import dataclasses
 import hashlib
@@ -13,26 +13,28 @@ from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import devices
 from kerasmgpu.launch.job import Policy
 
-_MOST_WORKERS = 4096  # Of a machine: each takes ports of its own.
+_MOST_WORKERS = 4096  # Per machine: each needs a port.
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A checked command line.
+    """Validated settings of a launcher.
 
     Args:
-        command: Tuple of strings, what every worker runs.
+        command: Tuple of strings, the command of every worker.
         hosts: Tuple of `addresses.Host`, the machines by rank.
-        rank: Integer, which of them this is.
+        rank: Integer, this machine's index in `hosts`.
         devices: `devices.Devices` of this machine.
-        devices_per_worker: Integer, how many of them each worker gets.
+        devices_per_worker: Integer, number of GPUs of each worker.
         policy: `job.Policy`.
-        timeout_seconds: Number, after which who is not heard of is lost.
+        timeout_seconds: Number, heartbeat time-out of machines and workers.
         port: Integer, where rank 0 listens if there are several machines.
-        first_worker_port: Integer, the first of fixed ports, or `None`.
+        first_worker_port: Integer, first of the workers' fixed ports, or
+            `None`.
         worker_log_dir: Path, or `None`.
         isolate: Boolean, whether workers run in a network namespace.
-        token: String that all launchers of the job know: the user's, or none.
+        token: String, the user's shared secret of all launchers; empty for
+            none.
     """
 
     command: tuple
@@ -50,12 +52,12 @@ class Settings:
 
     @property
     def heartbeat_seconds(self):
-        """Number, after how many silent seconds to send a heartbeat."""
+        """Number, seconds without a message until a heartbeat is sent."""
         return self.timeout_seconds / watch.BEATS_PER_TIMEOUT
 
     @property
     def num_workers(self):
-        """Integer, the workers of this machine."""
+        """Integer, number of workers of this machine."""
         return self.hosts[self.rank].num_workers
 
     @property
@@ -64,22 +66,22 @@ class Settings:
         return join_address(self.hosts[0].name, self.port)
 
     def run_token(self, drawn):
-        """String by which the workers of a run know one another.
+        """Returns the shared secret of the workers of a run.
 
         Args:
-            drawn: String that rank 0 drew for the run, and sent to all.
+            drawn: String, drawn by rank 0 for the run and sent to all launchers.
         """
         return handshake.derive(self.token, f"run {drawn}").hex()
 
     def shared(self):
-        """What every launcher of a job must have been given alike."""
+        """Returns the settings that must be equal on all launchers."""
         hosts = [join_address(h.name, h.num_workers) for h in self.hosts]
         text = f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
-        # Bytes that are no text, which a command may have, can't be sent.
+        # A command may contain bytes that are not UTF-8; JSON can't.
         return text.encode(errors="backslashreplace").decode()
 
     def digest(self):
-        """A short text that is the same for the same `shared()` only."""
+        """Returns a digest of `shared()`."""
         return hashlib.sha256(self.shared().encode()).hexdigest()
 
 
@@ -102,7 +104,7 @@ def check(
     isolate=False,
     environ=os.environ,
 ):
-    """Checks a command line; every flag is a keyword.
+    """Validates the settings; every flag is a keyword.
 
     Args:
         command: Sequence of strings: a program with its arguments; or `-m`
@@ -113,7 +115,7 @@ def check(
         `Settings`.
 
     Raises:
-        InputError: If something can't be meant or can't work here.
+        InputError: If a setting is invalid or not possible on this machine.
     """
     checked_integer(devices_per_worker, "devices_per_worker", 1)
     found = devices.visible(environ)
@@ -197,7 +199,7 @@ def _require_few(machines):
 
 
 def _rank(rank, machines, environ):
-    """Which machine this is: by flag, Slurm's or Kubernetes' variable."""
+    """Returns this machine's rank: from the flag, Slurm or Kubernetes."""
     source = "--rank"
     if rank is None:
         source = "SLURM_NODEID" if "SLURM_STEP_ID" in environ else ""
@@ -259,7 +261,7 @@ def _port(port, name, count):
 
 
 def _command(words):
-    """The command with its program found, so that typing errors show now."""
+    """Returns the command, after checking that program and script exist."""
     words = list(words)
     if not words:
         raise InputError(

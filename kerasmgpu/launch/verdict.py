@@ -1,4 +1,4 @@
-"""How a job's run ended, from how its workers ended. Pure."""
+"""Determines the result of a run from the exits of its workers. Pure."""
 
 import dataclasses
 import signal
@@ -6,20 +6,20 @@ import signal
 from kerasmgpu.job import loss
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
-_MOST_NAMED = 16  # Workers in a message, which goes to every machine.
+_MOST_NAMED = 16  # Workers listed in a message, which every machine gets.
 
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """How one worker ended.
+    """Exit of one worker.
 
     Args:
-        number: Integer, the worker's number.
-        host: String, where it ran.
+        number: Integer, the worker's index.
+        host: String, its machine.
         status: Integer, its exit status; negative: the signal.
-        seconds: Number, after how many seconds of the run.
+        seconds: Number, seconds from the start of the run to the exit.
         was_asked: Boolean, whether it had been told to end before.
-        lines: Sequence of strings, the last that it printed.
+        lines: Sequence of strings, its last lines of output.
     """
 
     number: int
@@ -32,13 +32,13 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How a run of all workers ended.
+    """Result of a run of all workers.
 
     Args:
         kind: String, `"done"`, `"failed"`, `"saved"` (some worker ended with
             75), `"lost"` (a machine) or `"ended"` (by a signal to a launcher).
         status: Integer, the exit status of the job if this was its last run.
-        message: String, what happened, several lines.
+        message: String, the result in one or several lines.
         culprit: `End` of the worker that failed first, or `None`.
     """
 
@@ -49,18 +49,17 @@ class Verdict:
 
 
 def of(ends, signal_number=None, lost=()):
-    """Judges a run.
+    """Returns the verdict on a run.
 
-    A worker that ended after all had been told to is not blamed for it, and
-    of those that failed by themselves the first is the one; but not if a
-    machine was gone before, with the workers that it would need, nor if it
-    says that another worker is lost: then that one is.
+    The culprit is the first worker that failed before all were told to end. If
+    a machine was lost before that failure, the machine is the cause instead. If
+    that worker reported another worker as lost, the culprit is the lost one.
 
     Args:
-        ends: Sequence of `End`, in the order of death.
+        ends: Sequence of `End`, in the order of the exits.
         signal_number: Integer, the signal to a launcher that ended the run.
-        lost: Sequence of machines that were lost: name, and after how many
-            seconds of the run it was last heard of.
+        lost: Sequence of lost machines: name, and seconds from the start of
+            the run to its last message.
 
     Returns:
         A `Verdict`.
@@ -90,15 +89,21 @@ def of(ends, signal_number=None, lost=()):
 
 
 def _ends_of_asked(signal_number):
-    """Statuses of those that end as told, or are killed after the grace."""
-    if signal_number is None:  # Of those that followed one that saved.
+    """Returns exit statuses that count as ended on request.
+
+    They include a kill after the grace period.
+    """
+    if signal_number is None:  # Workers told to end after another one saved.
         return (0, -signal.SIGTERM, -signal.SIGKILL)
     numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal_number}
     return (0, *(-n for n in numbers), *(128 + n for n in numbers))
 
 
 def _lost_worker(by_itself, ends):
-    """The worker that the first to end says is lost, and why; or `None`."""
+    """Returns the lost worker, the reason and its witness, or `None`.
+
+    The witness is the first worker to end.
+    """
     found = by_itself and loss.lost_in(by_itself[0].lines)
     for end in ends if found else ():
         if end.number == found[0]:
@@ -107,7 +112,7 @@ def _lost_worker(by_itself, ends):
 
 
 def _worker_lost(culprit, reason, witness, ends):
-    """A worker failed by itself, or it stood still and was told to end."""
+    """Returns the verdict on a lost worker: it failed, or it hung."""
     if not culprit.was_asked and culprit.status not in (0, EXIT_PREEMPTED):
         return _failed(culprit, ends)
     lines = [
@@ -158,19 +163,19 @@ def _ended_early(by_itself, ends):
 
 
 def _named(workers):
-    """The first of them, as a list in words."""
+    """Joins the first names of a list, with the number of the others."""
     rest = len(workers) - _MOST_NAMED
     more = [f"{rest} more"] if rest > 0 else []
     return ", ".join(workers[:_MOST_NAMED] + more)
 
 
 def exit_status(status):
-    """What a shell says of a status of `subprocess`: 128 + the signal."""
+    """Converts a status of `subprocess` to a shell's: 128 + the signal."""
     return 128 - status if status < 0 else status
 
 
 def describe_status(status):
-    """An exit status in words."""
+    """Describes an exit status of `subprocess`."""
     if status >= 0:
         return f"exit status {status}"
     hint = " (out of memory?)" if status == -signal.SIGKILL else ""

@@ -1,4 +1,4 @@
-"""The worker processes of one machine, from start to end."""
+"""Starts, watches and kills the worker processes of one machine."""
 
 import dataclasses
 import json
@@ -14,17 +14,17 @@ import time
 from kerasmgpu.launch.output import WorkerOutput
 
 _GUARD = pathlib.Path(__file__).with_name("guard.py")
-_SECONDS_TO_DIE = 5.0  # After SIGKILL, which a hung driver may hold up.
+_SECONDS_TO_DIE = 5.0  # After SIGKILL, which a hung driver may delay.
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a worker ended.
+    """Exit of a worker.
 
     Args:
-        number: Integer, the worker's number in the job.
+        number: Integer, the worker's index in the job.
         status: Integer, its exit status (negative: the signal).
-        lines: List of strings, the last that it printed.
+        lines: List of strings, its last lines of output.
     """
 
     number: int
@@ -36,9 +36,9 @@ class Process:
     """One worker with its guard.
 
     Args:
-        number: Integer, the worker's number in the job.
+        number: Integer, the worker's index in the job.
         command: List of strings.
-        environment: Mapping, the worker's whole environment.
+        environment: Mapping, the worker's complete environment.
         terminal: `output.Terminal`.
         log: Path to append its output to, or `None`.
     """
@@ -48,7 +48,7 @@ class Process:
         ours, theirs = socket.socketpair()
         with theirs:
             self._guard = subprocess.Popen(
-                # -I -S: nothing of the user's runs or is imported there.
+                # -I -S: the guard imports no code of the user's environment.
                 [sys.executable, "-I", "-S", _GUARD, str(theirs.fileno())]
                 + list(command),
                 env=environment,
@@ -63,14 +63,14 @@ class Process:
         self._output = WorkerOutput(number, self._guard.stdout, terminal, log)
 
     def ask_to_end(self):
-        """Sends SIGTERM to the worker: it saves, where it can, and ends."""
-        for number in (signal.SIGTERM, signal.SIGCONT):  # If it is stopped.
+        """Sends SIGTERM to the worker, which may save before it ends."""
+        for number in (signal.SIGTERM, signal.SIGCONT):  # It may be stopped.
             self._guard.send_signal(number)
 
     def read_end(self):
-        """Status and time of death, once the socket has something to read.
+        """Reads the worker's status and time of exit from the ready socket.
 
-        The status is `None` where the guard was killed and could not tell.
+        The status is `None` if the guard was killed before it sent it.
         """
         report = self.socket.recv(4096)
         if not report:
@@ -79,22 +79,22 @@ class Process:
         return report["status"], report["time"]
 
     def kill(self):
-        """Kills worker, guard and all that they started."""
+        """Kills worker, guard and their child processes."""
         try:
-            # The guard is not reaped yet, so the number is still the group's.
+            # The guard is not reaped yet, so the group's id is not reused.
             os.killpg(self._guard.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # Nobody alive is left there; macOS says "permission".
+            pass  # No process is left in the group; macOS raises the second.
 
     def collect(self, status, deadline):
-        """Waits for the end of the process and its output, once killed.
+        """Waits for the end of a killed process and its output.
 
         Args:
-            status: Integer, the worker's exit status, or `None`: the guard's.
-            deadline: Number, until when to wait, by `time.monotonic`.
+            status: Integer, the worker's exit status; `None`: use the guard's.
+            deadline: Number, latest time to wait for, by `time.monotonic`.
 
         Returns:
-            How it ended.
+            `Ended`.
         """
         lines = self._output.finish(max(0.1, deadline - time.monotonic()))
         try:
@@ -111,7 +111,7 @@ class Process:
 
 
 class Workers:
-    """The workers that run on this machine now.
+    """The running workers of this machine.
 
     Args:
         terminal: `output.Terminal`.
@@ -128,7 +128,7 @@ class Workers:
         return len(self._processes)
 
     def numbers(self):
-        """String, the numbers of the workers that run."""
+        """Returns the running workers' names, such as `"worker 0, worker 1"`."""
         return ", ".join(f"worker {number}" for number in self._processes)
 
     def start(self, number, command, environment):
@@ -139,14 +139,14 @@ class Workers:
         self._selector.register(process.socket, selectors.EVENT_READ, process)
 
     def wait(self, seconds, *others):
-        """Waits for a worker's end or for something to read elsewhere.
+        """Waits until a worker ends or another socket can be read.
 
         Args:
-            seconds: Number, how long at most.
-            *others: More sockets to look at.
+            seconds: Number, time-out.
+            *others: Additional sockets to wait for.
 
         Returns:
-            List of `Ended` in the order of death, and the list of those of
+            List of `Ended` in the order of the exits, and the list of those
             `others` that can be read.
         """
         for other in others:
@@ -180,7 +180,7 @@ class Workers:
         for process, _ in processes:
             self._selector.unregister(process.socket)
             process.kill()
-        # For all together: heartbeats wait for this.
+        # One deadline for all: no heartbeats are sent in the meantime.
         deadline = time.monotonic() + _SECONDS_TO_DIE
         return [
             process.collect(status, deadline) for process, status in processes
