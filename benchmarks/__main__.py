@@ -1,9 +1,9 @@
-"""The command: how fast is it, beside plain Keras, stock, JAX and PyTorch?
+"""The command: benchmarks against plain Keras, stock, JAX and PyTorch.
 
     python -m benchmarks --workloads=deep_narrow,autoencoder \
         --replica_counts=1,2,4 --output_dir=benchmark
 
-Contenders take turns, each in a process of its own: same model, same weights,
+Contenders take turns, each in a separate process: same model, same weights,
 same batches. `--output_dir` gets
 
     benchmark.json     all runs, their medians, the machine and the versions
@@ -11,9 +11,9 @@ same batches. `--output_dir` gets
     benchmark.png      examples/s and host CPU over replicas (matplotlib)
     runs/              each run's job, log and result
 
-A contender that fails has its error in its row; the others go on. TensorFlow
-is not imported here: the runs have the devices for themselves. Ends with exit
-status 1 if a run failed or contenders did not train the same model.
+If a contender fails, its row shows the error, and the others continue. This
+process does not import TensorFlow, so it takes no device memory. The exit
+status is 1 if a run failed or contenders did not train the same model.
 """
 
 import sys

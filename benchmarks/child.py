@@ -1,6 +1,6 @@
 """One run, as the process `python -m benchmarks.child FOLDER`.
 
-`FOLDER/job.json` says what to do; `FOLDER/result.json` is what came of it.
+Reads `FOLDER/job.json`, writes `FOLDER/result.json`.
 """
 
 import importlib
@@ -10,8 +10,8 @@ from kerasmgpu.commands import child_module
 
 
 def main(job):
-    """Trains as the job says; returns the result."""
-    # What it trains with is imported here, and starts by the environment.
+    """Runs the job's training; returns the result."""
+    # Imports the contender's framework, configured by the environment.
     trainer = importlib.import_module(
         f"benchmarks.{CONTENDERS[job['contender']].trainer}"
     )

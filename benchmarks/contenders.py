@@ -1,4 +1,4 @@
-"""Who takes part, and what has to be installed for it."""
+"""The contenders of the benchmarks and their required packages."""
 
 import dataclasses
 import importlib.util
@@ -10,14 +10,14 @@ class Contender:
 
     Attributes:
         description: String, for `--help` and the table.
-        trainer: String, the module of this folder whose `train` does it.
+        trainer: String, name of the module in this folder with its `train`.
         backend: String, Keras's backend. Defaults to `"tensorflow"`.
-        one_device: Boolean, whether it can't have replicas.
-        jit_compile: What `compile` gets. Defaults to `"auto"`, as in Keras.
-        logged: Boolean, whether a `ThroughputLogger` looks on.
-        by_default: Boolean, whether it takes part where none are named.
+        one_device: Boolean, whether it runs on one device only.
+        jit_compile: Argument of `compile`. Defaults to `"auto"`, as in Keras.
+        logged: Boolean, whether a `ThroughputLogger` is attached.
+        by_default: Boolean, whether it runs by default.
         needs: Tuple of modules that must be importable.
-        install: String, the command that gets them.
+        install: String, the command that installs them.
     """
 
     description: str
@@ -31,7 +31,7 @@ class Contender:
     install: str = ""
 
     def is_installed(self):
-        """Whether the modules that it needs can be found; imports none."""
+        """Whether its required modules can be found; imports none."""
         return all(importlib.util.find_spec(name) for name in self.needs)
 
 
@@ -67,17 +67,17 @@ CONTENDERS = {
 """Name to `Contender`, in the order of their turns."""
 
 BY_DEFAULT = tuple(name for name, c in CONTENDERS.items() if c.by_default)
-"""Names of those that take part where none are named."""
+"""Names of the contenders that run by default."""
 
 
 def left_out(names):
-    """Contenders of these names that can't take part, with what to do.
+    """Returns contenders that are not installed, with advice.
 
     Args:
         names: Sequence of keys of `CONTENDERS`.
 
     Returns:
-        Dictionary of name to one line.
+        Dictionary from name to one line of advice.
     """
     return {
         name: f"{', '.join(CONTENDERS[name].needs)} can't be imported "

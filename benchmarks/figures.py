@@ -1,4 +1,4 @@
-"""The arithmetic of a benchmark; time is an argument."""
+"""Statistics of benchmark runs; pure functions."""
 
 import dataclasses
 import statistics
@@ -12,19 +12,19 @@ FIGURES = (
     "seconds_to_first_step",
     "peak_memory_mb",
 )
-"""What each run measures."""
+"""Names of the figures that each run measures."""
 
 BASELINES = ("one_device", "one_device_xla", "stock", "kerasmgpu")
-"""Contenders whose examples per second the others' are divided by; the last
-one's only those of its own variants, such as `kerasmgpu_xla`."""
+"""Denominators of the ratios of examples per second; the last one is used for
+its variants only, such as `kerasmgpu_xla`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """Some steps.
+    """Times of one epoch.
 
     Attributes:
-        wall_seconds: Float, how long they took.
+        wall_seconds: Float, wall-clock time.
         cpu_seconds: Float, CPU time of all threads of the process.
     """
 
@@ -33,13 +33,13 @@ class Epoch:
 
 
 def over_processes(epochs_of_each):
-    """The epochs of several processes that train one model together.
+    """Combines the epochs of several processes that train one model.
 
     Args:
         epochs_of_each: Sequence with each process's list of `Epoch`.
 
     Returns:
-        List of `Epoch`: as long as the slowest took, and the CPU time of all.
+        List of `Epoch`: maximum of the wall times, sum of the CPU times.
     """
     return [
         Epoch(
@@ -51,12 +51,12 @@ def over_processes(epochs_of_each):
 
 
 def of_epochs(epochs, steps, global_batch_size):
-    """The medians of some epochs of warm steps.
+    """Returns the medians over epochs of warm steps.
 
     Args:
         epochs: Sequence of `Epoch`.
-        steps: Integer, steps of each.
-        global_batch_size: Integer, rows of each step.
+        steps: Integer, steps per epoch.
+        global_batch_size: Integer, rows per step.
 
     Returns:
         Dictionary of `examples_per_second`, `wall_ms_per_step` and
@@ -78,13 +78,13 @@ def of_epochs(epochs, steps, global_batch_size):
 
 
 def spread(values):
-    """Median and quartiles, as JSON can hold them."""
+    """Returns median and quartiles as a dictionary for JSON."""
     lower, median, upper = np.percentile(values, (25, 50, 75)).tolist()
     return {"median": median, "lower": lower, "upper": upper}
 
 
 def summarise(runs):
-    """One row per workload, number of replicas and contender.
+    """Returns one row per workload, number of replicas and contender.
 
     Args:
         runs: List of dictionaries with `workload`, `contender`, `replicas`,
@@ -92,10 +92,10 @@ def summarise(runs):
             `runs.run` makes them.
 
     Returns:
-        List of dictionaries in the order in which they first appear: what a
-        run was, `runs` (how many ended well), the spread of each figure,
-        `ratios` to each of `BASELINES` that there is, and `failed` where a
-        run failed (the reason of the last).
+        List of dictionaries in the order of their first runs: workload,
+        contender and replicas, `runs` (number of successful runs), the spread
+        of each figure, `ratios` to each of the present `BASELINES`, and
+        `failed`, the reason of the last failed run, if any.
     """
     groups = {}
     for run in runs:
@@ -122,7 +122,7 @@ def summarise(runs):
 
 
 def _ratios(good, groups, workload, contender, replicas):
-    """Spread of the ratios of examples per second within the same round."""
+    """Returns the spread of the same-round ratios of examples per second."""
     ratios = {}
     for baseline in BASELINES:
         if baseline == "kerasmgpu" and not contender.startswith("kerasmgpu_"):
@@ -144,15 +144,15 @@ def _ratios(good, groups, workload, contender, replicas):
 
 
 def disagreements(runs, tolerance=1e-3):
-    """Workloads whose contenders did not have the same first loss.
+    """Returns workloads whose contenders differ in their first loss.
 
-    They start from the same weights with the same batch: another loss means
-    another model, and a comparison of nothing.
+    All start from the same weights with the same batch, so a different loss
+    means a different model, whose figures can't be compared.
 
     Args:
         runs: See `summarise`.
-        tolerance: Float, relative. Defaults to 1e-3, room for what float32
-            sums lose in another order.
+        tolerance: Float, relative. Defaults to 1e-3, for the rounding of
+            float32 sums in another order.
 
     Returns:
         List of one line each.
@@ -164,7 +164,7 @@ def disagreements(runs, tolerance=1e-3):
         workload, loss = run["workload"], run["result"]["first_loss"]
         name = f"{run['contender']} ({run['replicas']})"
         other_name, other = first.setdefault(workload, (name, loss))
-        # A loss that is not a number is near to nothing.
+        # Written so that a NaN loss counts as different.
         if not abs(loss - other) <= tolerance * abs(other):
             lines[workload] = (
                 f"{workload}: the first step's loss is {other:.6g} for "

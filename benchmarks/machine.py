@@ -1,4 +1,4 @@
-"""What a benchmark was measured on, and with which versions."""
+"""Describes the machine and the versions of a benchmark."""
 
 import importlib.metadata
 import os
@@ -17,8 +17,8 @@ def describe(gpus):
         gpus: List of strings, as `visible_gpus.names` returns it.
 
     Returns:
-        Dictionary that JSON can hold. `load_average` is that of the last
-        minute: other programs' share, if it is taken before the benchmark.
+        Dictionary for JSON. `load_average` is that of the last minute; taken
+        before the benchmark, it is the load of other programs.
     """
     return {
         "cpu": _cpu_model(),
@@ -31,7 +31,7 @@ def describe(gpus):
 
 
 def versions():
-    """Versions of Python, of this library and of what contenders run on."""
+    """Returns versions of Python, this library and contenders' packages."""
     found = {
         "python": platform.python_version(),
         "kerasmgpu": kerasmgpu.__version__,
@@ -62,7 +62,7 @@ def _operating_system():
 
 
 def usable_cores():
-    """How many cores this process may run on."""
+    """Returns the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

@@ -1,4 +1,4 @@
-"""What one process uses: time by the clock, CPU time and memory."""
+"""Measures wall time, CPU time and peak memory of this process."""
 
 import resource
 import sys
@@ -7,11 +7,11 @@ import time
 from benchmarks.figures import Epoch
 
 MEASURED_EPOCHS = 3
-"""Epochs of warm steps that a run's medians are taken of."""
+"""Number of measured epochs of a run, after the warm-up epoch."""
 
 
 class EpochMeter:
-    """Wall and CPU time of an epoch at a time.
+    """Measures wall and CPU time of one epoch after another.
 
     Example:
 
@@ -28,13 +28,13 @@ class EpochMeter:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def end(self):
-        """Ends it; the devices must be done with it by now."""
+        """Ends the epoch; all work on devices must be complete."""
         return Epoch(
             time.perf_counter() - self._wall, time.process_time() - self._cpu
         )
 
 
 def peak_memory_mb():
-    """The largest resident memory of this process so far, in megabytes."""
+    """Returns the peak resident memory of this process, in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return (peak if sys.platform == "darwin" else peak * 1024) / 1e6

@@ -1,4 +1,4 @@
-"""The rounds of a benchmark: every contender in turn, each in its process."""
+"""Runs the rounds of a benchmark: contenders in turn, in separate processes."""
 
 import json
 import os
@@ -33,22 +33,22 @@ def run(
     Args:
         workloads: Sequence of names of `WORKLOADS`.
         contenders: Sequence of names of `CONTENDERS`. Those that are not
-            installed are left out, and a line says so. Default: `BY_DEFAULT`.
+            installed are skipped with a message. Default: `BY_DEFAULT`.
         replica_counts: Sequence of integers of at least 1.
-        rounds: Integer, how often everybody has a turn.
-        steps: Integer, steps of each of a run's epochs: one that warms up and
-            three that are measured.
-        global_batch_size: Integer, instead of each workload's own.
-        virtual_devices: Boolean, logical CPU devices even where there are
-            GPUs. Without GPUs they are taken anyway. Defaults to `False`.
-        timeout_seconds: Float, how long one run may take.
+        rounds: Integer, number of runs per contender and configuration.
+        steps: Integer, steps per epoch; a run has a warm-up epoch and three
+            measured ones.
+        global_batch_size: Integer, replaces the workloads' batch sizes.
+        virtual_devices: Boolean, use logical CPU devices even if there are
+            GPUs. Without GPUs they are always used. Defaults to `False`.
+        timeout_seconds: Float, time-out of one run.
         output_dir: String or path-like, folder to write to; new or empty.
 
     Returns:
         Dictionary, as written to `benchmark.json`.
 
     Raises:
-        InputError: If an argument can't be used as it is.
+        InputError: If an argument is invalid.
     """
     _require_known("workloads", workloads, WORKLOADS)
     _require_known("contenders", contenders, CONTENDERS)
@@ -89,7 +89,7 @@ def run(
 def _checked_settings(
     replica_counts, rounds, steps, global_batch_size, timeout_seconds
 ):
-    """The numbers as the report has them, where all of them can be used."""
+    """Validates the numbers; returns them as a dictionary for the report."""
     if global_batch_size is not None:
         checked_integer(global_batch_size, "global_batch_size", minimum=1)
     return {
@@ -102,7 +102,7 @@ def _checked_settings(
 
 
 def _installed(contenders):
-    """Contenders that can take part, and the others with what to do."""
+    """Returns installed contenders, and the others with advice."""
     missing = left_out(contenders)
     present = [name for name in contenders if name not in missing]
     if not present:
@@ -114,9 +114,9 @@ def _installed(contenders):
 
 
 def schedule(workloads, contenders, settings):
-    """What is run, in order, as dictionaries with the facts of each run.
+    """Returns the jobs in their order, as a dictionary per run.
 
-    Within a round, contenders that are compared follow each other.
+    Within a round, contenders that are compared run one after the other.
     """
     jobs = []
     for number in range(1, settings["rounds"] + 1):
@@ -142,12 +142,12 @@ def schedule(workloads, contenders, settings):
 
 
 def can_run(contender, workload):
-    """Whether there is a model of a workload for a contender."""
+    """Whether a contender has a model for a workload."""
     return WORKLOADS[workload].is_in_pytorch or contender != "pytorch"
 
 
 def _run_all(jobs, settings, folder):
-    """Runs the jobs one after the other; returns them with what came out."""
+    """Runs the jobs one after the other; returns them with their results."""
     runs = []
     for number, job in enumerate(jobs, start=1):
         name = "{workload}-{contender}-{replicas}-round-{round}".format(**job)
@@ -156,7 +156,7 @@ def _run_all(jobs, settings, folder):
         try:
             result = _run_once(job, settings, folder / "runs" / name)
         except InputError as error:
-            # The whole of it is in the run's log.
+            # The run's log has the complete error.
             reason = textwrap.shorten(str(error), 300, placeholder=" …")
             runs.append({**job, "failed": reason})
             print(f"    failed: {reason}", flush=True)
@@ -170,7 +170,7 @@ def _run_all(jobs, settings, folder):
 
 
 def _run_once(job, settings, folder):
-    """Runs one job in a process of its own; returns its result."""
+    """Runs one job in a separate process; returns its result."""
     folder.mkdir(parents=True)
     rows = settings["global_batch_size"]
     job = {
@@ -190,7 +190,7 @@ def _run_once(job, settings, folder):
 
 
 def environment(job):
-    """Variables of the job's process that its libraries start by."""
+    """Returns the variables that select backend and devices for a job."""
     backend = CONTENDERS[job["contender"]].backend
     variables = {
         "KERAS_BACKEND": backend,

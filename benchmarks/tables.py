@@ -1,4 +1,4 @@
-"""How a benchmark looks: a line per run, a table per workload, the plot."""
+"""Formats results: a line per run, a table per workload, a plot."""
 
 from rich.table import Table
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 def in_words(result):
-    """One run's figures in a line."""
+    """Formats one run's figures as a line."""
     return (
         f"{result['examples_per_second']:,.0f} examples/s, "
         f"{result['wall_ms_per_step']:.1f} ms per step, host CPU "
@@ -87,13 +87,13 @@ def _table(workload, report):
 
 
 def markdown(report):
-    """The machine and the tables, for a README.
+    """Formats the machine and the tables as Markdown, for a README.
 
     Args:
         report: Dictionary, as `benchmarks.runs.run` returns it.
 
     Returns:
-        String. Of several rounds, quartiles follow the median in brackets.
+        String. With several rounds, quartiles follow the median in brackets.
     """
     lines = [_machine(report) + "."]
     for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
@@ -126,7 +126,7 @@ def _markdown_table(workload, report):
 
 
 def _baselines(rows):
-    """Those of `BASELINES` that some row is compared with."""
+    """Returns the `BASELINES` that occur in the rows' ratios."""
     return [b for b in BASELINES if any(b in row["ratios"] for row in rows)]
 
 
@@ -169,9 +169,9 @@ def _spread(values, form):
 
 
 def draw(report, path):
-    """Draws examples per second and host CPU over replicas, by workload.
+    """Plots examples per second and host CPU over replicas, by workload.
 
-    Without matplotlib, or a run that ended well, one line says so.
+    Without matplotlib, or without a successful run, prints a message instead.
 
     Args:
         report: Dictionary, as `benchmarks.runs.run` returns it.
@@ -197,7 +197,7 @@ def draw(report, path):
 
 
 def _draw_figure(axes, rows, name):
-    """Lines over replicas; contenders without replicas are level lines."""
+    """Plots lines over replicas; horizontal for one-device contenders."""
     for number, contender in enumerate(CONTENDERS):
         of_it = [row for row in rows if row["contender"] == contender]
         if not of_it:

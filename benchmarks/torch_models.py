@@ -1,14 +1,14 @@
-"""The workloads' models for PyTorch, as its users would write them.
+"""The workloads' models in idiomatic PyTorch.
 
-Keras on PyTorch is another contender, and a slower one. Layers, weights, data
-and losses are those of `workloads`, and so is SGD. The other optimizers treat
-their epsilon differently, which is no matter of speed:
+Keras on PyTorch would be another, slower contender. Layers, weights, data,
+losses and SGD are those of `workloads`. The other optimizers differ in their
+epsilon, which does not affect the speed:
 
-* Adam: Keras adds it to the root of the second moment as it is, PyTorch after
-  correcting the moment's bias, like algorithm 1 of arXiv:1412.6980.
-* RMSprop: Keras adds 1e-7 below the root, PyTorch adds its epsilon to the
-  root. The root of 1e-7 comes nearest: the same where gradients are far
-  smaller or far larger than it.
+* Adam: Keras adds epsilon to the root of the uncorrected second moment, PyTorch
+  to the bias-corrected one, as in algorithm 1 of arXiv:1412.6980.
+* RMSprop: Keras adds 1e-7 under the root, PyTorch adds its epsilon to the root.
+  An epsilon of sqrt(1e-7) is closest: updates are equal for gradients that are
+  far smaller or far larger.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ _KERAS_AXES = {
     nn.Conv2d: (2, 3, 1, 0),
     nn.Embedding: (0, 1),
 }
-"""The axes of a layer's weight in the order of Keras's kernel."""
+"""Permutation of a layer's weight axes to the order of Keras's kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TorchModel:
-    """What a `workloads.Workload` is in PyTorch.
+    """A `workloads.Workload` in PyTorch.
 
     Attributes:
         build: Function of the `torch.device` that returns the module.
@@ -48,7 +48,7 @@ class TorchModel:
 
 
 def _dense(sizes, activation):
-    """Dense layers from each size to the next, each with an activation."""
+    """Builds dense layers of consecutive sizes, each with an activation."""
     layers = []
     for inputs, units in zip(sizes, sizes[1:]):
         layers += [nn.Linear(inputs, units), activation()]
@@ -69,7 +69,7 @@ def _convnet(device):
     layers = []
     for channels, filters in ((3, 32), (32, 64), (64, 128)):
         layers += [
-            # Keras's "same" with a stride of 2: right and bottom only.
+            # Keras's "same" with a stride of 2 pads right and bottom only.
             nn.ZeroPad2d((0, 1, 0, 1)),
             nn.Conv2d(channels, filters, 3, stride=2),
             nn.ReLU(),
@@ -85,7 +85,7 @@ class _MeanOfWords(nn.Module):
 
 
 def _embeddings(device):
-    # NCCL sums dense tensors only, so on GPUs users have to do without.
+    # NCCL all-reduces dense tensors only, so GPUs can't use sparse gradients.
     sparse = device.type == "cpu"
     return nn.Sequential(
         nn.Embedding(VOCABULARY, 32, sparse=sparse),
@@ -110,11 +110,11 @@ TORCH_MODELS = {
     ),
     "embeddings": TorchModel(_embeddings, lambda p: torch.optim.SGD(p, lr=0.1)),
 }
-"""Name of a `Workload` to its `TorchModel`."""
+"""`TorchModel`s by the name of their `Workload`."""
 
 
 def load_start_weights(model):
-    """Gives a module the weights that every contender starts from.
+    """Assigns the initial weights of all contenders to a module.
 
     Args:
         model: `torch.nn.Module` of the layers of this file.
@@ -132,7 +132,7 @@ def load_start_weights(model):
 
 
 def tensors(x, y):
-    """A batch as PyTorch's layers and losses take it.
+    """Converts a batch to tensors for PyTorch's layers and losses.
 
     Args:
         x: NumPy array of a workload; images are `[rows, height, width,
@@ -140,8 +140,8 @@ def tensors(x, y):
         y: NumPy array, `[rows, outputs]`, or `[rows, 1]` integer labels.
 
     Returns:
-        Pair of tensors with memory of their own; images are `[rows, channels,
-        height, width]`, labels `[rows]`.
+        Pair of tensors that are copies; images are `[rows, channels, height,
+        width]`, labels `[rows]`.
     """
     x, y = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
     if x.ndim == 4:

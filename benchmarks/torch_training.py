@@ -1,7 +1,6 @@
 """One run of PyTorch's `DistributedDataParallel`: a process per replica.
 
-Imported in the place of `training`, with the same steps on the same batches,
-and measured in the same way.
+Imported instead of `training`; same steps, batches and measurements.
 """
 
 import itertools
@@ -34,10 +33,10 @@ from kerasmgpu.errors import InputError
 
 
 def train(job):
-    """Trains and returns what was measured.
+    """Trains a model and returns the measurements.
 
-    The replicas are processes that this one starts and waits for. If one
-    fails, the others are ended and its error is raised.
+    Starts a process per replica and waits for all. If one fails, the others
+    are ended and its error is raised.
 
     Args:
         job: Dictionary, see `benchmarks.training.train`.
@@ -76,7 +75,7 @@ def _require_gpus(count):
 
 
 def _together(measured, job):
-    """The result of a run, from what each replica measured."""
+    """Combines the replicas' measurements into the result of a run."""
     measured.sort(key=lambda replica: replica["rank"])
     rows, count = job["global_batch_size"], job["replicas"]
     epochs = figures.over_processes([replica["epochs"] for replica in measured])
@@ -88,7 +87,7 @@ def _together(measured, job):
         "peak_memory_mb": sum(
             replica["peak_memory_mb"] for replica in measured
         ),
-        # Each replica's is `count` times its part of the global batch's.
+        # A replica's loss is `count` times its part of the global batch's loss.
         "first_loss": sum(r["first_loss"] for r in measured) / count,
         "last_loss": sum(r["last_loss"] for r in measured) / count,
         "global_batch_size": rows,
@@ -98,7 +97,7 @@ def _together(measured, job):
 
 
 def _replica(rank, job, folder, results):
-    """One replica, in its process; `results` gets what it measured."""
+    """Runs one replica in its process; puts measurements into `results`."""
     _end_with_parent()
     count, on_cpu = job["replicas"], job["virtual_devices"]
     torch.set_num_threads(max(1, machine.usable_cores() // count))
@@ -123,14 +122,14 @@ def _replica(rank, job, folder, results):
     measured = _measure(torch_model, model, pairs, weight, device, job["steps"])
     results.put({"rank": rank, "device": str(device), **measured})
     distributed.destroy_process_group()
-    # Gloo's threads may still hold tensors when Python is taken down, and then
+    # Gloo's threads may hold tensors during the interpreter's shutdown and then
     # abort the process: 4 of 100 runs of `embeddings` did (pytorch/pytorch,
-    # pull request 179291). All is said and done by now.
+    # pull request 179291). The results have been sent already.
     os._exit(0)
 
 
 def _end_with_parent():
-    """Ends this process when its parent does, even by kill -9."""
+    """Kills this process when its parent ends, even by SIGKILL."""
 
     def wait():
         multiprocessing.parent_process().join()
@@ -140,18 +139,18 @@ def _end_with_parent():
 
 
 def _share(job, folder, rank):
-    """A replica's rows of each batch, and the factor of its loss.
+    """Returns a replica's rows of each batch, and the factor of its loss.
 
-    `DistributedDataParallel` takes the mean of the replicas' gradients. It is
-    the gradient of the global batch's mean loss, also where shares differ, if
-    a replica's loss is the sum of its rows' by the **global** count, times the
-    number of replicas.
+    `DistributedDataParallel` averages the replicas' gradients. The average is
+    the gradient of the global batch's mean loss, even with unequal shares, if a
+    replica's loss is the sum of its rows' losses, divided by the **global**
+    number of rows and multiplied by the number of replicas.
 
     Returns:
         List of pairs of tensors, and a float.
     """
     x, y = (
-        # Mapped, so that a replica reads its own rows only.
+        # Memory-mapped, so that a replica reads its share only.
         np.load(pathlib.Path(folder, name), mmap_mode="r")
         for name in ("x.npy", "y.npy")
     )
@@ -181,13 +180,13 @@ def _measure(torch_model, model, pairs, weight, device, steps):
             loss.backward()
             optimizer.step()
             total += loss.detach()
-        # Waits for the device, here and nowhere else.
+        # `item` is the only synchronisation with the device.
         return total.item() / count
 
     first_loss = run(_batches(pairs, device), 1)
     seconds_to_first_step = time.perf_counter() - begin
     batches, meter, epochs = _batches(pairs, device), EpochMeter(), []
-    for _ in range(1 + MEASURED_EPOCHS):  # The first one warms up.
+    for _ in range(1 + MEASURED_EPOCHS):  # The first epoch is the warm-up.
         meter.begin()
         last_loss = run(batches, steps)
         epochs.append(meter.end())
@@ -202,6 +201,6 @@ def _measure(torch_model, model, pairs, weight, device, steps):
 
 
 def _batches(pairs, device):
-    """The batches, for ever, on the device."""
+    """Yields the batches on the device, repeated without end."""
     for x, y in itertools.cycle(pairs):
         yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)

@@ -1,8 +1,8 @@
-"""One run: a workload trained by one contender with Keras, and timed.
+"""One run: trains a workload with one Keras contender and measures it.
 
-Imported in the child, where the environment has chosen Keras's backend by then.
-What a contender does not need is not imported for it: not TensorFlow for JAX,
-and not kerasmgpu's step for the others.
+Imported in the child process, whose environment selects Keras's backend. A
+contender's run imports only the packages that it needs: no TensorFlow for JAX,
+no kerasmgpu step for the others.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from benchmarks.workloads import (
 
 
 class EpochTimer(keras.callbacks.Callback):
-    """Wall and CPU time of each epoch.
+    """Callback that measures wall and CPU time of each epoch.
 
-    It has no hook for batches, so Keras waits for the devices at an epoch's
-    end only.
+    It has no batch hook, so Keras waits for the devices only at the end of an
+    epoch.
     """
 
     def on_train_begin(self, logs=None):
@@ -44,7 +44,7 @@ class EpochTimer(keras.callbacks.Callback):
 
 
 def train(job):
-    """Trains and returns what was measured.
+    """Trains a model and returns the measurements.
 
     Args:
         job: Dictionary of `workload`, `contender`, `replicas`,
@@ -63,7 +63,7 @@ def train(job):
         own = model.get_weights()
         start = start_weights([weight.shape for weight in own])
         model.set_weights(
-            # Vectors start as Keras has them: scales of normalisations at 1.
+            # Vectors keep Keras's initial values, such as normalisation's 1.
             [a if a.ndim < 2 else b for a, b in zip(own, start)]
         )
         model.compile(optimizer, loss, jit_compile=contender.jit_compile)
@@ -81,7 +81,7 @@ def train(job):
     history = model.fit(
         _batches(x, y, rows),
         steps_per_epoch=job["steps"],
-        # The first one warms up.
+        # The first epoch is the warm-up.
         epochs=1 + MEASURED_EPOCHS,
         callbacks=[*loggers, timer],
         verbose=0,
@@ -100,14 +100,14 @@ def train(job):
 
 
 def _devices(job):
-    """Names of the replicas' devices, and a scope to build the model in."""
+    """Returns the replicas' device names, and the scope for the model."""
     contender, count = job["contender"], job["replicas"]
     virtual_devices = count if job["virtual_devices"] else None
     if CONTENDERS[contender].backend == "jax":
         import jax
 
         devices = jax.devices()[:count]
-        # Keras takes every device where it is told of none.
+        # Keras takes all devices by default.
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(
                 devices=[f"{d.platform}:{d.id}" for d in devices]
@@ -141,7 +141,7 @@ def _loggers(contender):
 
 
 def _batches(x, y, rows):
-    """The batches, for ever, in the way that the backend is fed best."""
+    """Returns the endlessly repeated batches in the backend's best format."""
     if keras.backend.backend() != "tensorflow":
         starts = range(0, len(x), rows)
         return (
@@ -151,6 +151,6 @@ def _batches(x, y, rows):
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices((x, y))
-    # Cached as batches: the input is not what is measured.
+    # Batches are cached, so that the input pipeline is not measured.
     dataset = dataset.batch(rows, drop_remainder=True).cache()
     return dataset.repeat().prefetch(tf.data.AUTOTUNE)

@@ -1,7 +1,7 @@
-"""The models that are timed, and their data; the same on every backend.
+"""The benchmarked models and their data, for every backend.
 
-Keras is imported where a model is built, not before: the parent process has no
-use for it, and the child first chooses Keras's backend.
+Keras is imported only when a model is built: the parent process does not need
+it, and the child process must select Keras's backend first.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 NUM_BATCHES = 8
-"""Batches of generated data; training goes round them."""
+"""Number of generated batches, which training repeats."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +101,8 @@ def _embeddings():
     mean = keras.layers.GlobalAveragePooling1D()(vectors)
     hidden = keras.layers.Dense(64, activation="relu")(mean)
     model = keras.Model(words, keras.layers.Dense(1)(hidden))
-    # Plain SGD keeps the gradient of a table sparse all the way on
-    # TensorFlow: the rows that a batch looked up, not all 100,000.
+    # On TensorFlow, plain SGD keeps an embedding's gradient sparse: only the
+    # rows that a batch looked up, not all 100,000.
     return model, keras.optimizers.SGD(0.1), "mse"
 
 
@@ -182,14 +182,14 @@ WORKLOADS = {
         is_in_pytorch=False,
     ),
 }
-"""Name to `Workload`."""
+"""`Workload`s by name."""
 
 
 def start_weights(shapes):
-    """The weights that every contender starts from.
+    """Returns the initial weights of all contenders.
 
-    Keras's backends draw different numbers from the same seed; these come
-    from NumPy: kernels by He et al. (arXiv:1502.01852, equation 10), biases 0.
+    Keras's backends draw different numbers from the same seed, so NumPy draws
+    them: kernels by He et al. (arXiv:1502.01852, equation 10), biases 0.
 
     Args:
         shapes: Sequence of the shapes of a model's weights, in its order.

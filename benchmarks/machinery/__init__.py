@@ -1,8 +1,8 @@
-"""Costs of a job's own machinery by its number of workers.
+"""Costs of the rendezvous, watch and launcher by the number of workers.
 
 __main__.py   the command: runs jobs, prints the table
-launcher.py   our launcher, which records what it sends and its CPU time
-worker.py     a worker without TensorFlow: meets the others, watches, ends
-record.py     what a process records of itself
-table.py      records to figures, figures to a table
+launcher.py   our launcher, with a record of its traffic and CPU time
+worker.py     a worker without TensorFlow: rendezvous, watch, exit
+record.py     a process's record of times, CPU time and traffic
+table.py      converts records to figures and formats them
 """

@@ -1,12 +1,12 @@
-"""The command: what starting, watching and ending a job costs by its size.
+"""The command: costs of starting, watching and ending jobs of several sizes.
 
     python -m benchmarks.machinery --workers=2,16,64,256
 
-Real launchers start real processes, which meet, watch one another, lose one,
-are started anew and end, as the workers of a job do, through the library's
-own code. They import no TensorFlow and train nothing: what TensorFlow's server
-and collectives cost is not in it. With `--machines=4` the workers are divided
-over as many launchers, on the loopback addresses of this machine (Linux).
+The library's launchers start real processes, which run the rendezvous, watch
+one another, lose a worker, are restarted and end. They import no TensorFlow and
+train nothing, so the costs of TensorFlow's server and collectives are not
+included. With `--machines=4` the workers are divided among four launchers, on
+loopback addresses of this machine (Linux).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Our launcher of one machine of the job.
+"""Runs and records the launcher of one machine of the job.
 
 python -m benchmarks.machinery.launcher FOLDER QUIET_SECONDS RANK HOSTS PORT
 """
@@ -16,8 +16,8 @@ def main(folder, quiet_seconds, rank, hosts, port):
     Args:
         folder: String, path for records.
         quiet_seconds: String, see `worker.py`.
-        rank: String, which of the hosts this is.
-        hosts: String, as of the launcher's flag.
+        rank: String, index of this host.
+        hosts: String, value of the launcher's flag `--hosts`.
         port: String, where rank 0 listens.
     """
     record = Record(pathlib.Path(folder, f"launcher-{rank}.jsonl"))

@@ -1,4 +1,4 @@
-"""A process's own times, CPU time and traffic, as lines of JSON."""
+"""Records a process's times, CPU time and traffic as lines of JSON."""
 
 import json
 import socket
@@ -6,10 +6,10 @@ import time
 
 
 class Record:
-    """Appends a line to a file at each moment that is worth one.
+    """Appends a line to a file per recorded moment.
 
-    Counts what this process sends over Python's sockets from now on, and what
-    it receives.
+    From its creation on, counts the bytes that this process sends and receives
+    over Python's sockets.
 
     Args:
         path: Path of the file.
@@ -35,14 +35,14 @@ class Record:
         socket.socket.recv = counted_receive
 
     def note(self, moment):
-        """Writes down a moment.
+        """Records a moment.
 
         Args:
-            moment: String.
+            moment: String, its name.
         """
         line = {
             "moment": moment,
-            "time": time.monotonic(),  # The same clock in all processes.
+            "time": time.monotonic(),  # One clock for all processes.
             "cpu": time.process_time(),
             "messages": self._messages,
             "sent": self._sent,
@@ -53,6 +53,6 @@ class Record:
 
 
 def read(path):
-    """The lines of a file: dictionaries by their moments."""
+    """Returns the lines of a file as dictionaries, by moment."""
     lines = map(json.loads, path.read_text("utf-8").splitlines())
     return {line["moment"]: line for line in lines}

@@ -1,4 +1,4 @@
-"""Figures of a job from its processes' records, and a table of them. Pure."""
+"""Computes a job's figures from its records, and formats them as a table."""
 
 from benchmarks.machinery import record
 
@@ -21,13 +21,13 @@ _ROWS = {
 
 
 def figures(folder, num_workers, began, ended):
-    """Figures of one job.
+    """Returns the figures of one job.
 
     Args:
         folder: `pathlib.Path` of its records.
         num_workers: Integer.
-        began: Number, when its launchers were started.
-        ended: Number, when they had ended.
+        began: Number, time of the start of its launchers, in seconds.
+        ended: Number, time at which all had ended, in seconds.
 
     Returns:
         Dictionary from names to numbers, in seconds and kB.
@@ -64,27 +64,27 @@ def figures(folder, num_workers, began, ended):
 
 
 def latest(workers, moment):
-    """The time at which the last of them was so far."""
+    """Returns the time at which the last worker reached a moment."""
     return max(moments[moment]["time"] for moments in workers)
 
 
 def spent(moments, begin, end, what):
-    """The difference between two moments of a process."""
+    """Returns the difference of a counter between two moments of a process."""
     return moments[end][what] - moments[begin][what]
 
 
 def traffic(moments, begin, end):
-    """What a process sent and received between two moments, in kB."""
+    """Returns the bytes sent and received between two moments, in kB."""
     return sum(
         spent(moments, begin, end, what) / 1000 for what in ("sent", "received")
     )
 
 
 def markdown(jobs):
-    """A table with a column for each job.
+    """Formats a Markdown table with a column for each job.
 
     Args:
-        jobs: Sequence of what `figures` returns.
+        jobs: Sequence of return values of `figures`.
 
     Returns:
         String.

@@ -1,10 +1,10 @@
-"""A worker that does all but train: no TensorFlow is imported.
+"""A worker without training or TensorFlow.
 
     python -m benchmarks.machinery.worker FOLDER QUIET_SECONDS
 
-In the first run the last worker kills itself after some quiet seconds, and the
-others end with an error once they have noticed, as they do when a collective
-raises. In the second run all end in order.
+In the first run the last worker kills itself after `QUIET_SECONDS`, and the
+others end with an error when they detect it, as after a collective that raises.
+In the second run all end normally.
 """
 
 import os
@@ -19,19 +19,20 @@ from kerasmgpu.job import cluster, job_token, rendezvous
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.watch import TIMEOUT_VARIABLE, FirstWorker, OtherWorker
 
-# As long as the last of an error's traceback; each launcher passes it on.
+# As long as the end of a traceback; each launcher sends it to rank 0.
 _LAST_WORDS = "\n".join(f"  File, line {n}, in a_function" for n in range(20))
-_SECONDS_BEHIND_THE_LOST = 2.0  # As `membership` has it.
+_SECONDS_BEHIND_THE_LOST = 2.0  # As in `membership`.
 
 
 def main(folder, quiet_seconds):
-    """One worker's life.
+    """Runs one worker; returns its exit status.
 
     Args:
-        folder: `pathlib.Path` for records, and for what TensorFlow would carry.
-        quiet_seconds: Float, time between the start and the loss.
+        folder: `pathlib.Path` for records, and for messages that a job would
+            send through TensorFlow.
+        quiet_seconds: Float, seconds between the start and the loss.
     """
-    # Noticed first, then ended: the launcher is as fast as the watch.
+    # Ignored: the launcher may send it before the watch has detected the loss.
     signal.signal(signal.SIGTERM, lambda *_: None)
     worker = cluster.from_environment()
     run = os.environ["KERASMGPU_RESTART"]
@@ -78,7 +79,7 @@ def main(folder, quiet_seconds):
 
 
 def _watch(worker, invitation, token, on_lost):
-    """The watch; a file carries what a collective does."""
+    """Starts the watch; a file replaces the broadcast of the invitation."""
     seconds = float(os.environ[TIMEOUT_VARIABLE])
     if worker.is_first:
         watch = FirstWorker(worker.num_workers, seconds, on_lost, 0, token)
