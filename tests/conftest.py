@@ -1,11 +1,11 @@
-"""Eight logical CPU devices stand in for GPUs, made before TensorFlow starts."""
+"""Shared fixtures; creates eight logical CPU devices in place of GPUs."""
 
 import os
 import signal
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# What is compiled here runs a few times: that it is compiled soon counts more.
+# Tests run compiled code a few times only: fast compilation matters more.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import weakref
@@ -13,8 +13,8 @@ import weakref
 import pytest
 import tensorflow as tf
 
-# Under nohup and in the background these are ignored, and so they would be by
-# the programs that tests start and end. A handler is not inherited.
+# Under nohup and in the background these signals are ignored, which programs
+# that tests start and end would inherit. A handler is not inherited.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
@@ -49,12 +49,12 @@ tf.config.set_logical_device_configuration(
 
 @pytest.fixture(scope="session", autouse=True)
 def iterators_freed_in_the_background():
-    """Nobody waits for an iterator that a test no longer reads.
+    """Frees all data set iterators in the background.
 
-    Under our strategies `fit` sees to it; see `kerasmgpu._keras.background`
-    for why it takes up to a minute each. Here those of plain Keras and of
-    `for batch in dataset` are freed in the same way, wherever in a later test
-    Python happens to collect them.
+    Freeing one can take up to a minute; see `kerasmgpu._keras.background`,
+    which `fit` uses under our strategies. This fixture does it for iterators of
+    plain Keras and of `for batch in dataset`, which Python may collect during a
+    later test.
     """
     from kerasmgpu._keras import background, pipelines
 
@@ -68,7 +68,7 @@ def iterators_freed_in_the_background():
 
     def iterate_and_free(dataset):
         iterator = iterate(dataset)
-        # Python code of a test's data must not run once the test is over.
+        # Python code of a test's data must not run after the test.
         if not tf.inside_function() and not pipelines.runs_python(dataset):
             free_once(iterator)
         return iterator
@@ -81,7 +81,7 @@ def iterators_freed_in_the_background():
 
 @pytest.fixture(scope="session")
 def replicas():
-    """Function from a number of replicas to a strategy with that many."""
+    """Function that returns a strategy with the given number of replicas."""
     import functools
 
     import kerasmgpu
@@ -95,7 +95,7 @@ def replicas():
 
 @pytest.fixture
 def like_gpus(monkeypatch):
-    """The same, whose devices share no memory: they are fed as GPUs are."""
+    """Like `replicas`, but devices share no memory and are fed as GPUs are."""
     import kerasmgpu
     from kerasmgpu import _keras
 

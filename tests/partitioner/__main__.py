@@ -2,9 +2,9 @@
 
     python -m tests.partitioner --programs=10000 --seed=1
 
-Each program that does something else on replicas is printed as a script of its
-own, as short as Hypothesis can make it. Programs are run in processes of some
-hundreds each: TensorFlow keeps what it has traced.
+Each program with different results on replicas is shrunk by Hypothesis and
+printed as a complete script. A process runs some hundreds of programs, since
+TensorFlow keeps all traced graphs in memory.
 """
 
 import multiprocessing
@@ -27,13 +27,13 @@ _PROCESSES = flags.DEFINE_integer(
 )
 
 _OF_ONE_SEED = 50
-"""Programs of one seed; those after the first failure are not run."""
+"""Programs per seed; a seed's run ends at its first failure."""
 
 _IN_A_PROCESS = 10
-"""Seeds of which a process runs the programs."""
+"""Seeds per process."""
 
 _LONGEST_S = 300
-"""Seconds after which a program that still runs is taken to hang."""
+"""Seconds after which a running program counts as hung."""
 
 
 def main(argv):
@@ -60,7 +60,7 @@ def main(argv):
 
 
 def _in_a_process(seeds):
-    """Numbers of programs that were run, that were refused and that failed."""
+    """Returns the numbers of programs that ran, were refused and failed."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     run = refused = failed = 0

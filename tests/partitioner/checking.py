@@ -1,4 +1,4 @@
-"""Runs a step on one device and on replicas, and compares what comes out."""
+"""Runs a step on one device and on replicas, and compares the results."""
 
 import contextlib
 import functools
@@ -12,22 +12,22 @@ from kerasmgpu.partitioner.function import Partitioned
 from kerasmgpu.partitioner.replicas import Replicas, bounds_of
 
 NUM_STEPS = 2
-"""Steps that are run where a program has variables."""
+"""Number of steps of a program with variables."""
 
 NUM_DRAWS = 4
-"""Steps that are run where a program draws: it may go well by chance."""
+"""Number of steps of a program that draws: one may agree by chance."""
 
 
 class Difference(Exception):
-    """The replicas did not do what one device does."""
+    """Raised when the results on replicas differ from those of one device."""
 
 
 class Discarded(Exception):
-    """A program that one device does not run, or that nothing can compare."""
+    """Raised for a program that fails on one device or can't be compared."""
 
 
 def check(step, inputs, variables, setting, precision):
-    """Checks that replicas do what one device does.
+    """Checks that results on replicas equal those of one device.
 
     Args:
         step: Function of the variables and the inputs, in this order; returns
@@ -38,8 +38,8 @@ def check(step, inputs, variables, setting, precision):
         precision: The float type with the fewest digits among the step's.
 
     Raises:
-        Difference: If they do not.
-        Discarded: If one device can't run it.
+        Difference: If they differ.
+        Discarded: If the step fails on one device.
     """
     epsilon = float(np.finfo(precision).eps)
     try:
@@ -51,7 +51,7 @@ def check(step, inputs, variables, setting, precision):
     if not expected:
         raise Discarded("It returns nothing.")
     try:
-        # Programs are small: products of few elements are shared, too.
+        # Programs are small: shard even products of few elements.
         with mock.patch.object(planning, "LEAST_SHARED", 0):
             found = _on_replicas(step, inputs, variables, setting)
     except Exception as error:
@@ -61,10 +61,11 @@ def check(step, inputs, variables, setting, precision):
 
 
 def _on_one_device(step, inputs, variables, setting, changes):
-    """`{name: array}` of all outputs and of the variables after each step.
+    """Runs a step on one device, once per relative change of the inputs.
 
     Returns:
-        One for each relative change of the last digits of the inputs.
+        For each change, `{name: array}` of the outputs and variables after
+        each step.
     """
     made = [variable.make() for variable in variables.values()]
 
@@ -96,9 +97,9 @@ def _on_one_device(step, inputs, variables, setting, changes):
 
 @contextlib.contextmanager
 def _as_written():
-    """Functions are run as they are, not as TensorFlow's optimizer has them.
+    """Disables TensorFlow's graph optimizer (Grappler).
 
-    With it, TensorFlow 2.21 returns an empty tensor in place of some loops'.
+    With it, TensorFlow 2.21 returns an empty tensor for some loops.
     """
     options = tf.config.optimizer
     options.set_experimental_options({"disable_meta_optimizer": True})
@@ -109,7 +110,7 @@ def _as_written():
 
 
 def _on_replicas(step, inputs, variables, setting):
-    """The same on the replicas; copies of variables must be the same too."""
+    """Runs a step on replicas; also checks that copies of variables agree."""
     if variables:
         strategy = _strategy(setting.num_replicas)
         replicas, one_device = strategy.replicas, strategy.extended.one_device
@@ -173,7 +174,7 @@ def _steps(run, variables, setting):
         for position, output in enumerate(run()):
             results[f"{prefix}output {position}"] = output.numpy()
         for name, variable in variables.items():
-            # The sum, where replicas hold parts.
+            # The sum, if replicas hold partial sums.
             results[f"{prefix}variable {name}"] = variable.read_value().numpy()
     return results
 
@@ -232,10 +233,10 @@ def _raise_where(name, differs, expected, found, text):
 
 
 def _tolerance(expected, moved, epsilon):
-    """Difference that rounding explains; `None` if it explains any.
+    """Returns the largest difference that rounding explains; `None`: any.
 
-    Sums over replicas are sums in another order: their last digits differ. What
-    becomes of other last digits is seen where those of the inputs are changed.
+    Sums over replicas add in another order, so their last digits differ. Runs
+    with changed last digits of the inputs show the effect on the results.
     """
     if not _same_special(expected, moved):
         return None
@@ -249,7 +250,7 @@ def _tolerance(expected, moved, epsilon):
 
 
 def _same_special(one, two):
-    """Whether what is infinite or not a number is so in both."""
+    """Whether infinities and NaNs are in the same places of both arrays."""
     return np.array_equal(np.isnan(one), np.isnan(two)) and np.array_equal(
         np.where(np.isinf(one), one, 0), np.where(np.isinf(two), two, 0)
     )

@@ -18,8 +18,8 @@ class Input:
         seed: Seed of its values.
         shape: Its shape.
         dtype: Name of its type.
-        is_batch: Whether its first axis is one of rows, of which TensorFlow
-            does not know the number where shapes are not static.
+        is_batch: Whether its first axis is the batch axis, whose size is
+            unknown while tracing unless shapes are static.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Input:
     is_batch: bool = True
 
     def array(self):
-        """Its values."""
+        """Returns its values as an array."""
         generator = np.random.default_rng(self.seed)
         dtype = tf.as_dtype(self.dtype)
         if self.kind == "zero":
@@ -43,10 +43,10 @@ class Input:
         return np.asarray(array).astype(dtype.as_numpy_dtype)
 
     def tensor(self, relative=0.0):
-        """Its values as a tensor.
+        """Returns its values as a tensor.
 
         Args:
-            relative: Change of their last digits, where they have any.
+            relative: Relative change of the last digits of float values.
         """
         array = self.array()
         has_digits = self.kind == "normal" and self.dtype.startswith("float")
@@ -72,7 +72,7 @@ class Variable:
     synchronization: str = "AUTO"
 
     def make(self):
-        """The variable; in a strategy's scope one with several copies."""
+        """Creates the variable; in a strategy's scope a distributed one."""
         return tf.Variable(
             self.initial.tensor(),
             aggregation=getattr(tf.VariableAggregation, self.aggregation),
@@ -88,9 +88,9 @@ class Setting:
 
     Attributes:
         num_replicas: Number of replicas.
-        static: Whether TensorFlow knows the number of rows while it traces.
-        shares: Whether batches are given to each replica in shares.
-        draws: Whether operations draw from a state of their own.
+        static: Whether the number of rows is known while tracing.
+        shares: Whether batches are fed as a share per replica.
+        draws: Whether stateful random operations are included.
     """
 
     num_replicas: int
@@ -101,7 +101,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A step, and what it is run on.
+    """A step with its inputs, variables and setting.
 
     Attributes:
         inputs: `{name: Input}`.
@@ -120,11 +120,11 @@ class Program:
     precision: str = "float32"
 
     def in_64_bits(self):
-        """The same program with `float64` in the place of `float32`.
+        """Returns the same program with `float64` instead of `float32`.
 
-        The precision stays: small whole numbers that cancel out leave rounding
-        errors that later lines can make as large as they like, but never as
-        large as those of 32 bits.
+        `precision` stays `float32`: later lines can amplify rounding errors
+        that are left after cancellation, but not to the size of those of
+        32 bits.
         """
 
         def wide(given):
@@ -145,21 +145,21 @@ class Program:
         )
 
     def function(self):
-        """The step as a function of its variables and its inputs."""
+        """Returns the step as a function of its variables and inputs."""
         names = {"tf": tf}
         exec(compile(self.function_text(), "<program>", "exec"), names)
         return names["step"]
 
     def function_text(self):
-        """The text of the step."""
+        """Returns the source code of the step."""
         arguments = ", ".join([*self.variables, *self.inputs])
         body = [*self.lines, f"return {', '.join(self.outputs)},"]
         return f"def step({arguments}):\n{indented(body)}\n"
 
     def script(self):
-        """A complete script that runs the program and says what differs.
+        """Returns a script that runs the program and reports differences.
 
-        It is started from the repository's root.
+        Run it from the repository's root.
         """
         inputs = "".join(
             f"        {name!r}: {value},\n"
@@ -201,5 +201,5 @@ print("No difference.")
 
 
 def indented(lines):
-    """Lines as the body of a function."""
+    """Indents lines as the body of a function."""
     return textwrap.indent("\n".join(lines), "    ")

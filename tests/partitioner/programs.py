@@ -1,4 +1,4 @@
-"""Draws programs."""
+"""The Hypothesis strategy that draws programs."""
 
 import itertools
 
@@ -18,7 +18,7 @@ _TYPES = ("float32",) * 5 + ("int32", "float64", "int64", "bool", "float16")
 
 @strategies.composite
 def programs(draw):
-    """A `program.Program`."""
+    """Draws a `program.Program`."""
     names = itertools.count()
     scope = Scope(draw, names)
     rows = scope.choice(_NUMBERS_OF_ROWS)
@@ -69,7 +69,7 @@ def _draw_input(scope, inputs, rows, inner, is_batch):
 def _draw_variable(scope, variables, inner):
     axes = [scope.choice([*inner, 2]) for _ in range(scope.integer(0, 2))]
     dtype = scope.choice(["float32", "float32", "int32", "int64", "float64"])
-    # TensorFlow gives each part of a sum the first value.
+    # TensorFlow assigns the initial value to every partial sum.
     is_sum = scope.chance(4)
     kind, name = ("zero", "m") if is_sum else ("normal", "w")
     initial = Input(kind, scope.integer(0, 5), tuple(axes), dtype, False)

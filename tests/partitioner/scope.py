@@ -1,7 +1,7 @@
-"""What a program is drawn in: the values that there are, and new lines.
+"""The scope in which a program is drawn: its values and its lines.
 
-Each line is run as soon as it is drawn, so that shapes and values are known to
-who draws the next one, and a line that TensorFlow refuses is left out.
+Each line is run as soon as it is drawn. So shapes and values are known when the
+next line is drawn, and lines that TensorFlow refuses are left out.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ MOST_ELEMENTS = 1500
 MOST_AXES = 5
 
 _LARGEST_WHOLE = {"float16": 64, "float32": 1 << 14}
-"""Largest whole numbers of which sums are exact, with room for the sums."""
+"""Largest whole numbers by type whose sums are still exact."""
 
 KINDS = {
     "any": lambda dtype: True,
@@ -24,11 +24,11 @@ KINDS = {
     "number": lambda dtype: dtype.is_floating or dtype.is_integer,
     "wide": lambda dtype: dtype in (tf.float32, tf.float64),
 }
-"""Kinds of types."""
+"""Kinds of dtypes, as predicates by name."""
 
 
 class Skip(Exception):
-    """There is nothing here that an operation could be drawn for."""
+    """Raised if no value in the scope fits an operation."""
 
 
 class Value:
@@ -36,9 +36,9 @@ class Value:
 
     Attributes:
         name: Its name in the program.
-        tensor: What it is on one device.
-        exact: Whether all replicas can be asked for the same bits: integers,
-            and whole numbers that are small enough.
+        tensor: Its value on one device.
+        exact: Whether results on replicas must be bit-identical: integers,
+            and floats that are small whole numbers.
     """
 
     def __init__(self, name, tensor, exact):
@@ -56,7 +56,7 @@ class Value:
 
     @property
     def type(self):
-        """Text for its type."""
+        """Source code of its dtype."""
         return f"tf.{self.dtype.name}"
 
     @property
@@ -77,14 +77,14 @@ class Scope:
         draw: Hypothesis's function that draws.
         names: Iterator of numbers for names.
         around: The scope around this one, or `None`.
-        in_loop: Whether its lines are run more often than once.
+        in_loop: Whether its lines are run repeatedly.
 
     Attributes:
-        values: The values that the function has so far, in their order.
+        values: The function's values so far, in their order.
         variables: `{name: tf.Variable}`.
-        is_sum: Names of variables that hold a part on each replica.
+        is_sum: Names of variables with a partial sum on each replica.
         lines: The lines so far.
-        depth: How many functions are around it.
+        depth: Number of enclosing functions.
     """
 
     def __init__(self, draw, names, around=None, in_loop=False):
@@ -102,47 +102,47 @@ class Scope:
     # Draws -------------------------------------------------------------------
 
     def integer(self, least, most):
-        """An integer, both ends included; the least one is simplest."""
+        """Draws an integer, both ends included; shrinks to the least."""
         return self._draw(strategies.integers(least, most))
 
     def choice(self, items):
-        """One of several; the first one is simplest."""
+        """Draws one of several items; shrinks to the first."""
         items = list(items)
         if not items:
             raise Skip
         return items[self.integer(0, len(items) - 1)]
 
     def flag(self):
-        """Whether something optional is done."""
+        """Draws a boolean."""
         return self._draw(strategies.booleans())
 
     def chance(self, most):
-        """True once in so many times."""
+        """Draws a boolean that is true once in `most` times."""
         return self.integer(0, most - 1) == most - 1
 
     def permutation(self, count):
-        """Numbers from 0 in some order."""
+        """Draws a permutation of the integers from 0 to `count` - 1."""
         return self._draw(strategies.permutations(range(count)))
 
     # Values ------------------------------------------------------------------
 
     @property
     def visible(self):
-        """All values that a line can use, the latest first."""
+        """Returns all values that a line can use, the latest first."""
         outer = [] if self._around is None else self._around.visible
         return [*reversed(self.values), *outer]
 
     def value(
         self, kind="any", least=0, most=MOST_AXES, where=None, exact=False
     ):
-        """One of the values.
+        """Draws one of the values.
 
         Args:
             kind: Key of `KINDS`.
             least: Least number of axes.
             most: Largest number of axes.
-            where: What else must hold for it.
-            exact: Whether its elements are compared, counted or sorted.
+            where: Additional predicate, or `None`.
+            exact: Whether it must be exact: it is compared, counted or sorted.
 
         Raises:
             Skip: If there is none.
@@ -160,7 +160,7 @@ class Scope:
         return self.choice(fit)
 
     def alike(self, value, where=None, exact=False):
-        """One of the same type."""
+        """Draws a value of the same dtype."""
         return self.value(
             where=lambda other: (
                 other.dtype == value.dtype and (where is None or where(other))
@@ -169,27 +169,27 @@ class Scope:
         )
 
     def axis(self, value, least=0):
-        """An axis of a value, counted from the front or from the back."""
+        """Draws an axis of a value, counted from the front or the back."""
         if value.rank <= least:
             raise Skip
         axis = self.integer(least, value.rank - 1)
         return axis - value.rank if self.chance(3) else axis
 
     def size(self, value, axis):
-        """Text for the size of an axis: a number, or what asks for it."""
+        """Returns source code of an axis's size: a number or `tf.shape`."""
         if self.flag():
             return f"tf.shape({value})[{axis}]"
         return str(value.shape[axis])
 
     def sizes(self, value):
-        """Text for the sizes of all axes."""
+        """Returns source code of the sizes of all axes."""
         if self.flag():
             return f"tf.shape({value})"
         inner = ", ".join(self.size(value, axis) for axis in range(value.rank))
         return f"[{inner}]"
 
     def constant(self, shape, dtype):
-        """Text for a table of small whole numbers."""
+        """Returns source code of a constant of small whole numbers."""
         dtype = tf.as_dtype(dtype)
         count = int(np.prod(shape))
         factor, shift = self.integer(1, 3), self.integer(0, 2)
@@ -199,16 +199,16 @@ class Scope:
     # Lines -------------------------------------------------------------------
 
     def name(self, prefix="v"):
-        """A name that nothing has yet."""
+        """Returns an unused name."""
         return f"{prefix}{next(self._names)}"
 
     def let(self, expression, *sources):
         """Adds a value.
 
         Args:
-            expression: Text of what it is.
-            *sources: `Value`s; where there are some and all are exact, the
-                new one is exact too if it is small whole numbers.
+            expression: Source code of the value.
+            *sources: `Value`s that it is computed from. If there are some and
+                all are exact, small whole numbers are exact, too.
 
         Returns:
             The `Value`.
@@ -226,7 +226,7 @@ class Scope:
         return self.add([f"{', '.join(names)}, = {expression}"], names, sources)
 
     def add(self, lines, names=(), sources=()):
-        """Adds lines, and the values that they give names to; see `let`."""
+        """Adds lines, and the values that they assign; see `let`."""
         exact = bool(sources) and all(source.exact for source in sources)
         known = self.namespace()
         try:
@@ -245,7 +245,7 @@ class Scope:
         return made
 
     def namespace(self):
-        """All names that a line can use, and what they are."""
+        """Returns all names that a line can use, with their values."""
         known = {"tf": tf, **self.variables, **self._functions}
         known |= {value.name: value.tensor for value in self.visible}
         return known
@@ -257,11 +257,11 @@ class Scope:
 
         Args:
             arguments: `Value`s that it is called with.
-            draw_body: Function of its `Scope` and of its own values of the
-                arguments that returns what it returns: `Value`s or texts.
-            in_loop: Whether it is called more often than once, each time with
-                what it returned.
-            extra: `Value`s of arguments in front of these.
+            draw_body: Function of its `Scope` and its parameters' `Value`s;
+                returns the results: `Value`s or source code.
+            in_loop: Whether it is called repeatedly, each time with its last
+                results.
+            extra: `Value`s of additional arguments before `arguments`.
 
         Returns:
             `(name, results)`.

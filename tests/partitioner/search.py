@@ -1,4 +1,4 @@
-"""Looks for programs that do something else on replicas."""
+"""Searches for programs whose results differ on replicas."""
 
 import pathlib
 
@@ -16,10 +16,10 @@ SETTINGS = hypothesis.settings(
     report_multiple_bugs=False,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-"""Programs take long, and some of them nobody can compare."""
+"""No deadline: programs are slow. No health checks: many are discarded."""
 
 
-# TensorFlow logs what it refuses.
+# TensorFlow logs an error for every program that it refuses.
 tf.get_logger().setLevel("CRITICAL")
 
 
@@ -27,14 +27,14 @@ def search(seed, number, path):
     """Runs programs until one fails.
 
     Args:
-        seed: Seed of what is drawn.
+        seed: Seed of the programs.
         number: Number of programs.
-        path: File for the program that is being run, for who finds that it
-            ended the process.
+        path: File for the running program's script, for the parent process in
+            case of a crash.
 
     Returns:
-        `(counts, failure)`: how many programs were run, and how many more one
-        device refused; the script of the shortest program that failed, or
+        `(counts, failure)`: the number of programs that ran and the number
+        that were refused; the script of the shortest failed program, or
         `None`.
     """
     run, refused, failure = 0, 0, None
@@ -67,8 +67,8 @@ def search(seed, number, path):
 def check_program(program):
     """Runs one program; see `checking.check`.
 
-    A difference in 32 bits that is gone in 64 is rounding: of what is 0 on one
-    device, because equal numbers cancel out.
+    A difference in 32 bits that vanishes in 64 bits counts as rounding, such as
+    after a cancellation that is exactly 0 on one device.
     """
     try:
         _check(program)

@@ -68,7 +68,7 @@ print("done")
 
 
 def test_loops_that_pass_variables_on_end():
-    """Some runs, or all, would wait for ever (see `bodies._drop_unused`)."""
+    """They could deadlock (see `bodies._drop_unused`)."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
@@ -79,7 +79,7 @@ def test_loops_that_pass_variables_on_end():
 
 
 def test_diagonals_whose_sizes_the_gradient_of_a_loop_does_not_know():
-    """TensorFlow can't read such a function again."""
+    """TensorFlow can't import such a function from its graph."""
 
     def step(x):
         def body(i, total):
@@ -96,7 +96,7 @@ def test_diagonals_whose_sizes_the_gradient_of_a_loop_does_not_know():
 
 
 def in_a_loop(z, draw, rounds=12):
-    """`z` after some rounds that take their time, with what is drawn."""
+    """Adds draws to `z` in a slow loop."""
 
     def body(i, z):
         wide = tf.repeat(z, 64, axis=1)
@@ -152,14 +152,14 @@ ROWS = (tf.TensorSpec([None, 3]),)
 
 
 def written(step):
-    """A step of rows as a program, and as a function of replicas."""
+    """Returns a step's program and its function on replicas."""
     program = Partitioned(step, replicas(2)).program(ROWS)
     return program, program.written()
 
 
 @pytest.mark.parametrize("step", DRAWING_LOOPS)
 def test_draws_in_loops_come_in_the_order_of_iterations(step):
-    """On one device a draw waits for the rows whose shape it takes."""
+    """On one device a draw waits for the tensor whose shape it takes."""
     rows = tf.random.stateless_normal([7, 3], seed=(1, 2))
     one = tf.function(step, ROWS, autograph=False)
     program, function = written(step)
@@ -169,7 +169,7 @@ def test_draws_in_loops_come_in_the_order_of_iterations(step):
 
 
 def parallel_iterations(step):
-    """Those of all loops of a step on replicas, the outermost last."""
+    """Returns the attribute of all loops on replicas, the outermost last."""
     _, function = written(step)
     return [
         node.attr["parallel_iterations"].i
@@ -194,7 +194,7 @@ def test_iterations_that_draw_nothing_run_in_parallel():
 
 
 def test_a_loop_changes_a_variable_without_copies_once():
-    """It has none where it was made outside of a strategy's scope."""
+    """Such a variable was made outside of a strategy's scope."""
 
     def step():
         generator = tf.random.Generator.from_seed(3)

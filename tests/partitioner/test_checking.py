@@ -1,4 +1,4 @@
-"""What compares replicas with one device finds what differs."""
+"""The comparison of replicas with one device finds differences."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,7 @@ ROWS = Input("normal", 0, (5, 2), "float32")
 
 
 def _fails_on_replicas(wrong):
-    """A step that does something else where it is traced a second time."""
+    """Returns a step with another result when it is traced again."""
     traces = []
 
     def step(x):

@@ -1,4 +1,4 @@
-"""How replicas of several workers meet, as it is written."""
+"""Collectives between replicas of several workers, in the written graph."""
 
 import itertools
 
@@ -13,7 +13,7 @@ DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(2)]
 
 
 def written(step, num_workers, shape=(None, 3), like_gpus=False):
-    """`{name: NodeDef}` of what the first of several workers runs."""
+    """Returns `{name: NodeDef}` of the first worker's function."""
     replicas = CollectiveReplicas(
         DEVICES, DEVICES[0], first=0, total=num_workers * len(DEVICES)
     )
@@ -26,7 +26,7 @@ def written(step, num_workers, shape=(None, 3), like_gpus=False):
 
 
 def needed(nodes, name):
-    """Names of all nodes that one waits for."""
+    """Returns the names of all transitive inputs of a node."""
     found, waiting = set(), [name]
     while waiting:
         for given in nodes[waiting.pop()].input:
@@ -42,7 +42,7 @@ def collectives(nodes):
 
 
 def test_what_only_sums_runs_on_several_threads():
-    """On one, it would wait in the first device's sum for the second's."""
+    """On one thread, the first device's sum would wait for the second's."""
     for num_workers in (1, 2):
         nodes = written(
             lambda x: tf.reduce_sum(x, 0), num_workers, like_gpus=True
@@ -95,7 +95,7 @@ def test_a_normalised_layer_takes_three_reductions():
 
 
 def test_workers_send_small_sums_at_once():
-    """To every other one, once it has summed what its own replicas made."""
+    """Each sends the sum over its own replicas to every other worker."""
     for shape, op in (
         ((8, 1 << 10), "CollectiveAllToAllV2"),
         ((8, 1 << 15), "CollectiveReduceV2"),

@@ -1,4 +1,4 @@
-"""What XLA compiles of a partitioned function."""
+"""XLA compilation of partitioned functions."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(3)]
 
 
 def require_the_same(function, *inputs):
-    """Compiled by XLA, three replicas give what one device gives so."""
+    """Requires equal results of one device and three replicas, under XLA."""
     expected = tf.function(function, jit_compile=True)(*inputs)
     partitioned = Partitioned(
         function, Replicas(DEVICES, DEVICES[0]), jit_compile=True
@@ -23,7 +23,7 @@ def require_the_same(function, *inputs):
 
 
 def loop(body, value):
-    """What three steps of `body` make of a value."""
+    """Applies `body` to a value three times in a loop."""
     return tf.while_loop(
         lambda index, _: index < 3, body, (0, value), maximum_iterations=3
     )[1]
@@ -95,7 +95,7 @@ def test_a_draw_beside_the_lists_of_a_loop_of_all():
 
 
 def test_gradients_of_a_loop_of_all():
-    """A constant of the loop's gradient waits for what is compiled before."""
+    """A constant of the loop's gradient waits for an earlier XLA cluster."""
 
     def step(rows, weights):
         def body(index, rows):
@@ -116,7 +116,7 @@ def test_gradients_of_a_loop_of_all():
 
 
 def test_a_gradient_of_a_convolution_in_a_loop_on_no_rows():
-    """Its sizes come out of a list, which does not know how many they are."""
+    """Its sizes come from a list, which loses their static shape."""
 
     def step(images, filters):
         def body(index, images):

@@ -1,4 +1,4 @@
-"""Jacobians and derivatives of derivatives, of no more rows than replicas."""
+"""Jacobians and second derivatives, of at most one row per replica."""
 
 import pytest
 import tensorflow as tf

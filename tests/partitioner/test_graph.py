@@ -6,14 +6,14 @@ from kerasmgpu.partitioner import graph
 
 
 def read(function, *shapes):
-    """The graph of a function of float32 tensors."""
+    """Returns the graph of a function of float32 tensors."""
     specifications = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     traced = tf.function(function, specifications, autograph=False)
     return graph.read(traced.get_concrete_function().graph)
 
 
 def types(found):
-    """Types of a graph's operations, without constants."""
+    """Returns the types of a graph's operations, without constants."""
     return [n.type for n in found.nodes if n.type not in ("Const", "Input")]
 
 
@@ -118,7 +118,7 @@ def test_bodies_are_graphs_of_their_own():
 
 
 def test_the_order_of_effects_is_that_of_the_operations():
-    """TensorFlow keeps them in sets: other processes have them otherwise."""
+    """TensorFlow keeps effects in sets, whose order differs by process."""
     variables = [tf.Variable(0.0) for _ in range(4)]
 
     def step(x):

@@ -1,4 +1,4 @@
-"""Sizes as they are when a function runs."""
+"""Sizes that are computed when a function runs."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from tests.partitioner.rules.planned import replicas
 
 
 def run(function, rows, num_replicas=3):
-    """What a function of `[rows, 2]` zeros returns on replicas, as a list."""
+    """Runs a function of `[rows, 2]` zeros on replicas; returns a list."""
     specification = tf.TensorSpec([None, 2], tf.float32)
     program = Partitioned(function, replicas(num_replicas)).program(
         (specification,)
@@ -51,7 +51,7 @@ def test_bodies_of_loops_know_sizes_from_around_them():
 
 
 def test_shares_have_as_many_rows_as_one_device_deals_out():
-    """Seven rows on three replicas: 3, 2 and 2; each adds its own number."""
+    """Shares of seven rows are 3, 2 and 2; each replica adds its index."""
 
     def number_rows(x):
         return x[:, 0] + tf.range(tf.cast(tf.shape(x)[0], tf.float32))

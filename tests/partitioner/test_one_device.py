@@ -1,4 +1,4 @@
-"""Methods of variables with several copies, where no replica runs."""
+"""Methods of distributed variables in a cross-replica context."""
 
 import contextlib
 

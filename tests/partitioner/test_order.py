@@ -1,4 +1,4 @@
-"""Orders of effects that data alone give."""
+"""Order of effects by data dependencies alone."""
 
 import tensorflow as tf
 
@@ -10,13 +10,13 @@ NUM_DRAWS = 6
 
 
 def without_automatic_order(function):
-    """The function as a graph in which data alone order effects."""
+    """Returns the function's graph without automatic control dependencies."""
     rows = tf.TensorSpec([None, 3])
     return tf.compat.v1.wrap_function(function, [rows])
 
 
 def outputs(step, num_runs=3):
-    """What a step returns, on one device and on replicas, run after run."""
+    """Returns a step's outputs of several runs, on one device and replicas."""
     rows = tf.random.stateless_normal([7, 3], seed=(1, 2))
     specification = (tf.TensorSpec([None, 3]),)
     one = tf.function(step(), specification, autograph=False)
@@ -44,7 +44,7 @@ def test_draws_of_one_generator_that_wait_for_shapes_of_each_other():
 
 
 def test_a_draw_of_which_only_the_shape_is_taken_counts():
-    """The generator goes on, for those who draw after it."""
+    """Such a draw still advances the generator for later draws."""
 
     def step():
         generator = tf.random.Generator.from_seed(3)
@@ -60,7 +60,7 @@ def test_a_draw_of_which_only_the_shape_is_taken_counts():
 
 
 def slow(x):
-    """Rows of the same shape, after a while."""
+    """Returns rows of the same shape, slowly."""
     wide = tf.repeat(x, 64, axis=1)
     for _ in range(4):
         wide = tf.tanh(wide @ tf.fill([192, 192], 0.01))
@@ -68,7 +68,7 @@ def slow(x):
 
 
 def test_loops_without_effects_wait_for_data_alone():
-    """The gradient of one does not wait for all that the loop returns."""
+    """A loop's gradient does not wait for all outputs of the loop."""
 
     def step(x):
         with tf.GradientTape() as tape:

@@ -1,6 +1,6 @@
-"""Random programs do the same on replicas as on one device.
+"""Random programs have the same results on replicas as on one device.
 
-Always the same programs; `python -m tests.partitioner` runs many others.
+The seed is fixed; `python -m tests.partitioner` runs many more programs.
 """
 
 import hypothesis

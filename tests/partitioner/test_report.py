@@ -1,4 +1,4 @@
-"""What is said of how a program was partitioned."""
+"""The report on how a program was partitioned."""
 
 import tensorflow as tf
 
@@ -17,7 +17,7 @@ def products(function, *specifications):
 def test_products_of_rows_are_shared():
     rows = tf.TensorSpec([ROWS, 4])
     assert products(lambda x: x @ WEIGHTS, rows) == []
-    # Of weights alone each replica makes what it needs.
+    # Products of weights alone are computed on every replica.
     assert products(lambda x: x @ (WEIGHTS @ tf.transpose(WEIGHTS)), rows) == []
 
 

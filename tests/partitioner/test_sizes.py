@@ -1,4 +1,4 @@
-"""Sizes that are not known while a graph is traced."""
+"""Sizes that are unknown while a graph is traced."""
 
 import pytest
 

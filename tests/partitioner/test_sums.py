@@ -1,4 +1,4 @@
-"""Partial values that are summed together."""
+"""Grouping of partial sums into all-reduces."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.partitioner.rules import planned
 
 
 class Noted(Replicas):
-    """Replicas that note what is summed together."""
+    """Replicas that record the groups of all-reduced tensors."""
 
     def __init__(self):
         two = planned.replicas(2)
@@ -25,7 +25,7 @@ class Noted(Replicas):
 
 
 def groups(function, shape):
-    """What is summed together in a function of rows."""
+    """Returns the all-reduce groups of a function of rows."""
     replicas = Noted()
     specification = tf.TensorSpec(shape, tf.float32)
     Partitioned(function, replicas).program((specification,)).written()
@@ -34,7 +34,7 @@ def groups(function, shape):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16])
 def test_gradients_are_summed_at_the_end_of_the_backward_pass(dtype):
-    """Narrow ones are cast there, which must not ask for the sum."""
+    """16-bit gradients are cast there, which must not force the all-reduce."""
     first, second = tf.Variable(tf.ones([4, 3])), tf.Variable(tf.ones([3, 2]))
 
     def step(x):
@@ -53,7 +53,7 @@ def test_gradients_are_summed_at_the_end_of_the_backward_pass(dtype):
 
 
 def test_a_gradient_is_summed_in_front_of_its_momentum():
-    """What then happens to whole values happens once."""
+    """Later operations on the all-reduced value run once."""
     weight, momentum = tf.Variable(tf.ones([4])), tf.Variable(tf.ones([4]))
 
     def step(x):
@@ -115,7 +115,7 @@ def test_small_ones_of_a_shape_are_summed_as_one():
 
 
 def test_numbers_of_16_bits_are_rounded_as_a_whole():
-    """Parts that a type can hold must not hide that it can't hold their sum."""
+    """A sum that overflows must do so although its partial sums do not."""
 
     def product(x, w):
         return tf.cast(tf.matmul(x, w, transpose_a=True), tf.float32) / 2

@@ -1,4 +1,4 @@
-"""The trace of a step: variables made on its way, what needs no argument."""
+"""Tracing of a step: creation of variables, pruning of branch arguments."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_new_variables_value_may_be_a_tensor_of_the_trace():
 def test_a_new_variables_value_of_the_steps_data_is_refused():
     step = momentum_step(lambda like: 2 * like)
     partitioned = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
-    # AutoGraph makes errors of code that it converted its own.
+    # AutoGraph wraps errors of converted code in other classes.
     with pytest.raises(Exception, match="initial value of the step's data"):
         partitioned(ROWS)
 
@@ -59,7 +59,7 @@ def test_what_happens_where_the_arguments_never_come():
 
 
 def test_a_branch_does_without_arguments_what_needs_none():
-    """As an optimizer that accumulates gradients does."""
+    """An optimizer that accumulates gradients has such a branch."""
     count, total = tf.Variable(1), tf.Variable(5.0)
 
     def step(rows):

@@ -1,4 +1,4 @@
-"""Rewrites of what an optimizer does."""
+"""Rewrites of an optimizer's update."""
 
 import collections
 
@@ -10,12 +10,12 @@ from tests.partitioner.rules.planned import same
 
 
 def types(function):
-    """How often each type of operation is there in a function's trace."""
+    """Counts the operations of a function's trace by type."""
     return collections.Counter(node.type for node in nodes(function))
 
 
 def nodes(function):
-    """The nodes of a function's trace."""
+    """Returns the nodes of a function's trace."""
     trace = Trace(function, (tf.TensorSpec([], tf.float32),), "step")
     return trace.graph.nodes
 

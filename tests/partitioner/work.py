@@ -1,4 +1,4 @@
-"""What a process of the campaign does."""
+"""The target function of a worker process of the fuzzer."""
 
 
 def work(seeds, number, path, send):
