@@ -1,4 +1,4 @@
-"""Files of Keras's callbacks and `model.save`: by one worker, atomically.
+"""Keras's callbacks and `model.save` write files once per job, atomically.
 
 Every worker runs the callbacks, since reading a model's variables is a
 collective. On all workers but the first, their paths are redirected to a
@@ -45,7 +45,7 @@ _TRACKERS = ("comet_ml", "mlflow", "wandb")
 
 @contextlib.contextmanager
 def private_folder(fit):
-    """Makes a temporary folder for callbacks' files on all but worker 0.
+    """Makes a temporary folder for callbacks' files, except on the first worker.
 
     Args:
         fit: The `fit.Fit` that is entered.

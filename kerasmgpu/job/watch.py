@@ -223,7 +223,7 @@ class FirstWorker(_Watch):
             self._tell(lost=worker, reason=reason)
 
     def _tell(self, **message):
-        """Sends to all workers; last to the lost one, which may block."""
+        """Sends a message to all workers, last to the lost one: it may block."""
         links = list(self._links.items())
         links.sort(key=lambda item: item[0] == message.get("lost"))
         for _, link in links:

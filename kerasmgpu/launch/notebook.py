@@ -139,7 +139,7 @@ def _check(function: Any, args: Any, launch_settings: dict[str, Any]) -> None:
 
 
 def _pass_on(number: int) -> None:
-    """Raises a signal that ended the job in this process, too."""
+    """Raises, in this process, the signal that ended the job."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.raise_signal(number)

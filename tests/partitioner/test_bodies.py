@@ -169,7 +169,7 @@ def test_draws_in_loops_come_in_the_order_of_iterations(step):
 
 
 def parallel_iterations(step):
-    """Returns the attribute of all loops on replicas, the outermost last."""
+    """Returns a step's `parallel_iterations` by loop, the outermost last."""
     _, function = written(step)
     return [
         node.attr["parallel_iterations"].i

@@ -51,7 +51,7 @@ def test_bodies_of_loops_know_sizes_from_around_them():
 
 
 def test_shares_have_as_many_rows_as_one_device_deals_out():
-    """Shares of seven rows are 3, 2 and 2; each replica adds its index."""
+    """Shares of seven rows are 3, 2 and 2; each row returns its global index."""
 
     def number_rows(x):
         return x[:, 0] + tf.range(tf.cast(tf.shape(x)[0], tf.float32))
