@@ -4,10 +4,9 @@
   in that scope, even after the program has left it. Keras does this for
   optimizers and models only.
 - **Number of traces**: a step that creates variables is traced twice, as by
-  `tf.function`, since its code may take another path the first time. In a model
-  whose layers are built, the variables that Keras itself creates (metrics and
-  losses that `compile` was given by name; in `optimizers.py` an optimizer's
-  variables) change nothing else in the step, so one trace is enough.
+  `tf.function`, since its code may take another path the first time. Metrics
+  and losses that `compile` was given by name change nothing else in the step,
+  so one trace is enough; an optimizer is built before the trace.
 
 Checked on Keras 3.10 and 3.15.
 """
@@ -84,6 +83,24 @@ def scope_of(owner):
     if strategy is None or tf.distribute.has_strategy():
         return contextlib.nullcontext()
     return strategy.scope()
+
+
+def build_optimizer(model):
+    """Builds a model's optimizer before its step is traced, if that can be.
+
+    A step may depend on whether the optimizer is built, as scaling of losses
+    does: `tf.function` traces it a second time then. An optimizer that is
+    built before needs one trace. Layers without weights yet leave it to the
+    step, which is traced twice.
+
+    Args:
+        model: Compiled `keras.Model` in one of our scopes.
+    """
+    optimizer = model.optimizer
+    if optimizer is None or optimizer.built:
+        return
+    if all(layer.built for layer in model._flatten_layers()):
+        optimizer.build(model.trainable_variables)
 
 
 def build_as_first_step(model, specification):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import scope, unread_logs
+from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.optionals import without_optionals
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
@@ -159,6 +159,8 @@ class Steps:
             self._strategy.batch_specification(iterator)
         )
         in_shares = self._strategy.in_shares(iterator)
+        if self._trains:
+            build.build_optimizer(self._model)
         scope.check(self._model)
         program = self._partitioned.program((specification,), in_shares)
         names = None

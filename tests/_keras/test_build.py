@@ -123,9 +123,37 @@ def adapted_before_fit(scope):
     return fitted_small(model)
 
 
+class Branching(keras.Model):
+    """Scales the loss in a step whose optimizer is not built yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        factor = 1.0 if self.optimizer.built else 3.0
+        with tf.GradientTape() as tape:
+            loss = factor * self.compute_loss(x, y, self(x))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+def branching_on_the_optimizer(scope):
+    with scope():
+        model = Branching()
+        model.compile("adam", "mse")
+    return fitted_small(model)
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        branching_on_the_optimizer,
         named_columns,
         other_targets_in_the_step,
         layer_that_slices,
