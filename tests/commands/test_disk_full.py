@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kerasmgpu.commands import disk_full
+from kerasmgpu.commands import disk_full, loading
 
 # As h5py 3.14 says it.
 HDF5 = (
@@ -97,7 +97,8 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
         env=environment,
     )
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    waiting, line = done.stderr.splitlines()
+    assert waiting.endswith(loading.LINE)
     assert line.startswith("error: can't write ") and "File too large" in line
     assert "0x" not in line
     left = {path.name: path for path in folder.rglob("*")}

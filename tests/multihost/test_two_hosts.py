@@ -110,7 +110,9 @@ def test_the_host_that_remains_goes_on_alone(tmp_path, started):
     alone = chaos_program.main(tmp_path, tmp_path / "alone")
     with np.load(place / "weights.npz") as arrays:
         for name, expected in zip(arrays.files, alone, strict=True):
-            np.testing.assert_allclose(arrays[name], expected, 1e-4, 1e-5)
+            # 240 steps of Adam in float32 enlarge the rounding of sums that are
+            # made in another order: by up to 1e-3 (`docs/exactness.md`).
+            np.testing.assert_allclose(arrays[name], expected, 1e-4, 1e-3)
 
 
 def steps(place):

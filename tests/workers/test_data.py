@@ -70,5 +70,5 @@ def test_workers_that_do_not_sum_the_same_are_told(job):
         assert worker["other programs"].startswith(
             "Workers of a job run the same steps. Received: 'add', whose "
             "collective number 1 is not the same on all; on worker "
-            f"{number} of 2 it is: Add of {sums} float32 between replicas."
+            f"{number} of 2 it is: Add of {sums} float32 between hosts."
         )
