@@ -1,0 +1,152 @@
+"""The table of programs after keras.io's examples, and what each is given."""
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests.parity import harness
+
+EXAMPLES = {}
+
+BATCH_SIZE = 6
+ROWS = 26
+"""Four batches of 6 rows and one of 2: all divide on two replicas, so that stock
+TensorFlow's mean of means is a mean; on three the last one does not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A program after one of keras.io's examples.
+
+    Attributes:
+        name: Name in the table.
+        group: Subject; the module that it is in.
+        page: Its path below `https://keras.io/`.
+        program: Function of a `Run` that builds, trains and keeps results.
+        precision: Keras's `floatx`.
+        tolerance: Largest distance that is rounding.
+        in_suite: Whether pytest runs it.
+    """
+
+    name: str
+    group: str
+    page: str
+    program: Callable
+    precision: str
+    tolerance: float
+    in_suite: bool
+
+
+_TOLERANCES = {"float64": 1e-7, "float32": 1e-4}
+
+
+def example(page, precision="float64", in_suite=False):
+    """Registers a function of a `Run`; see `Example`."""
+
+    def register(program):
+        name = program.__name__.replace("_", " ")
+        if name in EXAMPLES:
+            raise ValueError(f"There are two examples called {name!r}.")
+        group = program.__module__.rsplit(".", 1)[-1]
+        EXAMPLES[name] = Example(
+            name,
+            group,
+            page,
+            program,
+            precision,
+            _TOLERANCES[precision],
+            in_suite,
+        )
+        return program
+
+    return register
+
+
+class Run:
+    """One run of an example: the devices it trains on, and what it ends with.
+
+    Args:
+        strategy: Strategy in whose scope it builds, or `None` for one device.
+        partition: Function that makes a hand-written step run on the
+            strategy's replicas. Default: `tf.function`.
+    """
+
+    def __init__(self, strategy=None, partition=tf.function):
+        self._strategy, self._partition = strategy, partition
+        self._models, self._before = [], []
+        self._history, self._kept = [], {}
+        self._witness = harness.Witness()
+
+    def scope(self):
+        """Where models, metrics and optimizers are made."""
+        if self._strategy is None:
+            return contextlib.nullcontext()
+        return self._strategy.scope()
+
+    def step(self, function):
+        """A training step written by hand, to be called in the scope."""
+        return self._partition(function)
+
+    def fit(self, model, x, y=None, *, callbacks=(), **settings):
+        """`model.fit` with small defaults; returns its history."""
+        self.watch(model)
+        # On one device Keras would have chosen XLA, which takes long.
+        model.jit_compile = False
+        if not isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
+            settings.setdefault("batch_size", BATCH_SIZE)
+        settings = {"epochs": 2, "verbose": 0, **settings}
+        callbacks = [*callbacks, self._witness]
+        history = model.fit(x, y, callbacks=callbacks, **settings).history
+        self._history.append(history)
+        return history
+
+    def watch(self, model):
+        """Has a model's weights compared at the end."""
+        if all(model is not other for other in self._models):
+            self._models.append(model)
+            self._before.append([np.copy(w) for w in model.get_weights()])
+
+    def keep(self, **values):
+        """Has results compared: metrics, predictions, losses."""
+        self._kept.update(values)
+
+    def outcome(self):
+        """What the run ended with, as `harness.Outcome`."""
+        before, weights = [], []
+        for model, first in zip(self._models, self._before, strict=True):
+            last = model.get_weights()
+            # A model that fit builds starts from the same seed in all runs.
+            first = first or [np.zeros_like(weight) for weight in last]
+            before += first
+            weights += last
+        return harness.Outcome(
+            before,
+            weights,
+            self._history,
+            [],
+            None,
+            self._kept,
+            False,
+            self._witness.spread,
+        )
+
+
+def outcome(chosen, *run):
+    """Runs an example from a fixed seed; see `Run` for the arguments."""
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(7)
+    random.seed(7)
+    keras.config.set_floatx(chosen.precision)
+    keras.config.set_dtype_policy(chosen.precision)
+    try:
+        this = Run(*run)
+        chosen.program(this)
+        return this.outcome()
+    finally:
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
