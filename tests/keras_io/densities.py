@@ -11,31 +11,32 @@ from tests.keras_io.registry import ROWS, example
 from tests.models.registry import images, reals
 
 
+def denoiser():
+    noisy, variance = keras.Input((8, 8, 3)), keras.Input((1, 1, 1))
+    waves = layers.Lambda(
+        lambda v: ops.concatenate([ops.sin(6.0 * v), ops.cos(6.0 * v)], 3)
+    )(variance)
+    waves = layers.UpSampling2D(8, interpolation="nearest")(waves)
+    x = layers.Concatenate()([layers.Conv2D(4, 1)(noisy), waves])
+    for _ in range(2):
+        before = layers.Conv2D(4, 1)(x)
+        x = layers.BatchNormalization(center=False, scale=False)(before)
+        x = layers.Conv2D(4, 3, padding="same", activation="swish")(x)
+        x = layers.Add()([x, before])
+    out = layers.Conv2D(3, 1, kernel_initializer="zeros")(x)
+    return keras.Model([noisy, variance], out)
+
+
 @example("examples/generative/ddim")
 def ddim(run):
     """Noise and pictures are both predicted; weights are averaged."""
-
-    def network():
-        noisy, variance = keras.Input((8, 8, 3)), keras.Input((1, 1, 1))
-        waves = layers.Lambda(
-            lambda v: ops.concatenate([ops.sin(6.0 * v), ops.cos(6.0 * v)], 3)
-        )(variance)
-        waves = layers.UpSampling2D(8, interpolation="nearest")(waves)
-        x = layers.Concatenate()([layers.Conv2D(4, 1)(noisy), waves])
-        for _ in range(2):
-            before = layers.Conv2D(4, 1)(x)
-            x = layers.BatchNormalization(center=False, scale=False)(before)
-            x = layers.Conv2D(4, 3, padding="same", activation="swish")(x)
-            x = layers.Add()([x, before])
-        out = layers.Conv2D(3, 1, kernel_initializer="zeros")(x)
-        return keras.Model([noisy, variance], out)
 
     class Ddim(keras.Model):
         def __init__(self):
             super().__init__()
             self.normalizer = layers.Normalization()
-            self.network = network()
-            self.average = network()
+            self.network = denoiser()
+            self.average = denoiser()
             self.average.set_weights(self.network.get_weights())
             self.seed_generator = keras.random.SeedGenerator(5)
 

@@ -89,7 +89,7 @@ def supervised_contrastive(run):
     with run.scope():
         tower = encoder()
         learner = keras.Sequential(
-            [keras.Input((8, 8, 3)), tower, layers.Dense(4, activation="relu")]
+            [keras.Input((8, 8, 3)), tower, layers.Dense(16, activation="relu")]
         )
         learner.compile(keras.optimizers.Adam(0.01), Contrastive())
     run.fit(learner, x, y)

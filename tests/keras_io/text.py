@@ -49,7 +49,7 @@ def text_convolutions(run):
     run.fit(model, numbers.cache().prefetch(2), validation_data=numbers)
 
 
-@example("examples/nlp/text_generation_fnet", precision="float32")
+@example("examples/nlp/text_generation_fnet")
 def fnet(run):
     """Fourier transforms instead of attention; a decoder with masks."""
 

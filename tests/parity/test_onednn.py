@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def measured(onednn, channels=4, size=24):
     """Status and errors that a `strided_convolution` process ends with."""
