@@ -121,7 +121,8 @@ class Run:
         for model, first in zip(self._models, self._before, strict=True):
             last = model.get_weights()
             # A model that fit builds starts from the same seed in all runs.
-            first = first or [np.zeros_like(weight) for weight in last]
+            if len(first) != len(last):
+                first = [np.zeros_like(weight) for weight in last]
             before += first
             weights += last
         return harness.Outcome(

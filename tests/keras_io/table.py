@@ -35,7 +35,13 @@ their step is run by `strategy.run` on shares of the rows (stock) or by
 | in parity | {parity} |
 
 The largest difference, and of what if not of a weight; bold where it is not
-in parity.
+in parity. Frequent causes under stock: `RuntimeError`: under a strategy Keras
+calls a model before its first step, and one with only a `train_step` has no
+`call`. `InvalidArgumentError`: mostly a batch to evaluate or predict that
+doesn't divide evenly.
+Weights: all replicas draw the same dropout masks, means that a program takes
+itself are summed, and batches are normalised by each replica's rows
+([case by case](parity.md)).
 
 | program | {columns} |
 |---{rules}|
