@@ -24,7 +24,7 @@ from benchmarks import runs
 from benchmarks.contenders import BY_DEFAULT, CONTENDERS
 from benchmarks.workloads import WORKLOADS
 from kerasmgpu.commands.command_line import start
-from kerasmgpu.commands.replica_counts import counts_of_flag
+from kerasmgpu.commands.flag_parsing import counts_of_flag
 from kerasmgpu.errors import InputError
 
 

@@ -6,7 +6,7 @@ Reads `FOLDER/job.json`, writes `FOLDER/result.json`.
 import importlib
 
 from benchmarks.contenders import CONTENDERS
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 
 
 def main(job):
@@ -19,4 +19,4 @@ def main(job):
 
 
 if __name__ == "__main__":
-    child_module.do_job(main)
+    child_processes.do_job(main)

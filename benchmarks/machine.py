@@ -14,7 +14,7 @@ def describe(gpus):
     """Describes this machine.
 
     Args:
-        gpus: List of strings, as `visible_gpus.names` returns it.
+        gpus: List of strings, as `child_processes.visible_gpus` returns it.
 
     Returns:
         Dictionary for JSON. `load_average` is that of the last minute; taken

@@ -8,13 +8,14 @@ import time
 from benchmarks import figures, machine, tables
 from benchmarks.contenders import BY_DEFAULT, CONTENDERS, left_out
 from benchmarks.workloads import WORKLOADS
-from kerasmgpu.commands import (
-    child_module,
-    output_folder,
-    visible_gpus,
+from kerasmgpu.atomic_files import write_text
+from kerasmgpu.commands import child_processes, reports
+from kerasmgpu.errors import (
+    InputError,
+    checked_counts,
+    checked_integer,
+    checked_number,
 )
-from kerasmgpu.commands.replica_counts import checked_counts
-from kerasmgpu.errors import InputError, checked_integer, checked_number
 
 
 def run(
@@ -56,10 +57,10 @@ def run(
         replica_counts, rounds, steps, global_batch_size, timeout_seconds
     )
     present, missing = _installed(contenders)
-    folder = output_folder.empty(output_dir)
+    folder = reports.empty_folder(output_dir)
     for name, reason in missing.items():
         print(f"left out: {name}: {reason}", flush=True)
-    gpus = [] if virtual_devices else visible_gpus.names()
+    gpus = [] if virtual_devices else child_processes.visible_gpus()
     most = settings["replica_counts"][-1]
     if gpus and most > len(gpus):
         raise InputError(
@@ -79,8 +80,8 @@ def run(
     report["rows"] = figures.summarise(report["runs"])
     report["disagreements"] = figures.disagreements(report["runs"])
     text = json.dumps(report, indent=1) + "\n"
-    output_folder.write_text(folder / "benchmark.json", text)
-    output_folder.write_text(folder / "benchmark.md", tables.markdown(report))
+    write_text(folder / "benchmark.json", text)
+    write_text(folder / "benchmark.md", tables.markdown(report))
     tables.print_tables(report)
     tables.draw(report, folder / "benchmark.png")
     return report
@@ -180,7 +181,7 @@ def _run_once(job, settings, folder):
         "global_batch_size": rows
         or WORKLOADS[job["workload"]].global_batch_size,
     }
-    return child_module.run_job(
+    return child_processes.run_job(
         "benchmarks.child",
         job,
         folder,

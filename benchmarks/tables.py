@@ -5,7 +5,7 @@ from rich.table import Table
 from benchmarks.contenders import CONTENDERS
 from benchmarks.figures import BASELINES
 from benchmarks.workloads import WORKLOADS
-from kerasmgpu.commands import plots, terminal
+from kerasmgpu.commands import plots, reports
 
 SHARED_CORES = (
     "Replicas were logical CPU devices, which share the same cores: compare "
@@ -39,7 +39,7 @@ def print_tables(report):
     Args:
         report: Dictionary, as `benchmarks.runs.run` returns it.
     """
-    console = terminal.console()
+    console = reports.console()
     console.print(_machine(report), markup=False, soft_wrap=True)
     for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
         console.print(_table(workload, report))

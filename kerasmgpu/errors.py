@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -72,6 +72,35 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
         f"{name} must be an integer of at least {minimum}. "
         f"Received: {name}={value!r}"
     )
+
+
+def checked_counts(
+    replica_counts: Iterable[Any], minimum: int = 1
+) -> list[int]:
+    """Returns numbers of replicas as sorted integers without duplicates.
+
+    Args:
+        replica_counts: Iterable of integers.
+        minimum: Integer, the least count allowed. Defaults to 1.
+
+    Raises:
+        InputError: If it is empty, or a count is not an integer of at least
+            `minimum`.
+
+    Example:
+
+    >>> checked_counts([4, 1, 4])
+    [1, 4]
+    """
+    counts = {
+        checked_integer(count, "replica_counts", minimum)
+        for count in replica_counts
+    }
+    if not counts:
+        raise InputError(
+            "replica_counts must have at least one number. Received: none"
+        )
+    return sorted(counts)
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str]) -> str:

@@ -231,10 +231,10 @@ FAULTS = {
     # commands and recipes
     "half_files": Fault(
         "a file that could not be written is left half-written",
-        "commands/complete_files.py",
+        "atomic_files.py",
         "discard(temporary)",
         "temporary.exists()",
-        "tests/commands",
+        "tests/test_atomic_files.py",
     ),
     "locked_folder": Fault(
         "the lock of a run's folder is not taken",

@@ -93,14 +93,14 @@ def test_unknown_attribute():
 
 
 LEVELS = [
-    {"errors"},
+    {"atomic_files", "errors", "stderr_filter"},
     {"partitioner", "replica_arithmetic", "schedules"},
-    {"commands"},
     {"_keras"},
     {"job"},
     {"callbacks"},
     {"strategies"},
     {"placement"},
+    {"commands"},
     {"launch", "verify"},
     {"plan"},
     {"recipes"},

@@ -18,10 +18,10 @@ import zipfile
 
 import keras
 
+from kerasmgpu import atomic_files
 from kerasmgpu._keras.fit import innermost
 from kerasmgpu._keras.scope import is_ours
 from kerasmgpu._keras.seams import seam
-from kerasmgpu.commands import complete_files
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
@@ -118,7 +118,7 @@ def _pack(folder):
         if os.path.isdir(folder):
             for entry in sorted(os.scandir(folder), key=lambda e: e.name):
                 if entry.is_file() and not entry.name.startswith(
-                    complete_files.TEMPORARY
+                    atomic_files.TEMPORARY
                 ):
                     archive.write(entry.path, entry.name)
     return file.getvalue()
@@ -151,7 +151,7 @@ def _save_whole(save, model, path, args, kwargs):
     renamed last.
     """
     folder, file_name = os.path.split(path)
-    temporary = os.path.join(folder, complete_files.TEMPORARY + file_name)
+    temporary = os.path.join(folder, atomic_files.TEMPORARY + file_name)
     shutil.rmtree(temporary, ignore_errors=True)  # Left by a killed process.
     os.mkdir(temporary)
     try:
@@ -162,7 +162,7 @@ def _save_whole(save, model, path, args, kwargs):
             )
     except BaseException:  # Includes Ctrl-C: never leave a partial file.
         for begun in pathlib.Path(temporary).iterdir():
-            complete_files.discard(begun)
+            atomic_files.discard(begun)
         raise
     finally:
         shutil.rmtree(temporary)

@@ -1,16 +1,37 @@
 """Starts a command: parses flags, runs `main`, reports errors in one line."""
 
+import errno
+import os
+import re
 import signal
 import sys
 import time
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from kerasmgpu.commands import disk_full, flag_parsing, quiet
+from kerasmgpu import atomic_files, stderr_filter
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError, printable
 
+LOADING = "loading TensorFlow, which takes some seconds"
 
-def start(main, define_flags, ends_children=False):
+_SLOW = {"tensorflow", "keras"}  # Keras imports TensorFlow.
+
+_DISK_FULL = {
+    number: os.strerror(number)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+}
+_FILE_IN_TEXT = re.compile(r"filename = '([^']*)'")
+
+
+def start(
+    main: Callable[[list[str]], Any],
+    define_flags: Callable[[flags.FlagValues], None],
+    ends_children: bool = False,
+) -> None:
     """Defines and parses the flags, calls `main(argv)` and ends the process.
 
     Errors that a user can fix (`InputError`, flags that don't parse, or an
@@ -30,11 +51,11 @@ def start(main, define_flags, ends_children=False):
     if ends_children:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    def run(argv):
+    def run(argv: list[str]) -> None:
         # TensorFlow's log, and kerasmgpu's, would hide the command's own lines.
         # --verbosity shows them.
         if not flags.FLAGS["verbosity"].present:
-            quiet.start_unless_asked()
+            stderr_filter.start_unless_asked()
             logging.set_verbosity(logging.WARNING)
         try:
             main(argv)
@@ -42,13 +63,15 @@ def start(main, define_flags, ends_children=False):
             print("interrupted", file=sys.stderr)
             sys.exit(130)
         except Exception as error:
-            _end_with_one_line(error, began)
-            raise
+            message = _message(error, began)
+            if message is None:
+                raise
+            _end(message)
 
     app.run(run, flags_parser=_parse)
 
 
-def _program():
+def _program() -> str:
     """Returns the command that starts this program, `"python -m module"`."""
     spec = sys.modules["__main__"].__spec__
     if spec is None:  # A script.
@@ -56,7 +79,7 @@ def _program():
     return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
-def _parse(argv):
+def _parse(argv: list[str]) -> list[str]:
     try:
         return flag_parsing.parse(argv)
     except InputError as error:
@@ -66,26 +89,7 @@ def _parse(argv):
         sys.exit(0)
 
 
-def _end_with_one_line(error, began):
-    """Ends the process with one line if a user can fix the error."""
-    folder = None
-    if "output_dir" in flags.FLAGS:
-        folder = flags.FLAGS["output_dir"].value
-    message = disk_full.message(error, folder)
-    if message is not None:
-        message = printable(message)
-        if folder:
-            disk_full.remove_temporary(folder, began)
-    elif isinstance(error, (InputError, OSError)):
-        message = _one_line(error)
-    else:
-        return
-    print(f"error: {message}", file=sys.stderr)
-    _leave_job(message)
-    sys.exit(1)
-
-
-def show_help_of(module):
+def show_help_of(module: types.ModuleType) -> None:
     """Makes `--help` show a module's docstring and flags.
 
     Args:
@@ -96,19 +100,96 @@ def show_help_of(module):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
-def _one_line(error):
+def announce_loading() -> None:
+    """Prints `LOADING` when TensorFlow or Keras is first imported, if ever.
+
+    An error before the import is then the command's only line.
+    """
+    if not _SLOW & sys.modules.keys():
+        sys.meta_path.insert(0, _Announcement())
+
+
+class _Announcement:
+    """An import finder that finds no modules, but prints `LOADING`."""
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> None:
+        if name in _SLOW:
+            sys.meta_path.remove(self)
+            print(LOADING, file=sys.stderr, flush=True)
+
+
+def _message(error: Exception, began: float) -> str | None:
+    """Returns one line if a user can fix the error; removes partial files."""
+    folder = None
+    if "output_dir" in flags.FLAGS:
+        folder = flags.FLAGS["output_dir"].value
+    message = disk_full_message(error, folder)
+    if message is not None:
+        if folder:
+            atomic_files.discard_all(folder, began)
+        return printable(message)
+    if isinstance(error, (InputError, OSError)):
+        return _one_line(error)
+    return None
+
+
+def _one_line(error: Exception) -> str:
     filename = getattr(error, "filename", None)
     if isinstance(error, FileExistsError) and filename is not None:
         return printable(
             f"can't use {filename}: a file is there, a folder was expected"
         )
-    if filename is not None and error.strerror:
+    if isinstance(error, OSError) and filename is not None and error.strerror:
         return printable(f"can't use {filename}: {error.strerror}")
     return printable(" ".join(str(error).split()))
 
 
-def _leave_job(message):
-    """Tells the other workers why this one ends, if it is part of a job."""
+def disk_full_message(
+    error: BaseException, folder: str | None = None
+) -> str | None:
+    """Returns a one-line message, or `None` if a full disk is not the reason.
+
+    Libraries report a full disk in several ways: an `OSError` with its number,
+    HDF5's text with memory addresses, an error on closing a file after one on
+    writing it.
+
+    Args:
+        error: Exception; its causes are searched, too.
+        folder: String, the command's output folder, named if the error names
+            no file. Defaults to `None`.
+    """
+    reason = path = None
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        reason = reason or _disk_full_reason(cause, text)
+        named = _FILE_IN_TEXT.search(text)
+        path = path or getattr(cause, "filename", None)
+        path = path or (named and named[1])
+        cause = cause.__cause__ or cause.__context__
+    if reason is None:
+        return None
+    return (
+        f"can't write {path or folder or 'a file'}: {reason}. Free some space, "
+        "or choose another folder; files that were complete are still there"
+    )
+
+
+def _disk_full_reason(error: BaseException, text: str) -> str | None:
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return _DISK_FULL[error.errno]
+    return next((r for r in _DISK_FULL.values() if r in text), None)
+
+
+def _end(message: str) -> NoReturn:
+    """Ends the process with one line on standard error, and status 1.
+
+    If it is a worker of a job, the other workers are told why it ends.
+    """
+    print(f"error: {message}", file=sys.stderr)
     membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)
+    sys.exit(1)

@@ -1,10 +1,13 @@
-"""Parses flags, with one-line errors; reads their defaults off functions."""
+"""Parses flags and checks what they ask for, with one-line errors."""
 
 import contextlib
+import importlib.util
 import inspect
 import io
 import re
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from absl import flags
 
@@ -20,7 +23,7 @@ _CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
 _LONGEST_VALUE = 80
 
 
-def parse(argv):
+def parse(argv: list[str]) -> list[str]:
     """Parses the arguments of a command into `flags.FLAGS`.
 
     Args:
@@ -54,23 +57,7 @@ def parse(argv):
     return rest
 
 
-def defaults(function):
-    """Returns the defaults of a function's arguments, for a command's flags.
-
-    Args:
-        function: Function that a command calls with its flags as keywords.
-
-    Returns:
-        Dictionary from names to defaults, for arguments that have one.
-    """
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-
-
-def _one_line(message):
+def _one_line(message: str) -> str:
     illegal = _ILLEGAL.fullmatch(message)
     if illegal is None:
         message = message.removeprefix("ERROR:: ")
@@ -86,3 +73,48 @@ def _one_line(message):
         value = value[:_LONGEST_VALUE] + "…"
     reason = reason.rstrip(".")
     return f"--{name}: {reason}. Received: {printable(value) or 'nothing'}"
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the defaults of a function's arguments, for a command's flags.
+
+    Args:
+        function: Function that a command calls with its flags as keywords.
+
+    Returns:
+        Dictionary from names to defaults, for arguments that have one.
+    """
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def counts_of_flag(texts: Iterable[str]) -> list[int | str]:
+    """Returns the integers of a flag such as `--replica_counts=1,2,4`.
+
+    Args:
+        texts: Iterable of strings. One that is not an integer is returned as
+            it is, so that `errors.checked_counts` can name it.
+    """
+    return [int(text) if text.strip().isdecimal() else text for text in texts]
+
+
+def require_package(module: str, package: str, extra: str, flag: str) -> None:
+    """Raises if an optional package is not installed; doesn't import it.
+
+    Args:
+        module: String, the package's top-level module, `"sklearn"`.
+        package: String, its name on PyPI, `"scikit-learn"`.
+        extra: String, the extra of kerasmgpu that includes it, `"digits"`.
+        flag: String, the flag that needs it, `"--dataset=digits"`.
+
+    Raises:
+        InputError: If the module isn't installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise InputError(
+            f"{flag} needs {package}, which is not installed: "
+            f"pip install {package}, or kerasmgpu[{extra}]"
+        )

@@ -1,7 +1,8 @@
 """The style of all plots; without matplotlib, none is drawn."""
 
-from kerasmgpu.commands import extras
-from kerasmgpu.commands.complete_files import complete
+import importlib.util
+
+from kerasmgpu.atomic_files import atomic_write
 
 _told = False
 
@@ -11,7 +12,7 @@ _FEW_POINTS = 30
 
 def tell_if_missing():
     """Prints what to install if matplotlib is missing; call before a run."""
-    if not extras.is_installed("matplotlib"):
+    if importlib.util.find_spec("matplotlib") is None:
         _tell_missing()
 
 
@@ -100,5 +101,5 @@ def save(figure, path):
         figure: `matplotlib.figure.Figure`.
         path: Path of the PNG file.
     """
-    with complete(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -4,7 +4,7 @@ import shlex
 
 from rich.table import Table
 
-from kerasmgpu.commands import terminal
+from kerasmgpu.commands import reports
 
 
 def print_plan(settings):
@@ -20,7 +20,7 @@ def print_plan(settings):
         table.add_column(column, overflow="fold")
     for row in rows(settings):
         table.add_row(*row)
-    console = terminal.console()
+    console = reports.console()
     console.print(table)
     command = shlex.join(settings.command)
     console.print(f"Each runs: {command}", markup=False, soft_wrap=True)

@@ -14,8 +14,8 @@ import traceback
 
 import cloudpickle
 
-from kerasmgpu.commands import quiet
-from kerasmgpu.commands.complete_files import complete
+from kerasmgpu import stderr_filter
+from kerasmgpu.atomic_files import atomic_write
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.cluster import from_environment
 
@@ -75,7 +75,7 @@ def run(folder):
     # Left by the previous run, if the job was restarted.
     _failure(folder, number).unlink(missing_ok=True)
     sys.excepthook = functools.partial(_report, _failure(folder, number))
-    quiet.start_unless_asked()
+    stderr_filter.start_unless_asked()
     with open(folder / _CALL, "rb") as file:
         # Tracebacks and TensorFlow's AutoGraph look for the cells' source.
         linecache.cache.update(pickle.load(file))
@@ -144,7 +144,7 @@ def _report(path, kind, error, trace):
 
 
 def _write_whole(path, data):
-    with complete(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
 

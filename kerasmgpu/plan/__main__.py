@@ -18,9 +18,8 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.commands import flag_parsing, loading, plots
-from kerasmgpu.commands.command_line import start
-from kerasmgpu.commands.replica_counts import counts_of_flag
+from kerasmgpu.commands import flag_parsing, plots
+from kerasmgpu.commands.command_line import LOADING, start
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan import planning, published, sources, tables
 from kerasmgpu.plan.links import LINKS, link
@@ -71,7 +70,7 @@ def _step(values):
         return Step(batch, seconds, **given), ()
     if values.module is not None:
         print(
-            f"measuring {values.module} on one replica: {loading.LINE}",
+            f"measuring {values.module} on one replica: {LOADING}",
             file=sys.stderr,
             flush=True,
         )
@@ -192,7 +191,7 @@ def main(argv):
     planning.run(
         step,
         machines,
-        replica_counts=counts_of_flag(values.replica_counts),
+        replica_counts=flag_parsing.counts_of_flag(values.replica_counts),
         global_batch_size=values.global_batch_size,
         worth=values.worth,
         title=f"{values.replicas_per_machine} replicas per machine, "

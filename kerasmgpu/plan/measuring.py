@@ -6,7 +6,7 @@ of it. Plain Keras on the first GPU, or on the CPU: what one replica does.
 
 import time
 
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 
 
 def main(job):
@@ -99,4 +99,4 @@ def _model_and_batches(build):
 
 
 if __name__ == "__main__":
-    child_module.do_job(main)
+    child_processes.do_job(main)

@@ -5,9 +5,8 @@ import json
 import math
 import pathlib
 
-from kerasmgpu.commands import output_folder
-from kerasmgpu.commands.replica_counts import checked_counts
-from kerasmgpu.errors import checked_number
+from kerasmgpu.atomic_files import write_text
+from kerasmgpu.errors import checked_counts, checked_number
 from kerasmgpu.plan import tables
 from kerasmgpu.plan.model import last_that_helps, predict
 
@@ -89,6 +88,6 @@ def run(step, machines, title="", notes=(), output_dir=None, **keywords):
         folder = pathlib.Path(output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report, indent=1) + "\n"
-        output_folder.write_text(folder / "plan.json", text)
+        write_text(folder / "plan.json", text)
         tables.draw(report, folder / "plan.png")
     return report

@@ -6,7 +6,7 @@ import math
 import pathlib
 import tempfile
 
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.model import Step
 from kerasmgpu.verify import references
@@ -176,7 +176,7 @@ def from_module(build, steps=20, timeout_seconds=600):
         "steps": checked_integer(steps, "steps", minimum=1),
     }
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
-        result = child_module.run_job(
+        result = child_processes.run_job(
             "kerasmgpu.plan.measuring",
             job,
             pathlib.Path(folder),

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from kerasmgpu.commands import plots, terminal
+from kerasmgpu.commands import plots, reports
 from kerasmgpu.plan.model import LIMITS
 
 _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
@@ -14,7 +14,7 @@ def print_plan(report):
     Args:
         report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
     """
-    console = terminal.console()
+    console = reports.console()
     table = Table(title=f"{report['scaling']} scaling, {report['title']}")
     for name in (
         "replicas",
@@ -103,7 +103,7 @@ def print_published(rows):
             f"{row.predicted:.0%}",
             f"{row.error:+.0%}",
         )
-    terminal.console().print(table)
+    reports.console().print(table)
 
 
 def draw(report, path):

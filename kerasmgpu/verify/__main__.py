@@ -14,9 +14,9 @@ import sys
 
 from absl import flags
 
-from kerasmgpu.commands import flag_parsing, output_folder
+from kerasmgpu.atomic_files import write_text
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
-from kerasmgpu.commands.replica_counts import counts_of_flag
 from kerasmgpu.errors import InputError
 from kerasmgpu.verify import runs, verify
 
@@ -104,7 +104,7 @@ def main(argv):
     result = runs.run(
         argv[1],
         values.data,
-        counts_of_flag(values.replica_counts),
+        flag_parsing.counts_of_flag(values.replica_counts),
         steps=values.steps,
         global_batch_size=values.global_batch_size,
         tolerance=values.tolerance,
@@ -114,9 +114,7 @@ def main(argv):
         show=True,
     )
     if values.output:
-        output_folder.write_text(
-            pathlib.Path(values.output), runs.to_json(result)
-        )
+        write_text(values.output, runs.to_json(result))
     sys.exit(0 if result["in_parity"] else 1)
 
 

@@ -1,55 +1,67 @@
-"""One run, as the process `python -m kerasmgpu.verify.child FOLDER`.
+"""One run, as the process `python -m kerasmgpu.verify.child FOLDER`."""
 
-`FOLDER/job.json` has the settings. An exception is written to
-`FOLDER/failure.json`, from which the parent prints one line.
-"""
-
-import json
 import os
 import pathlib
 import re
 import sys
 import sysconfig
 import traceback
+import types
+from typing import Any
 
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 
+_PHASE = "phase.txt"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colour codes in Keras's messages."""
+_LONGEST_MESSAGE = 500
 
 
-class Reporter:
-    """Writes `failure.json` for an uncaught exception.
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Trains once with the settings of a job; see `training.train`.
 
-    Args:
-        folder: `pathlib.Path` of the run.
+    Raises:
+        InputError: Instead of any exception of the user's program.
     """
+    phase = "starting"
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.tell("starting")
+    def enter(name: str) -> None:
+        nonlocal phase
+        phase = name
+        path = pathlib.Path(job["folder"], _PHASE)
+        path.write_text(name, encoding="utf-8")
 
-    def tell(self, phase):
-        """Records the current phase of the run, also in `phase.txt`."""
-        self.phase = phase
-        (self.folder / "phase.txt").write_text(phase, encoding="utf-8")
+    sys.path[:] = job["sys_path"]
+    try:
+        enter("starting TensorFlow")
+        from kerasmgpu.verify.training import train
 
-    def __call__(self, kind, error, trace):
-        """A `sys.excepthook`."""
-        failure = {
-            "phase": self.phase,
-            "is_input_error": issubclass(kind, InputError),
-            "type": kind.__name__,
-            "message": " ".join(_COLOURS.sub("", str(error)).split()),
-            "place": users_place(trace),
-        }
-        text = json.dumps(failure)
-        (self.folder / "failure.json").write_text(text, encoding="utf-8")
-        sys.__excepthook__(kind, error, trace)
+        return train(job, enter)
+    except InputError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise InputError(f"{phase} raised {_in_one_line(error)}") from error
 
 
-def users_place(trace):
+def read_phase(folder: pathlib.Path) -> str:
+    """Returns the phase that a run's process entered last."""
+    path = folder / _PHASE
+    return path.read_text("utf-8") if path.exists() else "starting"
+
+
+def _in_one_line(error: Exception) -> str:
+    message = " ".join(_COLOURS.sub("", str(error)).split())
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[:_LONGEST_MESSAGE] + " …"
+    place = _users_place(error.__traceback__)
+    return f"{type(error).__name__}: {message}" + (
+        f" ({place})" if place else ""
+    )
+
+
+def _users_place(trace: types.TracebackType | None) -> str | None:
     """Returns the last line of the user's code in a traceback, or `None`.
 
     That is code outside Python, the installed packages and kerasmgpu.
@@ -69,20 +81,5 @@ def users_place(trace):
     return None
 
 
-def main(folder):
-    """Trains once with the settings in `folder`; writes the result there."""
-    folder = pathlib.Path(folder)
-    reporter = Reporter(folder)
-    sys.excepthook = reporter
-    child_module.end_with_parent()
-    job = json.loads((folder / "job.json").read_text("utf-8"))
-    sys.path[:] = job["sys_path"]
-
-    reporter.tell("starting TensorFlow")
-    from kerasmgpu.verify.training import train
-
-    train(job, reporter.tell)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    child_processes.do_job(main)

@@ -1,7 +1,6 @@
-"""Reads and writes the result files of a run."""
+"""The result of a run, with its files of arrays."""
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
@@ -18,13 +17,6 @@ class Outcome:
 
     folder: pathlib.Path
     facts: dict
-
-    @classmethod
-    def load(cls, folder):
-        """Reads the outcome of the run in `folder`."""
-        folder = pathlib.Path(folder)
-        facts = json.loads((folder / "facts.json").read_text("utf-8"))
-        return cls(folder, facts)
 
     def start(self):
         """Returns the variables before the first step, in the model's order."""

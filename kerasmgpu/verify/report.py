@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from kerasmgpu.commands import terminal
+from kerasmgpu.commands import reports
 
 _LAYERS_SHOWN = 12
 
@@ -13,7 +13,7 @@ def print_tables(result):
     Args:
         result: Dictionary, as `kerasmgpu.verify` returns it.
     """
-    console = terminal.console()
+    console = reports.console()
     if result["not_reproducible"]:
         _say(
             console,

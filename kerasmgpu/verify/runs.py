@@ -10,10 +10,14 @@ import time
 
 import numpy as np
 
-from kerasmgpu.commands import child_module, child_process
-from kerasmgpu.commands.replica_counts import checked_counts
-from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.verify import causes, report
+from kerasmgpu.commands.child_processes import ChildCrashed, run_job
+from kerasmgpu.errors import (
+    InputError,
+    checked_counts,
+    checked_integer,
+    checked_number,
+)
+from kerasmgpu.verify import causes, child, report
 from kerasmgpu.verify.comparison import compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays
 from kerasmgpu.verify.references import reference
@@ -200,53 +204,37 @@ class _Runs:
             "perturb": perturb,
             "folder": str(folder),
         }
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         self.say(f"── {name} …")
         begin = time.monotonic()
-        status = _run_child(folder, self.seconds)
-        if status != 0:
-            raise InputError(_reason(folder, status, self.seconds))
+        try:
+            facts = run_job(
+                "kerasmgpu.verify.child",
+                job,
+                folder,
+                self.seconds,
+                _environment(),
+            )
+        except ChildCrashed as error:
+            raise InputError(_reason(folder, error)) from None
         self.say(f"   {time.monotonic() - begin:.1f} s")
-        return Outcome.load(folder)
+        return Outcome(folder, facts)
 
 
-def _run_child(folder, seconds):
-    """Runs `verify.child`; returns its exit status, `None` on time-out."""
-    return child_module.exit_status(
-        "kerasmgpu.verify.child",
-        str(folder),
-        folder / "log.txt",
-        seconds,
-        {
-            _RUNNING: "1",
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-        },
-    )
+def _environment() -> dict[str, str]:
+    """Returns the environment variables of a run."""
+    return {
+        _RUNNING: "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
 
 
-def _reason(folder, status, seconds):
-    """Returns the reason why a run failed, in one line."""
-    failure = folder / "failure.json"
-    if failure.exists():
-        return _told(json.loads(failure.read_text("utf-8")))
-    phase = (folder / "phase.txt").read_text("utf-8")
-    if status is None:
-        return f"{phase} did not end within {seconds:g} s (--timeout_seconds)"
-    log = (folder / "log.txt").read_text("utf-8", errors="replace")
-    reason = child_process.failure_reason(status, log.splitlines())
-    return f"{phase} ended with exit status {status}: {reason}"
-
-
-def _told(failure):
-    """Returns a failure from `child.Reporter` in one line."""
-    message = failure["message"]
-    if failure["is_input_error"]:
-        return message
-    if len(message) > 500:
-        message = message[:500] + " …"
-    place = f" ({failure['place']})" if failure["place"] else ""
-    return f"{failure['phase']} raised {failure['type']}: {message}{place}"
+def _reason(folder: pathlib.Path, error: ChildCrashed) -> str:
+    """Returns why a run crashed, and in which phase."""
+    phase = child.read_phase(folder)
+    if error.status is not None and error.status > 0:
+        return f"{phase} ended with exit status {error.status}: {error}"
+    return f"{phase} {error}"
 
 
 def to_json(result):

@@ -1,7 +1,6 @@
 """One run: the user's program on one device, or on replicas."""
 
 import contextlib
-import json
 import pathlib
 
 import keras
@@ -19,8 +18,8 @@ from kerasmgpu.verify.outcome import load_arrays, save_arrays
 def train(job, tell):
     """Trains the model of a job and writes what happened to its folder.
 
-    Written are `start.npz`, `step-N.npz`, `predictions.npz`, `outputs.npz`
-    (see `Outcome`) and, last, `facts.json`.
+    Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
+    (see `Outcome`).
 
     Args:
         job: Dictionary, as `runs.run` makes it.
@@ -73,7 +72,7 @@ def train(job, tell):
         names, outputs = layer_outputs(model, dataset.take(1))
     facts["output_layers"] = names
     save_arrays(folder / "outputs.npz", outputs)
-    (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+    return facts
 
 
 def _data(data, module, job, tell):

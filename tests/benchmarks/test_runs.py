@@ -1,13 +1,12 @@
 """Rounds, failures and flags, with a made-up child."""
 
 import json
-import pathlib
 
 import pytest
 
 from benchmarks import contenders, runs
 from benchmarks.figures import FIGURES
-from kerasmgpu.commands import child_module, visible_gpus
+from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 
 
@@ -16,9 +15,7 @@ def made_up_child(monkeypatch):
     """Replaces the process of a run; returns the jobs that were run."""
     jobs = []
 
-    def run_module(module, argument, log, timeout_seconds, environment):
-        folder = pathlib.Path(argument)
-        job = json.loads((folder / "job.json").read_text())
+    def run_job(module, job, folder, timeout_seconds, environment):
         jobs.append({**job, "environment": environment})
         if job["contender"] == "stock" and job["replicas"] == 4:
             raise InputError("ValueError: shapes differ")
@@ -26,10 +23,10 @@ def made_up_child(monkeypatch):
         rate = {"one_device": 100.0, "stock": 40.0}
         result["examples_per_second"] = rate.get(job["contender"], 60.0)
         result.update(first_loss=0.5, global_batch_size=64, parameters=9)
-        (folder / "result.json").write_text(json.dumps(result))
+        return result
 
-    monkeypatch.setattr(child_module, "run_module", run_module)
-    monkeypatch.setattr(visible_gpus, "names", lambda: [])
+    monkeypatch.setattr(child_processes, "run_job", run_job)
+    monkeypatch.setattr(child_processes, "visible_gpus", lambda: [])
     return jobs
 
 
@@ -164,7 +161,7 @@ def test_environment_chooses_backend_and_devices(monkeypatch):
 def test_gpus_are_used_where_there_are_enough(
     tmp_path, made_up_child, monkeypatch
 ):
-    monkeypatch.setattr(visible_gpus, "names", lambda: ["A", "B"])
+    monkeypatch.setattr(child_processes, "visible_gpus", lambda: ["A", "B"])
     with pytest.raises(InputError, match="has 4, but 2 GPUs are visible"):
         benchmark(tmp_path)
     report = benchmark(tmp_path, replica_counts=(2,))

@@ -12,7 +12,7 @@ import pytest
 
 import benchmarks
 from benchmarks.figures import FIGURES
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 from tests.commands.process_watch import is_gone, wait_for
 
@@ -25,7 +25,7 @@ import dataclasses, os, pathlib, signal, sys, time
 from torch import distributed
 from benchmarks import child
 from benchmarks.torch_models import TORCH_MODELS
-from kerasmgpu.commands import child_module
+from kerasmgpu.commands import child_processes
 
 folder = pathlib.Path(sys.argv[1])
 fault = (folder / "fault").read_text()
@@ -48,7 +48,7 @@ if fault == "hang":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 TORCH_MODELS["convnet"] = dataclasses.replace(convnet, optimizer=optimizer)
 if __name__ == "__main__":
-    child_module.do_job(child.main)
+    child_processes.do_job(child.main)
 """
 JOB = {
     "workload": "convnet",
@@ -66,7 +66,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "faulty.py").write_text(FAULTY)
     paths = [str(tmp_path), CHECKOUT, os.environ.get("PYTHONPATH")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    (tmp_path / "job.json").write_text(json.dumps(JOB))
     return tmp_path
 
 
@@ -118,7 +117,7 @@ def test_a_lost_replica_ends_the_run(folder, fault, message):
     (folder / "fault").write_text(fault)
     # Far less than the 30 minutes for which its peers would wait.
     with pytest.raises(InputError, match=message):
-        child_module.run_module("faulty", str(folder), folder / "log", 60)
+        child_processes.run_job("faulty", JOB, folder, 60)
     for process_id in ranks(folder):
         wait_for(functools.partial(is_gone, process_id), seconds=10)
 
@@ -126,9 +125,9 @@ def test_a_lost_replica_ends_the_run(folder, fault, message):
 def test_replicas_end_with_the_benchmark(folder):
     (folder / "fault").write_text("hang")
     code = (
-        "from kerasmgpu.commands import child_module;"
-        f"child_module.run_module('faulty', {str(folder)!r}, "
-        f"{str(folder / 'log')!r}, 600)"
+        "import pathlib; from kerasmgpu.commands import child_processes;"
+        f"child_processes.run_job('faulty', {JOB!r}, "
+        f"pathlib.Path({str(folder)!r}), 600)"
     )
     benchmark = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL

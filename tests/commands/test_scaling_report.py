@@ -11,12 +11,11 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.commands import (
-    child_process,
+    child_processes,
     plots,
     scaling_report,
-    visible_gpus,
+    scaling_tables,
 )
-from kerasmgpu.commands.scaling_report import tables as scaling_tables
 from kerasmgpu.errors import InputError
 
 RECIPE = """
@@ -122,7 +121,7 @@ def test_logical_devices_are_asked_for_and_told(recipe, tmp_path, capfd):
 def test_gpus_are_taken_where_there_are_any(
     recipe, tmp_path, capfd, monkeypatch, gpus
 ):
-    monkeypatch.setattr(visible_gpus, "names", lambda: gpus)
+    monkeypatch.setattr(child_processes, "visible_gpus", lambda: gpus)
     report = report_on(recipe, tmp_path, counts=[2], virtual_devices=False)
     asked = report["runs"][0]["result"]["virtual_devices"]
     assert asked == (None if gpus else "2")
@@ -212,7 +211,7 @@ def test_flags_of_the_report_are_refused_behind_the_dashes(
 def test_a_recipes_wrong_flags_are_told_before_anything_is_started(
     tmp_path, monkeypatch, flag, message
 ):
-    monkeypatch.setattr(visible_gpus, "names", pytest.fail)
+    monkeypatch.setattr(child_processes, "visible_gpus", pytest.fail)
     with pytest.raises(InputError, match=message):
         report_on(
             "polynomial",
@@ -232,7 +231,7 @@ def test_deepconn_is_reported_on_with_a_model_on_each_device(
 ):
     commands = []
     monkeypatch.setattr(
-        child_process,
+        child_processes,
         "run_logged",
         lambda command, log: commands.append(command) or (1, []),
     )
@@ -253,25 +252,6 @@ def test_nothing_is_overwritten(recipe, tmp_path):
     report_on(recipe, tmp_path, counts=[1])
     with pytest.raises(InputError, match="must be new or empty"):
         report_on(recipe, tmp_path, counts=[1])
-
-
-@pytest.mark.parametrize(
-    "status, lines, reason",
-    [
-        (1, ["start", "error: no data", "bye"], "no data"),
-        (
-            1,
-            ["Traceback (most recent call last):", "ValueError: bad\n", ""],
-            "ValueError: bad",
-        ),
-        (1, ["a.b.ResourceError: full", "x"], "a.b.ResourceError: full"),
-        (3, ["only this"], "only this"),
-        (3, [], "it printed nothing"),
-        (-9, ["epoch 3"], "ended by signal 9; last line: epoch 3"),
-    ],
-)
-def test_the_reason_is_one_line(status, lines, reason):
-    assert child_process.failure_reason(status, lines) == reason
 
 
 def command(*arguments):

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from kerasmgpu.commands import loading
+from kerasmgpu.commands.command_line import LOADING
 from tests.commands import wrong_inputs
 
 # Lines that are no error: "I1122 07:01:15.892721 … Parsed …", and what waits.
-_LOG = re.compile(rf"I\d{{4}} |.*{loading.LINE}$")
+_LOG = re.compile(rf"I\d{{4}} |.*{LOADING}$")
 
 
 @pytest.mark.slow

@@ -227,7 +227,7 @@ CASES = (
     Case("scaling_report", "give the name of a recipe first"),
     Case("scaling_report chess", "unknown recipe 'chess'"),
     Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
-    Case("scaling_report autoencoder --replica_counts=", "one count at least"),
+    Case("scaling_report autoencoder --replica_counts=", "at least one number"),
     Case("scaling_report autoencoder --output_dir=full", "output_dir must be"),
     Case("scaling_report autoencoder --output_dir=empty", "output_dir must be"),
     Case(

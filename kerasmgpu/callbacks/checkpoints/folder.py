@@ -13,8 +13,8 @@ import tempfile
 
 from absl import logging
 
+from kerasmgpu.atomic_files import TEMPORARY, atomic_write
 from kerasmgpu.callbacks.checkpoints import file_format
-from kerasmgpu.commands.complete_files import TEMPORARY, complete
 from kerasmgpu.errors import InputError
 
 _DAMAGED = "damaged-"
@@ -114,7 +114,7 @@ class Folder:
         Raises:
             OSError: If it can't be written; nothing is deleted then.
         """
-        with complete(self.path / name) as temporary:
+        with atomic_write(self.path / name) as temporary:
             with open(temporary, "wb") as file:
                 file_format.write(file, manifest, arrays)
                 file.flush()

@@ -1,6 +1,6 @@
 """The flags of images, networks and optimizers, and what they may be."""
 
-from kerasmgpu.commands import extras
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
@@ -156,7 +156,9 @@ def _define_optimizer(flag):
 def require_packages(settings):
     """Refuses settings that need what isn't installed."""
     if settings.dataset == "digits" and not settings.data_path:
-        extras.require("sklearn", "scikit-learn", "digits", "--dataset=digits")
+        flag_parsing.require_package(
+            "sklearn", "scikit-learn", "digits", "--dataset=digits"
+        )
 
 
 def check(settings):

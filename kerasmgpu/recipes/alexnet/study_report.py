@@ -4,7 +4,7 @@ import statistics
 
 from rich.table import Table
 
-from kerasmgpu.commands import plots, terminal
+from kerasmgpu.commands import plots, reports
 
 
 def summary(records, size, label):
@@ -43,7 +43,7 @@ def print_table(records, sizes, labels):
         table.add_column(label, justify="right")
     for cells in rows(records, sizes, labels):
         table.add_row(*cells)
-    terminal.console().print(table)
+    reports.console().print(table)
 
 
 def draw(run_folder, records, sizes, labels):

@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from kerasmgpu.commands.complete_files import complete
+from kerasmgpu.atomic_files import atomic_write
 from kerasmgpu.errors import InputError
 
 
@@ -38,7 +38,7 @@ def write(outputs, path):
             f"{len(outputs)} outputs"
         )
     path = pathlib.Path(path)
-    with complete(path) as temporary, open(temporary, "wb") as file:
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
         if path.suffix == ".npy":
             np.save(file, outputs)
         else:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kerasmgpu import placement
-from kerasmgpu.commands import terminal
+from kerasmgpu.commands import reports
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import towers
 from kerasmgpu.recipes.shared import run_report, training_run
@@ -158,7 +158,7 @@ def print_operations(row):
             f"{operation.seconds * 1e3:.2f}",
             f"{operation.calls:,}",
         )
-    terminal.console().print(table)
+    reports.console().print(table)
 
 
 def print_table(rows):
@@ -190,7 +190,7 @@ def print_table(rows):
             f"{row.result.figures['mse']:.5f}",
             *copies,
         )
-    terminal.console().print(table)
+    reports.console().print(table)
     if not _all_on_gpus(rows):
         run_report.print_line(_CPU_NOTE)
 

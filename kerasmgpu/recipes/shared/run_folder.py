@@ -21,7 +21,8 @@ import re
 import socket
 import tempfile
 
-from kerasmgpu.commands import complete_files, plots
+from kerasmgpu import atomic_files
+from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
@@ -109,7 +110,7 @@ class RunFolder:
 
     def complete(self, name):
         """Context whose path becomes `name` if the block ends without error."""
-        return complete_files.complete(self.path / name)
+        return atomic_files.atomic_write(self.path / name)
 
     def read_json(self, name):
         """The value of a JSON file; raises `InputError` if it is damaged."""
@@ -132,7 +133,7 @@ class RunFolder:
         return sorted(
             entry.name
             for entry in self.path.iterdir()
-            if not entry.name.startswith(complete_files.TEMPORARY)
+            if not entry.name.startswith(atomic_files.TEMPORARY)
             and entry.name != _LOCK
         )
 

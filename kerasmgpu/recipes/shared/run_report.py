@@ -8,7 +8,7 @@ import time
 from rich.table import Table
 from rich.text import Text
 
-from kerasmgpu.commands import plots, terminal
+from kerasmgpu.commands import plots, reports
 from kerasmgpu.job import workers
 
 _FEW_EPOCHS = 20  # All of them are reported.
@@ -142,7 +142,7 @@ def print_table(result, loss_label, labels):
     for label, value in rows.items():
         # What a file or a user named is no markup, whatever its brackets.
         table.add_row(label, Text(str(value)))
-    terminal.console().print(table)
+    reports.console().print(table)
 
 
 def _rate(value):

@@ -13,7 +13,7 @@ import types
 
 from absl import flags
 
-from kerasmgpu.commands import command_line, loading
+from kerasmgpu.commands import command_line
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
@@ -234,7 +234,7 @@ def start(recipe):
                 f"{' '.join(argv[1:])}"
             )
         if cluster.is_first_worker():
-            loading.announce()
+            command_line.announce_loading()
         recipe.run(**_given(flags.FLAGS, _flags_of(recipe.define_flags)))
 
     command_line.start(main, define_flags)

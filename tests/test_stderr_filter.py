@@ -23,7 +23,7 @@ KEPT = [
     "I am a line of the user's, with a file.cc:31] in it",
     "It is now 10:11",
 ]
-START = "import os, sys; from kerasmgpu.commands import quiet; quiet.start();"
+START = "import os, sys; from kerasmgpu import stderr_filter; stderr_filter.start();"
 
 
 def stderr_of(code, expected_status=0):

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu.commands import plots, terminal
+from kerasmgpu.commands import plots, reports
 
 PUBLISHED = {
     "autoencoder": {
@@ -46,7 +46,7 @@ def print_tables(report):
     Args:
         report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
     """
-    console = terminal.console()
+    console = reports.console()
     table = Table(title=_title(report))
     published = PUBLISHED.get(report["recipe"])
     for name in (

@@ -3,13 +3,15 @@
 import contextlib
 import os
 import pathlib
+import shutil
+from collections.abc import Iterator
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of files that are not complete yet."""
 
 
 @contextlib.contextmanager
-def complete(path):
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Context with a temporary path, renamed to `path` if the block succeeds.
 
     An existing file stays until then; an error in the block removes the
@@ -22,7 +24,7 @@ def complete(path):
     Example:
 
     ```python
-    with complete("report.json") as temporary:
+    with atomic_write("report.json") as temporary:
         temporary.write_text("{}")
     ```
     """
@@ -36,17 +38,44 @@ def complete(path):
         raise
 
 
-def discard(path):
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes or replaces a text file atomically, as UTF-8."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def discard(path: str | os.PathLike[str]) -> None:
     """Removes an incomplete file and frees its space at once.
 
     On a full disk HDF5 keeps the file open after its error and writes the rest
     on closing it: without free space HDF5 then crashes the process.
 
     Args:
-        path: `pathlib.Path`; need not exist.
+        path: Path-like; need not exist.
     """
     # Suppressed, so that the error which ended the writing is raised.
     with contextlib.suppress(OSError):
         os.truncate(path, 0)
     with contextlib.suppress(OSError):
-        path.unlink()
+        os.unlink(path)
+
+
+def discard_all(folder: str | os.PathLike[str], since: float) -> None:
+    """Removes a process's incomplete files in a folder and its subfolders.
+
+    Args:
+        folder: Path-like.
+        since: Time in seconds since the epoch at which the process started:
+            older files are another process's, and stay.
+    """
+    folder = pathlib.Path(folder)
+    names = f"{TEMPORARY}*"
+    for entry in [*folder.glob(names), *folder.glob(f"*/{names}")]:
+        if entry.lstat().st_mtime < since:
+            continue
+        if entry.is_file():
+            discard(entry)
+            continue
+        for file in filter(pathlib.Path.is_file, entry.rglob("*")):
+            discard(file)
+        shutil.rmtree(entry, ignore_errors=True)

@@ -39,21 +39,21 @@ TensorFlow is not imported here, so that only the runs use the devices.
 import importlib.util
 import json
 import pathlib
-import subprocess
 import sys
 
 from absl import flags
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import (
-    child_process,
-    output_folder,
+    child_processes,
+    command_line,
+    flag_parsing,
     plots,
-    visible_gpus,
+    reports,
+    scaling_tables,
 )
-from kerasmgpu.commands.replica_counts import checked_counts, counts_of_flag
-from kerasmgpu.commands.scaling_report.tables import draw, print_tables
-from kerasmgpu.errors import InputError, checked_number
+from kerasmgpu.errors import InputError, checked_counts, checked_number
 
 RESULT_KEYS = (
     "devices",
@@ -100,9 +100,9 @@ def run(
     counts = checked_counts(replica_counts)
     recipe_flags = _checked_flags(module, recipe_flags)
     _check_with_parser(module, recipe_flags)
-    folder = output_folder.empty(output_dir)
+    folder = reports.empty_folder(output_dir)
     plots.tell_if_missing()
-    on_cpu = virtual_devices or not visible_gpus.names()
+    on_cpu = virtual_devices or not child_processes.visible_gpus()
     runs = []
     for count in counts:
         arguments = [f"--num_replicas={count}"]
@@ -120,9 +120,9 @@ def run(
         "runs": runs,
     }
     text = json.dumps(report, indent=2) + "\n"
-    output_folder.write_text(folder / "report.json", text)
-    print_tables(report)
-    draw(report, folder / "report.png")
+    write_text(folder / "report.json", text)
+    scaling_tables.print_tables(report)
+    scaling_tables.draw(report, folder / "report.png")
     return report
 
 
@@ -131,12 +131,12 @@ def _run_once(module, count, folder, arguments):
     output_dir = folder / f"replicas-{count}"
     log = folder / f"replicas-{count}.log"
     command = [sys.executable, "-m", module, *arguments]
-    status, lines = child_process.run_logged(
+    status, lines = child_processes.run_logged(
         [*command, f"--output_dir={output_dir}"], log
     )
     entry = {"replicas": count, "log": str(log)}
     if status != 0:
-        reason = child_process.failure_reason(status, lines)
+        reason = child_processes.failure_reason(status, lines)
         return {**entry, "failed": reason}
     try:
         result = json.loads((output_dir / "result.json").read_text("utf-8"))
@@ -228,14 +228,11 @@ def _check_with_parser(module, recipe_flags):
     if not module.startswith(f"{_RECIPES}."):
         return
     # abseil's flag: the recipe ends after parsing its flags.
-    command = [sys.executable, "-m", module, "--only_check_args"]
-    done = subprocess.run(
-        [*command, *recipe_flags], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        lines = done.stderr.splitlines()
-        reason = child_process.failure_reason(done.returncode, lines)
-        raise InputError(f"{module.rpartition('.')[2]}: {reason}")
+    arguments = ["-m", module, "--only_check_args", *recipe_flags]
+    try:
+        child_processes.output_of_python(arguments)
+    except InputError as error:
+        raise InputError(f"{module.rpartition('.')[2]}: {error}") from None
 
 
 def _name(flag):
@@ -286,10 +283,14 @@ def main(argv):
         )
     report = run(
         argv[1],
-        counts_of_flag(flags.FLAGS.replica_counts),
+        flag_parsing.counts_of_flag(flags.FLAGS.replica_counts),
         flags.FLAGS.output_dir,
         virtual_devices=flags.FLAGS.virtual_devices,
         recipe_flags=argv[2:],
     )
     if any("failed" in entry for entry in report["runs"]):
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    command_line.start(main, define_flags, ends_children=True)

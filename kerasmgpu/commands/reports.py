@@ -1,12 +1,16 @@
-"""A command's output folder."""
+"""A report's folder, and the console for its tables."""
 
+import os
 import pathlib
 
-from kerasmgpu.commands.complete_files import complete
+from rich.console import Console
+
 from kerasmgpu.errors import InputError
 
+_COLUMNS_OF_A_FILE = 140
 
-def empty(path):
+
+def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Creates a folder, or accepts an empty one.
 
     Args:
@@ -28,12 +32,14 @@ def empty(path):
     return folder
 
 
-def write_text(path, text):
-    """Writes or replaces a text file atomically.
+def console() -> Console:
+    """Returns a console of the terminal's width, or a wide one for a file.
 
-    Args:
-        path: `pathlib.Path`.
-        text: String.
+    Returns:
+        A `rich.console.Console`.
     """
-    with complete(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    found = Console()
+    if found.is_terminal or found.is_jupyter:
+        return found
+    # COLUMNS may ask for more; less would only be a terminal's limit.
+    return Console(width=max(found.width, _COLUMNS_OF_A_FILE))
