@@ -117,7 +117,7 @@ def _devices(job):
     import tensorflow as tf
 
     import kerasmgpu
-    from kerasmgpu.strategies import devices
+    from kerasmgpu.engine import devices
 
     if contender.startswith("kerasmgpu"):
         strategy = kerasmgpu.strategy(count, virtual_devices=virtual_devices)

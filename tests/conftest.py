@@ -51,14 +51,14 @@ tf.config.set_logical_device_configuration(
 def iterators_freed_in_the_background():
     """Frees all data set iterators in the background.
 
-    Freeing one can take up to a minute; see `kerasmgpu._keras.background`,
+    Freeing one can take up to a minute; see `kerasmgpu.engine.freed_iterators`,
     which `fit` uses under our strategies. This fixture does it for iterators of
     plain Keras and of `for batch in dataset`, which Python may collect during a
     later test.
     """
-    from kerasmgpu._keras import background, pipelines
+    from kerasmgpu.engine import freed_iterators, pipelines
 
-    free, iterate = background.free, tf.data.Dataset.__iter__
+    free, iterate = freed_iterators.free, tf.data.Dataset.__iter__
     known = weakref.WeakSet()
 
     def free_once(iterator):
@@ -74,7 +74,7 @@ def iterators_freed_in_the_background():
         return iterator
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(background, "free", free_once)
+        patch.setattr(freed_iterators, "free", free_once)
         patch.setattr(tf.data.Dataset, "__iter__", iterate_and_free)
         yield
 
@@ -97,14 +97,14 @@ def replicas():
 def like_gpus(monkeypatch):
     """Like `replicas`, but devices share no memory and are fed as GPUs are."""
     import kerasmgpu
-    from kerasmgpu import _keras
+    from kerasmgpu.engine.extended import LocalExtended
 
-    original = _keras.LocalExtended.replicas
+    original = LocalExtended.replicas
 
     def replicas(self, *arguments):
         made = original(self, *arguments)
         made.shares_memory = False
         return made
 
-    monkeypatch.setattr(_keras.LocalExtended, "replicas", replicas)
+    monkeypatch.setattr(LocalExtended, "replicas", replicas)
     return kerasmgpu.strategy

@@ -101,7 +101,7 @@ FAULTS = {
     # _keras and strategies
     "loss_by_replicas": Fault(
         "a loss outside of steps is divided by the number of replicas",
-        "_keras/losses.py",
+        "_keras/loss_scaling.py",
         "return tf.distribute.in_cross_replica_context() and is_ours(",
         "return not tf.distribute.in_cross_replica_context() and is_ours(",
         "tests/_keras",
@@ -129,10 +129,10 @@ FAULTS = {
     ),
     "device_twice": Fault(
         "one device may be given twice",
-        "strategies/devices.py",
+        "engine/devices.py",
         "if len(set(names)) < len(names):",
         "if len(set(names)) > len(names):",
-        "tests/strategies",
+        "tests/engine",
     ),
     # callbacks
     "checksum": Fault(

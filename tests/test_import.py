@@ -95,8 +95,9 @@ def test_unknown_attribute():
 LEVELS = [
     {"atomic_files", "errors", "stderr_filter"},
     {"partitioner", "replica_arithmetic", "schedules"},
-    {"_keras"},
+    {"engine"},
     {"job"},
+    {"_keras"},
     {"callbacks"},
     {"strategies"},
     {"placement"},
@@ -118,6 +119,28 @@ def test_imports_point_downwards():
         for imported in rooms_imported_by(path):
             if imported != room:
                 assert level[imported] < level[room], f"{path}: {imported}"
+
+
+def test_keras_is_imported_where_it_is_entered():
+    for room in ("partitioner", "engine", "job"):
+        for path in (PACKAGE / room).rglob("*.py"):
+            assert "keras" not in set(packages_imported_by(path)), path
+
+
+@pytest.mark.parametrize(
+    "private, homes",
+    [
+        ("tensorflow.python", ("partitioner/", "engine/private_names.py")),
+        ("tensorflow.core", ("partitioner/",)),
+        ("keras.src", ("_keras/",)),
+    ],
+)
+def test_private_names_have_one_home(private, homes):
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not name.startswith(homes):
+            for module in modules_imported_by(path):
+                assert not f"{module}.".startswith(f"{private}."), path
 
 
 def test_nothing_imports_what_is_not_in_the_wheel():
@@ -143,12 +166,17 @@ def test_the_readmes_tree_is_the_packages():
 
 
 def packages_imported_by(path):
+    for module in modules_imported_by(path):
+        yield module.partition(".")[0]
+
+
+def modules_imported_by(path):
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
+            yield node.module
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name.partition(".")[0]
+                yield alias.name
 
 
 def rooms_imported_by(path):

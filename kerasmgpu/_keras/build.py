@@ -19,9 +19,9 @@ from keras.src.backend.tensorflow.layer import TFLayer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
-from kerasmgpu._keras.optionals import without_optionals
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.optionals import without_optionals
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.tracing import done_once
 
 _MADE_IN = "_kerasmgpu_made_in"

@@ -19,8 +19,9 @@ from keras.src.trainers.data_adapters.generator_data_adapter import (
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from kerasmgpu._keras import build, pipelines
-from kerasmgpu._keras.scope import is_ours
+from kerasmgpu._keras import build
+from kerasmgpu.engine import pipelines
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 
 

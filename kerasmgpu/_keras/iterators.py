@@ -22,9 +22,10 @@ import weakref
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import background, fit, pipelines, unread_logs
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import replaces
+from kerasmgpu._keras import fit, unread_logs
+from kerasmgpu.engine import freed_iterators, pipelines
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import replaces
 
 
 @replaces(trainer_module, "TFEpochIterator")
@@ -186,7 +187,7 @@ class _Source:
         if hasattr(dataset, "batch_specification"):
             iterator.batch_specification = dataset.batch_specification
         if not self._runs_python:
-            background.free(iterator)
+            freed_iterators.free(iterator)
         return iterator
 
     def pass_epoch(self):

@@ -20,9 +20,9 @@ from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu._keras import unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
 from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.errors import InputError
 
 

@@ -5,8 +5,8 @@ from keras.src.layers.normalization.batch_normalization import (
     BatchNormalization,
 )
 
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.rules.own import sum_of_rows
 
 

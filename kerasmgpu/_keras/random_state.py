@@ -10,7 +10,8 @@ import random
 import numpy as np
 from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
-from tensorflow.python.eager import context
+
+from kerasmgpu.engine import context
 
 _KERAS = "global_seed_generator"
 
@@ -23,7 +24,7 @@ def read():
         `"tensorflow"` and `"keras"`; the last two are `None` if the program
         has no such generator.
     """
-    operation_seeds = getattr(context.context(), "_rng", None)
+    operation_seeds = context.operation_seeds()
     keras_generator = global_state.get_global_attribute(_KERAS)
     return {
         "python": random.getstate(),
@@ -43,7 +44,7 @@ def restore(state, python=True):
     if python:
         random.setstate(state["python"])
         np.random.set_state(state["numpy"])
-    operation_seeds = getattr(context.context(), "_rng", None)
+    operation_seeds = context.operation_seeds()
     if state["tensorflow"] is not None and operation_seeds is not None:
         operation_seeds.setstate(state["tensorflow"])
     if state["keras"] is not None:

@@ -6,16 +6,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu._keras import engine
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.extended import in_job
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
 """Models to the parts with which they last passed the check."""
-
-
-def is_ours(strategy):
-    """Whether a strategy trains exactly, i.e. is one of kerasmgpu's."""
-    return hasattr(strategy, "run_on_one_device")
 
 
 def check(model):
@@ -42,7 +38,7 @@ def check(model):
             _require_scope(model, strategy)
     else:
         _require_no_scope(model)
-        if engine.in_job():
+        if in_job():
             logging.warning(
                 "kerasmgpu: the model %r was made outside `strategy.scope()`: "
                 "each worker of the job trains one of its own. Move the lines "

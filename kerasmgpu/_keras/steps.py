@@ -13,10 +13,10 @@ from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
 from kerasmgpu._keras import build, scope, unread_logs
-from kerasmgpu._keras.optionals import without_optionals
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
 from kerasmgpu._keras.trainers import TensorFlowTrainer
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.optionals import without_optionals
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner import report
 
 

@@ -9,11 +9,10 @@ import warnings
 import keras
 import tensorflow as tf
 
+from kerasmgpu.engine import TENSORFLOW_RANGE
+
 KERAS_RANGE = ((3, 10), (3, 15))
 """First and last minor version of Keras on which the seams were checked."""
-
-TENSORFLOW_RANGE = ((2, 18), (2, 21))
-"""The same for TensorFlow."""
 
 
 def warn_outside_range():

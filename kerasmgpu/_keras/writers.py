@@ -20,8 +20,8 @@ import keras
 
 from kerasmgpu import atomic_files
 from kerasmgpu._keras.fit import innermost
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import seam
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),

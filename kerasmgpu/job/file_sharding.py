@@ -3,7 +3,7 @@
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu import _keras
+from kerasmgpu.engine import files
 
 _said = set()
 
@@ -27,7 +27,7 @@ def by_files(dataset, num_workers):
         return False
     policies = tf.data.experimental.AutoShardPolicy
     policy = dataset.options().experimental_distribute.auto_shard_policy
-    num_files = _keras.num_files(dataset)
+    num_files = files.num_files(dataset)
     divided = policy in (policies.FILE, policies.OFF) or (
         policy == policies.AUTO and num_files >= num_workers
     )

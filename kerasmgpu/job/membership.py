@@ -11,7 +11,7 @@ import time
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu import _keras
+from kerasmgpu.engine import context
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import loss, seeds, workers
 from kerasmgpu.job.addresses import split_address
@@ -100,7 +100,7 @@ def join(strategy, worker, seconds, token):
     def on_lost(lost, reason):
         message = loss.line(worker, lost, reason)
         logging.error("%s", message)
-        _keras.abort_collectives(message)
+        context.abort_collectives(message)
 
     if worker.is_first:
         watch = FirstWorker(

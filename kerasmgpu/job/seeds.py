@@ -12,7 +12,7 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu import _keras
+from kerasmgpu.engine import context
 from kerasmgpu.job import workers
 
 
@@ -33,14 +33,14 @@ def share(strategy):
         version, words, gauss = states["python"]
         random.setstate((version, tuple(words), gauss))
         np.random.set_state(tuple(states["numpy"]))
-    if states["tensorflow"] != _keras.global_seed():
+    if states["tensorflow"] != context.global_seed():
         tf.random.set_seed(states["tensorflow"])
 
 
 def _states():
     """Returns this process's RNG state as plain data."""
     kind, words, *rest = np.random.get_state()
-    seed = _keras.global_seed()
+    seed = context.global_seed()
     if seed is None:
         seed = int(np.random.default_rng().integers(1, 2**31))
     return {

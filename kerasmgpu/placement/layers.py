@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasmgpu.engine import devices
 from kerasmgpu.errors import InputError
 from kerasmgpu.placement.gradients import call_on_device
 from kerasmgpu.placement.updates import device_of
-from kerasmgpu.strategies import devices
 
 
 def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":

@@ -32,7 +32,7 @@ def measure(build, steps):
     import numpy as np
     import tensorflow as tf
 
-    from kerasmgpu.strategies import devices
+    from kerasmgpu.engine import devices
     from kerasmgpu.verify.batches import num_rows
 
     (device,) = devices.choose(1)

@@ -7,11 +7,12 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import _keras
+from kerasmgpu.engine import context, log_filter
+from kerasmgpu.engine import devices as device_choice
+from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership, rendezvous
 from kerasmgpu.partitioner.own_time import OwnTime
-from kerasmgpu.strategies import devices as device_choice
-from kerasmgpu.strategies import engine_log
 from kerasmgpu.strategies.exact_steps import ExactSteps
 
 ALL_REDUCES = (
@@ -61,14 +62,14 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         batch_norm: str = "global",
     ) -> None:
         _keras.install()
-        engine_log.keep_short()
+        log_filter.install()
         _warn_of_a_job_without_this()
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
         # Skips TensorFlow's constructor, which would make another `extended`.
         super(tf.distribute.MirroredStrategy, self).__init__(
-            _keras.LocalExtended(self, devices, cross_device_ops)
+            LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
 
@@ -131,7 +132,7 @@ class MultiWorkerMirroredStrategy(
         timeout_seconds: float | None = None,
     ) -> None:
         _keras.install()
-        engine_log.keep_short()
+        log_filter.install()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
@@ -159,7 +160,7 @@ class MultiWorkerMirroredStrategy(
             )
         # Skips TensorFlow's constructor, which would choose the devices itself.
         super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
-            _keras.WorkerExtended(
+            WorkerExtended(
                 self,
                 cluster_resolver,
                 communication_options,
@@ -322,7 +323,7 @@ def _warn_of_a_job_without_this() -> None:
 
 
 def _require_not_started() -> None:
-    if _keras.has_started():
+    if context.has_started():
         raise InputError(
             "A worker of a job joins it before TensorFlow starts, and "
             "TensorFlow has started. Make the strategy first, before data sets, "

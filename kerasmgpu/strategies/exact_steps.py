@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu import _keras
+from kerasmgpu.engine.extended import set_length
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import file_sharding, workers
 from kerasmgpu.partitioner.execution import Execution, is_empty
@@ -190,7 +191,7 @@ class ExactSteps(tf.distribute.Strategy):
             A `tf.distribute.DistributedDataset`.
         """
         distributed = self._distribute_shares(dataset, options)
-        _keras.set_length(distributed, dataset)
+        set_length(distributed, dataset)
         return distributed
 
     def dataset_for_steps(

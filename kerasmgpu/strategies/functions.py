@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import tensorflow as tf
-from tensorflow.python.eager import tape
 
+from kerasmgpu.engine import devices as device_choice
+from kerasmgpu.engine.private_names import tape
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
 from kerasmgpu.strategies import MirroredStrategy
-from kerasmgpu.strategies import devices as device_choice
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -18,6 +18,7 @@ import sys
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "kerasmgpu"
 _PRIVATE = ("keras.src", "tensorflow.python", "tensorflow.core")
+_REGISTER = "kerasmgpu.engine.private_names"
 
 
 def used(source):
@@ -27,13 +28,14 @@ def used(source):
     what it puts a seam at.
     """
     tree = ast.parse(source)
-    imported = {
-        alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith(_PRIVATE)
-        for alias in node.names
-    }
+    imported = _imported(tree, _PRIVATE)
+    if _imported(tree, (_REGISTER,)):
+        register = (PACKAGE / "engine" / "private_names.py").read_text("utf-8")
+        there = _imported(ast.parse(register), _PRIVATE)
+        imported |= {
+            name: there[full.rpartition(".")[-1]]
+            for name, full in _imported(tree, (_REGISTER,)).items()
+        }
 
     def full(node):
         """The full name of an expression, or `None` for what is not private."""
@@ -61,6 +63,17 @@ def used(source):
             if full(owner) and isinstance(name, ast.Constant):
                 names.add(f"{full(owner)}.{name.value}")
     return names
+
+
+def _imported(tree, packages):
+    """What is imported from some packages: `{name: full name}`."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(packages)
+        for alias in node.names
+    }
 
 
 def signature(name):

@@ -1,4 +1,4 @@
-"""The private names of Keras and TensorFlow that our strategies rely on.
+"""The private names of Keras that our strategies rely on.
 
 A Keras release that renames, removes or re-types one of them fails here first.
 """
@@ -14,8 +14,10 @@ from keras.src.layers.normalization.batch_normalization import (
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 import kerasmgpu
-from kerasmgpu._keras import seams, steps
+from kerasmgpu import _keras
+from kerasmgpu._keras import steps
 from kerasmgpu._keras.trainers import TensorFlowTrainer
+from tests.engine.test_seams import assert_is_dispatched, seams_of
 
 
 @pytest.fixture(autouse=True)
@@ -24,17 +26,12 @@ def installed(replicas):
 
 
 @pytest.mark.parametrize(
-    "owner, name", seams.SEAMS, ids=lambda part: getattr(part, "__name__", part)
+    "owner, name",
+    seams_of("keras.src."),
+    ids=lambda part: getattr(part, "__name__", part),
 )
 def test_seam_is_dispatched_and_keeps_its_original(owner, name):
-    there = getattr(owner, name)
-    original = there.__base__ if isinstance(there, type) else there.__wrapped__
-    assert original.__name__ == name
-    assert original.__module__.startswith(("keras.src.", "tensorflow.python."))
-
-
-def test_each_name_is_patched_in_one_place():
-    assert len(set(seams.SEAMS)) == len(seams.SEAMS)
+    assert_is_dispatched(owner, name)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +70,4 @@ def test_fit_calls_what_was_put_in_place_of_its_function(replicas):
 def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(kerasmgpu.InputError, match="KERAS_BACKEND=tensorflow"):
-        seams._require_tensorflow_backend()
+        _keras.install()

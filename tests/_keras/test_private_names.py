@@ -6,7 +6,7 @@ SOURCE = """
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 from keras.src.trainers.trainer import Trainer
-from tensorflow.python.eager import context
+from kerasmgpu.engine.private_names import context
 
 
 class Steps(trainer_module.TFEpochIterator):

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.strategies.devices import make_logical_cpus
+from kerasmgpu.engine.devices import make_logical_cpus
 from tests.keras_own.plugin import UnderStrategy
 
 DEVICES = ["CPU:0", "CPU:1"]

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from kerasmgpu import placement
 from kerasmgpu.commands import reports
+from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import towers
 from kerasmgpu.recipes.shared import run_report, training_run
-from kerasmgpu.strategies import devices as device_choice
 
 # Longest operations to print of each placement.
 _MOST_OPERATIONS = 5

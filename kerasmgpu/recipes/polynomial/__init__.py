@@ -153,9 +153,9 @@ def run(**keywords):
     data = load_data(settings)
     import tensorflow as tf
 
+    from kerasmgpu.engine import devices
     from kerasmgpu.recipes.datasets import row_order
     from kerasmgpu.recipes.shared import run_report, training_run
-    from kerasmgpu.strategies import devices
 
     names = devices.choose(
         settings.num_replicas, virtual_devices=settings.virtual_devices

@@ -8,8 +8,8 @@ batch, nothing is summed, so the loss is not divided.
 import tensorflow as tf
 from keras.src.losses import loss as loss_module
 
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import seam
 
 
 @seam(loss_module, "scale_loss_for_distribution")

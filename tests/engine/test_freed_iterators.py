@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu._keras import background, pipelines
+from kerasmgpu.engine import freed_iterators, pipelines
 
 SECONDS = 0.5
 
@@ -30,7 +30,7 @@ def slow_to_free():
 
 
 def threads():
-    return [t for t in threading.enumerate() if t.name == background.NAME]
+    return [t for t in threading.enumerate() if t.name == freed_iterators.NAME]
 
 
 def seconds_to_let_go(holder):
@@ -46,7 +46,7 @@ def test_freeing_waits_without_it():
 def test_freeing_waits_in_a_thread_of_its_own():
     holder = [slow_to_free()]
     others = threads()  # Those of earlier tests.
-    background.free(holder[0])
+    freed_iterators.free(holder[0])
     assert not set(threads()) - set(others)
     start = time.perf_counter()
     assert seconds_to_let_go(holder) < SECONDS / 2
@@ -93,7 +93,7 @@ def test_those_of_fit_are(
     replicas, monkeypatch, num_replicas, steps_per_epoch, num_iterators
 ):
     freed = []
-    monkeypatch.setattr(background, "free", freed.append)
+    monkeypatch.setattr(freed_iterators, "free", freed.append)
     with replicas(num_replicas).scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")

@@ -6,10 +6,10 @@ updates all copies. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import tensorflow as tf
-from tensorflow.python.distribute.values import DistributedVariable
 
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.private_names import DistributedVariable
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 

@@ -7,10 +7,6 @@ others.
 
 import functools
 
-import keras
-
-from kerasmgpu.errors import InputError
-
 SEAMS = []
 """`(owner, name)` of every patched name, in order, without duplicates."""
 
@@ -54,7 +50,6 @@ def install():
     global _installed
     if _installed:
         return
-    _require_tensorflow_backend()
     for owner, name, dispatcher in _dispatchers:
         setattr(owner, name, _dispatching(getattr(owner, name), dispatcher))
     for owner, name, value in _replacements:
@@ -68,12 +63,3 @@ def _dispatching(original, dispatcher):
         return dispatcher(original, *args, **kwargs)
 
     return call
-
-
-def _require_tensorflow_backend():
-    if keras.backend.backend() != "tensorflow":
-        raise InputError(
-            "kerasmgpu needs Keras's TensorFlow backend. Received: "
-            f"{keras.backend.backend()!r}; set the environment variable "
-            "KERAS_BACKEND=tensorflow before Keras is imported."
-        )

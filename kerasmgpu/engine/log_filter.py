@@ -22,6 +22,6 @@ class _NoCollectives(logging.Filter):
 _no_collectives = _NoCollectives()
 
 
-def keep_short():
+def install():
     """Installs the filter; idempotent."""
     tf.get_logger().addFilter(_no_collectives)

@@ -9,13 +9,12 @@ import math
 import re
 
 import tensorflow as tf
-from tensorflow.python.distribute.collective_all_reduce_strategy import (
-    CollectiveAllReduceExtended,
-)
-from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
-from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
-from tensorflow.python.eager import context
 
+from kerasmgpu.engine.private_names import (
+    CollectiveAllReduce,
+    CollectiveAllReduceExtended,
+    MirroredExtended,
+)
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.cross_device import CrossDeviceReplicas
@@ -213,21 +212,6 @@ def share_names_of_copies(extended):
 def in_job():
     """Whether this process has joined a job of several workers."""
     return _in_job
-
-
-def has_started():
-    """Whether TensorFlow is initialised, too late to become a worker."""
-    return context.context()._context_handle is not None
-
-
-def abort_collectives(message):
-    """Makes all pending and future collectives raise `UnavailableError`."""
-    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
-
-
-def global_seed():
-    """Returns the seed of `tf.random.set_seed`, or `None`; draws no number."""
-    return context.global_seed()
 
 
 def set_length(distributed, dataset):

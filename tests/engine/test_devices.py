@@ -1,7 +1,7 @@
 import pytest
 
+from kerasmgpu.engine import devices
 from kerasmgpu.errors import InputError
-from kerasmgpu.strategies import devices
 
 
 def test_all_logical_cpus_where_there_is_no_gpu():

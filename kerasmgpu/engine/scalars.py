@@ -9,9 +9,9 @@ Checked on TensorFlow 2.18 and 2.21.
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.distribute.values import DistributedVariable
 
-from kerasmgpu._keras.seams import attribute
+from kerasmgpu.engine.private_names import DistributedVariable
+from kerasmgpu.engine.seams import attribute
 
 
 def _through(kind):

@@ -6,8 +6,8 @@ numbers. Our steps are traced as on one device, where the key is unchanged.
 
 import tensorflow as tf
 
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import seam
 
 
 @seam(tf.random.Generator, "_preprocess_key")

@@ -3,7 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from kerasmgpu._keras import WorkerExtended, engine
+from kerasmgpu.engine import extended
+from kerasmgpu.engine.extended import WorkerExtended
 
 RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(
     tf.train.ClusterSpec({"worker": ["a:1", "b:2", "c:3"]}),
@@ -13,18 +14,18 @@ RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(
 
 
 def test_ours_is_noticed_before_tensorflows():
-    extended = WorkerExtended.__new__(WorkerExtended)
-    extended._communication_options = (
+    engine = WorkerExtended.__new__(WorkerExtended)
+    engine._communication_options = (
         tf.distribute.experimental.CommunicationOptions()
     )
-    extended._cluster_spec = None
-    extended._start_seconds, extended._silence_seconds = 300.0, 0.0001
-    config = extended._update_config_proto(tf.compat.v1.ConfigProto())
+    engine._cluster_spec = None
+    engine._start_seconds, engine._silence_seconds = 300.0, 0.0001
+    config = engine._update_config_proto(tf.compat.v1.ConfigProto())
     coordination = config.experimental.coordination_config
     assert coordination.heartbeat_timeout_in_ms == 1  # 0 is TensorFlow's own.
     assert coordination.cluster_register_timeout_in_ms == 300_000
-    extended._silence_seconds = 30.0
-    config = extended._update_config_proto(tf.compat.v1.ConfigProto())
+    engine._silence_seconds = 30.0
+    config = engine._update_config_proto(tf.compat.v1.ConfigProto())
     coordination = config.experimental.coordination_config
     # Half of it is the time-out of an answer.
     assert coordination.heartbeat_timeout_in_ms / 2 > 30_000 * 7 / 6
@@ -50,8 +51,8 @@ def test_a_worker_whose_tensorflow_does_not_start_is_named(
     def late(*_, **__):
         raise tf.errors.DeadlineExceededError(None, None, message)
 
-    base = engine.CollectiveAllReduceExtended
+    base = extended.CollectiveAllReduceExtended
     monkeypatch.setattr(base, "__init__", late)
     options = tf.distribute.experimental.CommunicationOptions()
-    with pytest.raises(engine.InputError, match=told):
+    with pytest.raises(extended.InputError, match=told):
         WorkerExtended(None, RESOLVER, options, list, 20.0, 5.0)

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from kerasmgpu._keras import pipelines
+from kerasmgpu.engine import pipelines
 
 NUMBERS = tf.data.Dataset.range(12)
 

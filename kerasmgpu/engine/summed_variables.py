@@ -8,10 +8,10 @@ refuses `assign_add`, even where Keras only infers shapes. Checked on TensorFlow
 """
 
 import tensorflow as tf
-from tensorflow.python.distribute import values_util
 
-from kerasmgpu._keras.scope import is_ours
-from kerasmgpu._keras.seams import seam
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.private_names import values_util
+from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 

@@ -1,0 +1,27 @@
+"""State of TensorFlow's process-wide eager context."""
+
+import random
+
+import tensorflow as tf
+
+from kerasmgpu.engine.private_names import context
+
+
+def has_started() -> bool:
+    """Whether TensorFlow is initialised, too late to become a worker."""
+    return context.context()._context_handle is not None
+
+
+def abort_collectives(message: str) -> None:
+    """Makes all pending and future collectives raise `UnavailableError`."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+
+
+def global_seed() -> int | None:
+    """Returns the seed of `tf.random.set_seed`, or `None`; draws no number."""
+    return context.global_seed()
+
+
+def operation_seeds() -> random.Random | None:
+    """Returns the generator of operations' seeds; `None` without a seed."""
+    return getattr(context.context(), "_rng", None)

@@ -1,0 +1,25 @@
+"""Private names of TensorFlow, for all modules outside of the partitioner.
+
+A release of TensorFlow that moves one of them is dealt with here. Checked on
+the versions of `engine.TENSORFLOW_RANGE`.
+"""
+
+from tensorflow.python.distribute import values_util
+from tensorflow.python.distribute.collective_all_reduce_strategy import (
+    CollectiveAllReduceExtended,
+)
+from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
+from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
+from tensorflow.python.distribute.values import DistributedVariable
+from tensorflow.python.eager import backprop, context, tape
+
+__all__ = [
+    "CollectiveAllReduce",
+    "CollectiveAllReduceExtended",
+    "DistributedVariable",
+    "MirroredExtended",
+    "backprop",
+    "context",
+    "tape",
+    "values_util",
+]
