@@ -1,13 +1,14 @@
 """Seams of `fit` and `evaluate`, and of their callbacks' first hooks.
 
-`fit` enters three contexts in this order, and leaves them in reverse, on
+`fit` enters four contexts in this order, and leaves them in reverse, on
 exceptions too:
 
 1. `fit.running`: the innermost running `Fit`; its end is reported to its
    watcher.
 2. `writers.private_folder`: callbacks' files on workers other than the first
    go to a private folder.
-3. `unread_logs.loop`: a new record of whether callbacks read batch logs.
+3. `step_hooks.scope`: hooks that callbacks add around the training step.
+4. `unread_logs.loop`: a new record of whether callbacks read batch logs.
 
 `on_train_begin` looks for callbacks that read batch logs, runs all callbacks in
 the strategy's scope, then calls the watcher's `on_fit_ready`.
@@ -18,7 +19,7 @@ import inspect
 
 from keras.src.callbacks.callback_list import CallbackList
 
-from kerasmgpu._keras import unread_logs, writers
+from kerasmgpu._keras import step_hooks, unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
 from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
 from kerasmgpu.engine.exact_strategy import is_ours
@@ -36,6 +37,7 @@ def _fit(original, self, *args, **kwargs):
     with (
         running(self, num_epochs) as fit,
         writers.private_folder(fit),
+        step_hooks.scope(self),
         unread_logs.loop(),
     ):
         return original(self, *args, **kwargs)

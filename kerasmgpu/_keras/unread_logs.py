@@ -15,6 +15,8 @@ import keras
 from keras.src import utils
 from keras.src.callbacks.callback_list import CallbackList
 
+from kerasmgpu._keras.step_hooks import HookedSteps
+
 
 class _Thread(threading.local):
     """State of this thread's innermost `fit` or `evaluate`.
@@ -137,8 +139,8 @@ def is_unread(model, steps, step, iterator):
         return False
     called = {"train_step": "train_function", "test_step": "test_function"}
     function = getattr(model, called[step_name])
-    # Our callbacks wrap the function and the iterator.
-    while hasattr(function, "train_function"):
-        function = function.train_function
+    if isinstance(function, HookedSteps):
+        function = function.function
+    # `ThroughputLogger` wraps the iterator.
     source = getattr(iterator, "iterator", iterator)
     return function is steps and source is _thread.iterator

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from absl import logging
 
+from kerasmgpu import _keras
+from kerasmgpu._keras import step_hooks
 from kerasmgpu.errors import checked_integer
 from kerasmgpu.job import workers
 
@@ -54,21 +56,17 @@ class ChooseXla(keras.callbacks.Callback):
     def __init__(self, executions: int = 20) -> None:
         super().__init__()
         self.executions = checked_integer(executions, "executions", 1)
-        self._decided = None
+        self._decided: keras.Model | None = None
+        _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
-        _end_trial(model)  # Left over from an interrupted `fit`.
         if model.run_eagerly or self._decided is model:
             return
         previous, model.jit_compile = model.jit_compile, True
         is_possible, model.jit_compile = model.jit_compile, previous
         if is_possible:  # Else Keras has reset it, with a warning.
-            holder = _holder(model)
-            holder.train_function = _Trial(self, holder.train_function)
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        _end_trial(self.model)  # Training ended before the choice.
+            _Trial(self)
 
     def decide(self, seconds: dict[bool, list[float]]) -> bool:
         """Logs and returns the choice; collective under several workers.
@@ -91,7 +89,7 @@ class ChooseXla(keras.callbacks.Callback):
         choice = with_xla < _WORTH * without
         logging.info(
             "kerasmgpu: a step takes %.4g ms without XLA and %.4g ms with it; "
-            "going on %s it.",
+            "training continues %s it.",
             without,
             with_xla,
             "with" if choice else "without",
@@ -100,16 +98,15 @@ class ChooseXla(keras.callbacks.Callback):
         return choice
 
 
-class _Trial:
-    """Replaces Keras's `train_function` until the choice is made."""
+class _Trial(step_hooks.StepHook):
+    """Runs each execution with one of both settings, until the choice is made."""
 
-    def __init__(
-        self, callback: ChooseXla, function: Callable[..., Any]
-    ) -> None:
+    def __init__(self, callback: ChooseXla) -> None:
         self._callback = callback
         self._model = callback.model
-        self._before = bool(self._model.jit_compile)
-        self._functions = {self._before: function}
+        self._steps = step_hooks.add(callback.model, self, innermost=True)
+        self._kind = bool(self._model.jit_compile)
+        self._functions = {self._kind: self._steps.function}
         self._seconds: dict[bool, list[float]] = {False: [], True: []}
         # Two blocks of each, alternating: a machine that becomes slower during
         # the trial affects both.
@@ -117,13 +114,11 @@ class _Trial:
         self._blocks = [(kind, half) for kind in (False, True)] * 2
         self._done = -_WARM_UP
 
-    def __call__(self, iterator: Any) -> Any:
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
         kind, length = self._blocks[0]
-        # Keras reads it when it makes a function, kerasmgpu when it traces one.
-        self._model.jit_compile = kind
-        function = self._function(kind)
+        self._use(kind)
         start = time.perf_counter()
-        logs = function(iterator)
+        logs = run(iterator)
         self._model.optimizer.iterations.numpy()  # Waits for the devices.
         if self._done >= 0:
             self._seconds[kind].append(time.perf_counter() - start)
@@ -132,41 +127,17 @@ class _Trial:
             self._blocks.pop(0)
             self._done = -_WARM_UP
         if not self._blocks:
-            self._go_on(self._callback.decide(self._seconds))
+            self._kind = self._callback.decide(self._seconds)
+            step_hooks.remove(self._model, self)
         return logs
 
-    def end(self) -> None:
-        """Restores the `jit_compile` from before the trial."""
-        self._go_on(self._before)
+    def on_removed(self) -> None:
+        """Keeps the choice; without one, the setting from before the trial."""
+        self._use(self._kind)
 
-    def _go_on(self, kind: bool) -> None:
+    def _use(self, kind: bool) -> None:
+        # Keras reads it when it makes a function, kerasmgpu when it traces one.
         self._model.jit_compile = kind
-        _holder(self._model).train_function = self._functions[kind]
-
-    def _function(self, kind: bool) -> Callable[..., Any]:
         if kind not in self._functions:
-            wrapped = self._model.train_function
-            try:
-                self._model.make_train_function(force=True)
-                self._functions[kind] = self._model.train_function
-            finally:
-                self._model.train_function = wrapped
-        return self._functions[kind]
-
-
-def _end_trial(model: keras.Model) -> None:
-    """Ends a model's unfinished trial, if there is one."""
-    function = _holder(model).train_function
-    if isinstance(function, _Trial):
-        function.end()
-
-
-def _holder(model: keras.Model) -> Any:
-    """Returns the object that holds `train_function`: the model or a wrapper.
-
-    `ThroughputLogger` wraps the function, before or after this callback.
-    """
-    holder = model
-    while hasattr(holder.train_function, "train_function"):
-        holder = holder.train_function
-    return holder
+            self._functions[kind] = step_hooks.remake(self._model)
+        self._steps.function = self._functions[kind]

@@ -3,11 +3,14 @@
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from kerasmgpu import _keras
+from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.timed_iterator import InputProbe
@@ -97,6 +100,7 @@ class ThroughputLogger(keras.callbacks.Callback):
         self._stopwatch = stopwatch.Stopwatch()
         self._probe: Any = None  # An `InputProbe` once training has begun.
         self._lines: JsonLines | None = None
+        _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         strategy = self.model.distribute_strategy
@@ -110,10 +114,10 @@ class ThroughputLogger(keras.callbacks.Callback):
         if self._probe is None or self._probe.strategy is not strategy:
             self._probe = InputProbe(strategy)
         self._stopwatch.reset()
-        _unwrap_left_over(self.model, self.params)
-        self.model.train_function = _TimedTrainFunction(
-            self.model, self._probe, self._stopwatch, self.params
+        self._timing = _Timing(
+            self.model, self._probe, self._stopwatch, self.params["steps"]
         )
+        step_hooks.add(self.model, self._timing)
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -185,40 +189,41 @@ class ThroughputLogger(keras.callbacks.Callback):
             waited = sum(seconds for _, seconds in batches) / len(batches)
             own_seconds = waited + strategy.own_time.take()
         table = workers.gather(strategy, [own_rows, own_seconds])
-        if self.model.train_function.splits_batches:
+        if self._timing.splits_batches:
             # Workers have different rows; else all have the same batches.
             factor = table[:, 0].sum() / max(own_rows, 1)
             batches = [(round(rows * factor), s) for rows, s in batches]
         return batches, stopwatch.compare_workers(table[:, 1].tolist())
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        function = self.model.train_function
-        if isinstance(function, _TimedTrainFunction):
-            self.model.train_function = function.train_function
 
+class _Timing(step_hooks.StepHook):
+    """Times the executions of a `fit`, and the requests for their batches.
 
-class _TimedTrainFunction:
-    """Keras's `train_function`, timed by a stopwatch."""
+    Args:
+        model: The `keras.Model`.
+        probe: `InputProbe` of its strategy.
+        timer: `Stopwatch` for the executions.
+        num_steps: Integer, steps of an epoch; `None`: not known yet.
+
+    Attributes:
+        splits_batches: Boolean, whether workers have different rows of a batch.
+    """
 
     def __init__(
         self,
         model: keras.Model,
         probe: InputProbe,
-        stopwatch: stopwatch.Stopwatch,
-        params: dict[str, Any],
+        timer: stopwatch.Stopwatch,
+        num_steps: int | None,
     ) -> None:
-        self.train_function = model.train_function
-        self.params = params
         self._model = model
         self._probe = probe
-        self._stopwatch = stopwatch
+        self._stopwatch = timer
+        self._num_steps = num_steps or math.inf
         self._iterator = self._timed = None
         self.splits_batches = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.train_function, name)
-
-    def __call__(self, iterator: Any) -> Any:
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
         if iterator is not self._iterator:  # Once per epoch.
             self._iterator = iterator
             self.splits_batches = isinstance(
@@ -228,7 +233,7 @@ class _TimedTrainFunction:
         traces = self._probe.traces
         start = time.perf_counter()
         try:
-            logs = self.train_function(self._timed)
+            logs = run(self._timed)
         except (StopIteration, tf.errors.OutOfRangeError):
             # The end of a data set of unknown length.
             _finish(self._stopwatch, self._model)
@@ -239,7 +244,7 @@ class _TimedTrainFunction:
             steps=self._model.steps_per_execution,
             traced=self._probe.traces != traces,
         )
-        if self._stopwatch.steps >= (self.params["steps"] or float("inf")):
+        if self._stopwatch.steps >= self._num_steps:
             _finish(self._stopwatch, self._model)
         return logs
 
@@ -256,19 +261,6 @@ def _finish(timer: stopwatch.Stopwatch, model: keras.Model) -> None:
         # is available once the last update is done on all workers.
         model.optimizer.iterations.numpy()
     timer.finish(time.perf_counter() - start)
-
-
-def _unwrap_left_over(model: keras.Model, params: dict[str, Any]) -> None:
-    """Removes the wrapper that an interrupted `fit` left on the model.
-
-    All callbacks of a `fit` share one `params`: a wrapper with the same
-    `params` belongs to another logger of this `fit`, and stays.
-    """
-    function = model.train_function
-    while isinstance(function, _TimedTrainFunction):
-        if function.params is params:
-            return
-        function = model.train_function = function.train_function
 
 
 def _devices(strategy: tf.distribute.Strategy) -> list[str]:

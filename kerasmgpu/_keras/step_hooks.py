@@ -1,0 +1,119 @@
+"""Hooks around each execution of the training step, for any model.
+
+Keras's callbacks can't see the iterator of a step, replace its function, or
+measure the call alone. A callback that must do so adds a `StepHook` to its
+model in `on_train_begin`; all hooks of a `fit` share one wrapper of the
+model's `train_function`, which is removed when `fit` returns or raises.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+
+class StepHook:
+    """Interface of what a callback does around executions of a step."""
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        """Calls `run(iterator)`, which executes the step; returns its logs."""
+        return run(iterator)
+
+    def on_removed(self) -> None:
+        """Called when the hook is removed: restores what it has changed."""
+
+
+class HookedSteps:
+    """A model's `train_function`, called through hooks.
+
+    Args:
+        function: The `train_function` that Keras has made.
+
+    Attributes:
+        function: The same; a hook may replace it.
+        hooks: List of `StepHook`s; each calls the next one.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.hooks: list[StepHook] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def __call__(self, iterator: Any) -> Any:
+        return self._run(self.hooks, iterator)
+
+    def _run(self, hooks: list[StepHook], iterator: Any) -> Any:
+        if not hooks:
+            return self.function(iterator)
+        first, *others = hooks
+        return first.around(lambda passed: self._run(others, passed), iterator)
+
+
+def add(
+    model: keras.Model, hook: StepHook, innermost: bool = False
+) -> HookedSteps:
+    """Adds a hook to a model in training.
+
+    Args:
+        model: The `keras.Model`; Keras has made its `train_function`.
+        hook: The `StepHook`.
+        innermost: Boolean, whether the other hooks call this one, or this one
+            the others.
+
+    Returns:
+        The `HookedSteps` that calls it.
+    """
+    if not isinstance(model.train_function, HookedSteps):
+        model.train_function = HookedSteps(model.train_function)
+    hooked = model.train_function
+    # New lists: an execution in progress keeps the hooks that it began with.
+    hooks = [*hooked.hooks, hook] if innermost else [hook, *hooked.hooks]
+    hooked.hooks = hooks
+    return hooked
+
+
+def remove(model: keras.Model, hook: StepHook) -> None:
+    """Removes a hook of a model, if it has it; with the last one, the wrapper."""
+    hooked = model.train_function
+    if not isinstance(hooked, HookedSteps) or hook not in hooked.hooks:
+        return
+    hooked.hooks = [other for other in hooked.hooks if other is not hook]
+    hook.on_removed()
+    if not hooked.hooks:
+        model.train_function = hooked.function
+
+
+def remake(model: keras.Model) -> Callable[[Any], Any]:
+    """Makes a model's `train_function` anew; keeps the hooks around it.
+
+    Returns:
+        The function that Keras has made.
+    """
+    hooked = model.train_function
+    try:
+        model.make_train_function(force=True)
+        function: Callable[[Any], Any] = model.train_function
+    finally:
+        model.train_function = hooked
+    hooked.function = function
+    return function
+
+
+@contextlib.contextmanager
+def scope(model: keras.Model) -> Iterator[None]:
+    """Context of a `fit`: removes the hooks that its callbacks have added."""
+    before = _hooks_of(model)
+    try:
+        yield
+    finally:
+        for hook in _hooks_of(model):
+            if hook not in before:
+                remove(model, hook)
+
+
+def _hooks_of(model: keras.Model) -> list[StepHook]:
+    hooked = getattr(model, "train_function", None)
+    return hooked.hooks if isinstance(hooked, HookedSteps) else []
