@@ -93,7 +93,7 @@ def test_unknown_attribute():
 
 
 LEVELS = [
-    {"atomic_files", "errors", "stderr_filter"},
+    {"atomic_files", "errors", "signals", "stderr_filter"},
     {"partitioner", "replica_arithmetic", "schedules"},
     {"engine"},
     {"job"},

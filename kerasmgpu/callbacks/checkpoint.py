@@ -8,14 +8,13 @@ from typing import Any, NoReturn
 import keras
 from absl import logging
 
-from kerasmgpu import _keras
+from kerasmgpu import _keras, signals
 from kerasmgpu._keras import random_state
 from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, snapshot
 from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
-from kerasmgpu.callbacks.checkpoints.preemption import SigtermWatch
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.errors import (
     InputError,
@@ -122,7 +121,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._folder, resume, data_goes_on
         )
         self._writer = BackgroundWriter()
-        self._sigterm = SigtermWatch()
+        self._sigterm = signals.Recorder()
         _keras.install()
 
     def first_step(self, steps_per_epoch: int) -> int:
@@ -165,7 +164,12 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._best = Best(self.best, self.mode)
         self._schedule = Schedule(self.every_steps, self.every_seconds)
         self._schedule.saved(time.monotonic())
-        self._sigterm.start()
+        if not self._sigterm.start():
+            logging.warning(
+                "Checkpoint: fit runs outside the main thread, where Python "
+                "handles no signals: SIGTERM will end the process without a "
+                "checkpoint."
+            )
 
     # Hooks that Keras lacks; called by `_keras/fit.py`.
 
@@ -223,7 +227,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._executions += 1
         several = workers.count(self.model.distribute_strategy) > 1
         agree = not several or self._executions % _STEPS_BETWEEN_AGREEMENTS == 0
-        stop = agree and self._any(self._sigterm.received)
+        stop = agree and self._any(bool(self._sigterm.received))
         if stop or self._is_due(agree):
             fit.wait_for_callbacks()
             self._save(fit.epoch, fit.step, fit)
@@ -235,7 +239,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.count(fit.step + fit.steps_per_execution)
         first = workers.is_first(self.model.distribute_strategy)
         better = self._any(self._best.update(fit.logs) and first)
-        stop = self._any(self._sigterm.received)
+        stop = self._any(bool(self._sigterm.received))
         over = self.model.stop_training or fit.epoch + 1 >= fit.num_epochs
         due = self._is_due(agree=True) or self._schedule.every_epoch
         if due or over or stop or better:

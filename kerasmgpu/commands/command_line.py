@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import signal
 import sys
 import time
 import types
@@ -12,7 +11,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from kerasmgpu import atomic_files, stderr_filter
+from kerasmgpu import atomic_files, signals, stderr_filter
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError, printable
 
@@ -49,7 +48,7 @@ def start(
     sys.argv[0] = _program()  # abseil's heading of the flags in --help.
     define_flags(flags.FLAGS)
     if ends_children:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        signals.exit_on_sigterm()
 
     def run(argv: list[str]) -> None:
         # TensorFlow's log, and kerasmgpu's, would hide the command's own lines.

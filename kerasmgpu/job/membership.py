@@ -4,13 +4,13 @@ import atexit
 import contextlib
 import functools
 import os
-import signal
 import sys
 import time
 
 import tensorflow as tf
 from absl import logging
 
+from kerasmgpu import signals
 from kerasmgpu.engine import context
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import loss, seeds, workers
@@ -91,11 +91,7 @@ def join(strategy, worker, seconds, token):
         seconds: See `timeout_seconds`.
         token: String, see `job_token.read`.
     """
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        # TensorFlow's engine catches SIGTERM and goes on; `callbacks.
-        # Checkpoint`, which saves on SIGTERM, installs another handler.
-        with contextlib.suppress(ValueError):  # Not in the main thread.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.end_on_sigterm()
 
     def on_lost(lost, reason):
         message = loss.line(worker, lost, reason)

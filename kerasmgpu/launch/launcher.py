@@ -1,12 +1,16 @@
 """Runs the launcher of one machine."""
 
 import os
+import signal
 import socket
 
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch.controller import Controller, listen
-from kerasmgpu.launch.member import Ending, Member, Signals, connect
+from kerasmgpu.launch.member import Ending, Member, connect
 from kerasmgpu.launch.workers import Workers
+from kerasmgpu.signals import Recorder
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OPEN_PORTS = (
     "whoever reaches the workers' ports can run code as you: TensorFlow asks "
@@ -31,7 +35,7 @@ def launch(settings, terminal, environ=os.environ):
     Raises:
         InputError: If the port is in use, or rank 0 can't be reached.
     """
-    with Signals() as signals:
+    with Recorder(_SIGNALS, unless_ignored=True) as recorder:
         controller = None
         if settings.rank == 0:
             several = len(settings.hosts) > 1
@@ -42,13 +46,13 @@ def launch(settings, terminal, environ=os.environ):
             controller = Controller(settings, theirs, listener, terminal.say)
             channel = Channel(ours)
         else:
-            channel = connect(settings, signals, terminal.say)
+            channel = connect(settings, recorder, terminal.say)
             if channel is None:
-                number = signals.received[0]
+                number = recorder.received[0]
                 return Ending(status=128 + number, signal=number)
         workers = Workers(terminal, settings.worker_log_dir)
         ending = Member(
-            settings, channel, workers, signals, terminal.say, environ
+            settings, channel, workers, recorder, terminal.say, environ
         ).run()
         if controller:
             controller.close()

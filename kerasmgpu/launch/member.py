@@ -36,32 +36,7 @@ class Ending:
     signal: int | None = None
 
 
-class Signals:
-    """Records SIGINT, SIGTERM and SIGHUP.
-
-    A context manager, for the main thread. Signals that are ignored stay so:
-    `nohup` ignores SIGHUP.
-    """
-
-    def __init__(self):
-        self.received = []
-        self._before = {}
-
-    def __enter__(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, _):
-        self.received.append(number)
-
-
-def connect(settings, signals, say):
+def connect(settings, recorder, say):
     """Connects to the launcher of rank 0, which may start later.
 
     Returns:
@@ -74,7 +49,7 @@ def connect(settings, signals, say):
     wait = settings.policy.start_wait_seconds
     deadline = time.monotonic() + wait
     say(f"waiting for rank 0 at {settings.controller}")
-    while not signals.received:
+    while not recorder.received:
         try:
             return _call(settings)
         except handshake.WrongToken:
@@ -115,16 +90,16 @@ class Member:
         settings: `settings.Settings`.
         channel: `channel.Channel` to the controller.
         workers: `workers.Workers`.
-        signals: `Signals`.
+        recorder: `signals.Recorder`.
         say: Function of a string, shows it.
         environ: Mapping, the environment that workers inherit.
     """
 
-    def __init__(self, settings, channel, workers, signals, say, environ):
+    def __init__(self, settings, channel, workers, recorder, say, environ):
         self._settings = settings
         self._channel = channel
         self._workers = workers
-        self._signals = signals
+        self._recorder = recorder
         self._say = say
         self._environ = environ
         self._run = 0
@@ -165,8 +140,8 @@ class Member:
             seconds = self._settings.timeout_seconds
             raise ConnectionError(f"not heard of for {seconds:g} s")
         self._send_alive()
-        while self._signals.received:
-            self._pass_on(self._signals.received.pop(0))
+        while self._recorder.received:
+            self._pass_on(self._recorder.received.pop(0))
         if self._kill_at is not None and now >= self._kill_at:
             self._kill()
 
@@ -270,7 +245,7 @@ class Member:
         self._workers.ask_to_end()
         deadline = time.monotonic() + grace
         while len(self._workers) and time.monotonic() < deadline:
-            if signal.SIGINT in self._signals.received:
+            if signal.SIGINT in self._recorder.received:
                 break
             self._workers.wait(_TICK_SECONDS)
 

@@ -6,8 +6,9 @@ import time
 
 from kerasmgpu.launch import settings
 from kerasmgpu.launch.controller import Controller
-from kerasmgpu.launch.member import Channel, Member, Signals
+from kerasmgpu.launch.member import Channel, Member
 from kerasmgpu.launch.workers import Ended
+from kerasmgpu.signals import Recorder
 
 TIMEOUT_SECONDS = 0.4
 
@@ -49,7 +50,7 @@ def test_a_start_may_take_longer_than_the_time_out():
         checked,
         Channel(ours),
         SlowWorkers(0.1),
-        Signals(),
+        Recorder(),
         said.append,
         {},
     ).run()

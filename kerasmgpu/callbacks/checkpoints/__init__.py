@@ -7,7 +7,6 @@
     callback_states.py  attributes of the other callbacks that training changed
     background.py       writes in a thread, one at a time
     schedule.py         when to save
-    preemption.py       SIGTERM, handled at the end of a step
     restoring.py        the checkpoint to resume from, the same on all workers
 
 Access beyond Keras's public API (the state of the model, of random numbers and
