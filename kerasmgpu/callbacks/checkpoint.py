@@ -12,10 +12,10 @@ from kerasmgpu import _keras, signals
 from kerasmgpu._keras import random_state
 from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, snapshot
-from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
+from kerasmgpu.callbacks.checkpoints.writer_thread import BackgroundWriter
 from kerasmgpu.errors import (
     InputError,
     checked_choice,

@@ -1,7 +1,6 @@
 """A worker joins its job: starts the watch and shares the RNG state."""
 
 import atexit
-import contextlib
 import functools
 import os
 import sys

@@ -2,9 +2,9 @@
 
 `python -m kerasmgpu.launch` is the command; see `kerasmgpu/launch/__main__.py`.
 `notebook.py` is its counterpart for functions (`function_call.py`).
-One launcher runs per machine. The launcher of rank 0 controls the job (`job.py`
+One launcher runs per machine. The launcher of rank 0 controls the job (`job_state.py`
 is its state machine, `controller.py` its sockets). Every launcher executes its
-commands (`member.py`) and runs the machine's workers (`workers.py`), each under
+commands (`member.py`) and runs the machine's workers (`processes.py`), each under
 a guard process (`guard.py`) that kills the worker if the launcher dies.
 TensorFlow is never imported.
 """

@@ -11,7 +11,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job.addresses import listen as listen_on
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import HELLO_SECONDS, Entrance
-from kerasmgpu.launch.job import Job
+from kerasmgpu.launch.job_state import Job
 
 PURPOSE = "launcher of rank 0"
 """The handshake's purpose at `--port`."""

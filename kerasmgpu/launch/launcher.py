@@ -7,7 +7,7 @@ import socket
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch.controller import Controller, listen
 from kerasmgpu.launch.member import Ending, Member, connect
-from kerasmgpu.launch.workers import Workers
+from kerasmgpu.launch.processes import Workers
 from kerasmgpu.signals import Recorder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

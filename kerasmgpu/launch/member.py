@@ -89,7 +89,7 @@ class Member:
     Args:
         settings: `settings.Settings`.
         channel: `channel.Channel` to the controller.
-        workers: `workers.Workers`.
+        workers: `processes.Workers`.
         recorder: `signals.Recorder`.
         say: Function of a string, shows it.
         environ: Mapping, the environment that workers inherit.

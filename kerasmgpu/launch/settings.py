@@ -10,8 +10,8 @@ import sys
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import handshake, job_token, watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
-from kerasmgpu.launch import devices
-from kerasmgpu.launch.job import Policy
+from kerasmgpu.launch import gpus
+from kerasmgpu.launch.job_state import Policy
 
 _MOST_WORKERS = 4096  # Per machine: each needs a port.
 
@@ -24,9 +24,9 @@ class Settings:
         command: Tuple of strings, the command of every worker.
         hosts: Tuple of `addresses.Host`, the machines by rank.
         rank: Integer, this machine's index in `hosts`.
-        devices: `devices.Devices` of this machine.
+        devices: `gpus.Gpus` of this machine.
         devices_per_worker: Integer, number of GPUs of each worker.
-        policy: `job.Policy`.
+        policy: `job_state.Policy`.
         timeout_seconds: Number, heartbeat time-out of machines and workers.
         port: Integer, where rank 0 listens if there are several machines.
         first_worker_port: Integer, first of the workers' fixed ports, or
@@ -40,7 +40,7 @@ class Settings:
     command: tuple
     hosts: tuple
     rank: int
-    devices: devices.Devices
+    devices: gpus.Gpus
     devices_per_worker: int
     policy: Policy
     timeout_seconds: float
@@ -118,7 +118,7 @@ def check(
         InputError: If a setting is invalid or not possible on this machine.
     """
     checked_integer(devices_per_worker, "devices_per_worker", 1)
-    found = devices.visible(environ)
+    found = gpus.visible(environ)
     if hosts is None:
         if rank not in (None, 0):
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")

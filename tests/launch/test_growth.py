@@ -9,7 +9,7 @@ from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import controller as controllers
 from kerasmgpu.launch import settings
 from kerasmgpu.launch.controller import Controller
-from kerasmgpu.launch.job import Job, Policy
+from kerasmgpu.launch.job_state import Job, Policy
 
 POLICY = Policy(
     max_restarts=1,

@@ -7,7 +7,7 @@ import time
 from kerasmgpu.launch import settings
 from kerasmgpu.launch.controller import Controller
 from kerasmgpu.launch.member import Channel, Member
-from kerasmgpu.launch.workers import Ended
+from kerasmgpu.launch.processes import Ended
 from kerasmgpu.signals import Recorder
 
 TIMEOUT_SECONDS = 0.4

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from kerasmgpu.callbacks.checkpoints.background import BackgroundWriter
+from kerasmgpu.callbacks.checkpoints.writer_thread import BackgroundWriter
 
 
 def test_one_write_at_a_time():

@@ -10,7 +10,7 @@ _SECONDS_TO_LIST = 60  # The first use may load the driver, which is slow.
 
 
 @dataclasses.dataclass(frozen=True)
-class Devices:
+class Gpus:
     """The visible GPUs of this machine.
 
     Args:
@@ -71,14 +71,14 @@ def visible(environ):
             used if set; otherwise the output of `nvidia-smi -L`.
 
     Returns:
-        `Devices`.
+        `Gpus`.
 
     Raises:
         InputError: If `nvidia-smi` exists but fails.
     """
     text = environ.get(_VARIABLE)
     if text is not None:
-        return Devices(_names(text), f"{_VARIABLE}={text}")
+        return Gpus(_names(text), f"{_VARIABLE}={text}")
     try:
         listing = subprocess.run(
             ["nvidia-smi", "-L"],
@@ -88,7 +88,7 @@ def visible(environ):
             env=dict(environ),
         )
     except FileNotFoundError:
-        return Devices((), "no nvidia-smi")
+        return Gpus((), "no nvidia-smi")
     except subprocess.TimeoutExpired:
         raise InputError(
             f"nvidia-smi -L gave no answer in {_SECONDS_TO_LIST} s: see to "
@@ -101,7 +101,7 @@ def visible(environ):
             f"See to the driver, or set {_VARIABLE} (-1: CPU only)"
         )
     count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
-    return Devices(tuple(map(str, range(count))), "nvidia-smi -L")
+    return Gpus(tuple(map(str, range(count))), "nvidia-smi -L")
 
 
 def _names(text):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.launch import devices
+from kerasmgpu.launch import gpus
 
 LISTING = """GPU 0: NVIDIA H100 (UUID: GPU-1)
   MIG 1g.10gb Device 0: (UUID: MIG-1)
@@ -23,7 +23,7 @@ GPU 1: NVIDIA H100 (UUID: GPU-2)"""
     ],
 )
 def test_variable(text, names):
-    found = devices.visible({"CUDA_VISIBLE_DEVICES": text})
+    found = gpus.visible({"CUDA_VISIBLE_DEVICES": text})
     assert found.names == names
 
 
@@ -42,21 +42,21 @@ def nvidia_smi(tmp_path):
 
 def test_listing(nvidia_smi):
     environ = nvidia_smi(f"cat <<END\n{LISTING}\nEND")
-    assert devices.visible(environ).names == ("0", "1")
+    assert gpus.visible(environ).names == ("0", "1")
 
 
 def test_broken_driver_is_told(nvidia_smi):
     environ = nvidia_smi("echo 'Driver/library version mismatch'; exit 18")
     with pytest.raises(InputError, match="status 18: Driver/library"):
-        devices.visible(environ)
+        gpus.visible(environ)
 
 
 def test_no_driver(tmp_path):
-    assert devices.visible({"PATH": str(tmp_path)}).names == ()
+    assert gpus.visible({"PATH": str(tmp_path)}).names == ()
 
 
 def test_workers_get_devices_in_turn():
-    found = devices.Devices(("2", "3", "5", "7"), "a test")
+    found = gpus.Gpus(("2", "3", "5", "7"), "a test")
     variables = [found.environment(place, 2) for place in range(2)]
     assert variables == [
         {"CUDA_VISIBLE_DEVICES": "2,3"},
@@ -65,12 +65,12 @@ def test_workers_get_devices_in_turn():
 
 
 def test_without_gpus_the_variable_is_left_alone():
-    assert devices.Devices((), "a test").environment(0, 1) == {}
+    assert gpus.Gpus((), "a test").environment(0, 1) == {}
 
 
 def test_more_workers_than_gpus():
-    found = devices.Devices(("0", "1"), "a test")
+    found = gpus.Gpus(("0", "1"), "a test")
     found.require(2, 1)
     with pytest.raises(InputError, match="need 4 GPUs. GPUs here: 2"):
         found.require(2, 2)
-    devices.Devices((), "a test").require(4, 1)  # On the CPU.
+    gpus.Gpus((), "a test").require(4, 1)  # On the CPU.

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from kerasmgpu.job.addresses import Host
-from kerasmgpu.launch.job import Job, Policy
+from kerasmgpu.launch.job_state import Job, Policy
 
 POLICY = {
     "max_restarts": 0,
