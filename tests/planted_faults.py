@@ -173,9 +173,9 @@ FAULTS = {
     ),
     "frozen_worker": Fault(
         "heartbeats are never sent",
-        "job/watch.py",
-        "while not self._closed.wait(self._timeout_seconds / BEATS_PER_TIMEOUT):",
-        "while not self._closed.wait(self._timeout_seconds * 99):",
+        "job/links.py",
+        "self._next_beat = now + self._beat_seconds",
+        "self._next_beat = now + 99 * self._timeout_seconds",
         "tests/job",
     ),
     "blamed_worker": Fault(

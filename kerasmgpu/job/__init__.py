@@ -9,7 +9,8 @@
     entrance.py       a listening port with a thread per new connection
     rendezvous.py     the rendezvous of the workers before TensorFlow starts
     membership.py     a worker joins its job, once TensorFlow runs
-    watch.py          heartbeats and detection of lost workers
+    links.py          connections with heartbeats, served by one thread
+    watch.py          detection of lost workers
     loss.py           the log line about a lost worker, and its parser
     seeds.py          the same RNG state on all workers
     workers.py        broadcast, any and gather between workers
@@ -18,5 +19,5 @@
 
 The launcher needs no TensorFlow: `cluster.py`, `slurm.py`, `addresses.py`,
 `job_token.py`, `channel.py`, `handshake.py`, `entrance.py`, `rendezvous.py`,
-`watch.py`, `loss.py` and `exit_status.py` do not import it.
+`links.py`, `watch.py`, `loss.py` and `exit_status.py` do not import it.
 """

@@ -15,6 +15,7 @@ import time
 
 _LONGEST_HELLO = 1 << 16
 _LONGEST_MESSAGE = 1 << 20
+_SHORTEST_WAIT_SECONDS = 0.001  # 0 would make a socket non-blocking.
 _PIECE = 1 << 16  # Bytes to read at once.
 
 
@@ -93,9 +94,12 @@ class Channel:
             ConnectionError: See `receive`.
         """
         end = time.monotonic() + seconds
+        left = seconds
         try:
-            while (left := end - time.monotonic()) > 0:
-                self.socket.settimeout(left)
+            while True:
+                # Reads once more after the time-out: a process that was
+                # suspended finds what has arrived in the meantime.
+                self.socket.settimeout(max(left, _SHORTEST_WAIT_SECONDS))
                 line = self._read(_LONGEST_HELLO, one_line=True)
                 if line.endswith(b"\n"):
                     self._received = b""
@@ -103,10 +107,12 @@ class Channel:
                 if len(line) >= _LONGEST_HELLO:
                     raise Stranger("a message without an end")
                 self._received = line
+                if left <= 0:
+                    raise TimeoutError("it does not answer")
+                left = end - time.monotonic()
         finally:
             with contextlib.suppress(OSError):  # Closed by another thread.
                 self.socket.settimeout(self._seconds)
-        raise TimeoutError("it does not answer")
 
     def _read(self, longest, one_line=False):
         """Returns the data received since the last complete message."""

@@ -31,7 +31,10 @@ from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import Entrance
 
 _PAUSE_SECONDS = 0.2
-_REPLY_SECONDS = 5.0  # Healthy hosts answer faster.
+# The kernel of a healthy host connects faster, even to a suspended process. How
+# long that process may take to answer is limited by the start time-out.
+_CONNECT_SECONDS = 5.0
+_MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
 _MOST_WORKERS = 1 << 16
 _MOST_DOUBTS = 3  # Failed claims in the final error message.
 _SOMETHING_ELSE = "something else answers there"
@@ -160,7 +163,7 @@ class _Gathering:
         )
         if not 0 < index < num_workers <= _MOST_WORKERS:
             raise Stranger(f"no index of a worker: {index}")
-        channel.send(seconds=max(self._deadline - time.monotonic(), 0.0))
+        channel.send(seconds=self._seconds_left())
         there = channel.socket.getpeername()[0].removeprefix("::ffff:")
         problem = self._call(index, nonce)
         trouble = self._trouble_with(index, num_workers, problem, there)
@@ -178,6 +181,9 @@ class _Gathering:
                 self._doubts.setdefault(index, trouble)
             self._changed.notify()
 
+    def _seconds_left(self):
+        return max(self._deadline - time.monotonic(), 0.0)
+
     def _call(self, index, nonce):
         """Calls a worker at its address; returns an error, or `None`."""
         if index >= self._worker.num_workers:
@@ -185,13 +191,13 @@ class _Gathering:
         address = self._worker.addresses[index]
         try:
             with contextlib.closing(
-                _connected(address, _REPLY_SECONDS)
+                _connected(address, _CONNECT_SECONDS)
             ) as channel:
                 handshake.call(
-                    channel, self._token, _name(index), _REPLY_SECONDS
+                    channel, self._token, _name(index), self._seconds_left()
                 )
                 channel.send(call=nonce)
-                answer = channel.receive_one(_REPLY_SECONDS)
+                answer = channel.receive_one(self._seconds_left())
         except OSError as error:
             return _reason(error)
         if answer.get("worker") != index:
@@ -288,7 +294,7 @@ def _of_another_job(worker):
 def _ask(address, token, hello, seconds):
     """Reports once; returns the first worker's answer."""
     end = time.monotonic() + seconds
-    connect_seconds = min(seconds, _REPLY_SECONDS)
+    connect_seconds = min(seconds, _CONNECT_SECONDS)
     with contextlib.closing(_connected(address, connect_seconds)) as channel:
         handshake.call(channel, token, _name(0), seconds)
         channel.send(**hello)
@@ -298,13 +304,13 @@ def _ask(address, token, hello, seconds):
                 trouble = answer["trouble"]
                 return None if trouble is None else str(trouble)
             (left,) = fields(answer, seconds=float)
-            end = time.monotonic() + left + _REPLY_SECONDS
+            end = time.monotonic() + left + _MARGIN_SECONDS
     raise TimeoutError("it does not answer")
 
 
 def _connected(address, seconds):
     connection = socket.create_connection(split_address(address), seconds)
-    return Channel(connection, _REPLY_SECONDS)
+    return Channel(connection)
 
 
 def _reason(error):

@@ -21,6 +21,7 @@ from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import listen
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import Entrance
+from kerasmgpu.job.links import Link, Links
 
 TIMEOUT_SECONDS = 30.0
 """Default heartbeat time-out of workers and machines."""
@@ -28,63 +29,7 @@ TIMEOUT_SECONDS = 30.0
 TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 """Environment variable with the launcher's heartbeat time-out."""
 
-BEATS_PER_TIMEOUT = 6
-"""Number of heartbeats per `timeout_seconds`."""
-
 _PURPOSE = "watch"
-
-
-class Link:
-    """One connection between two workers, with heartbeats both ways.
-
-    Args:
-        channel: `channel.Channel`.
-        timeout_seconds: Float, silence after which the other end is lost.
-        on_message: Called with each message, a dictionary.
-        on_closed: Called once, with the reason, when the peer is lost. It may
-            still send: a hung worker that wakes up reads it.
-    """
-
-    def __init__(self, channel, timeout_seconds, on_message, on_closed):
-        self._channel = channel
-        self._timeout_seconds = timeout_seconds
-        self._on_message = on_message
-        self._on_closed = on_closed
-        self._closed = threading.Event()
-        channel.be_patient_for(timeout_seconds)
-        for target in (self._read, self._beat):
-            threading.Thread(target=target, daemon=True).start()
-
-    def send(self, **message):
-        """Sends a message; the reading thread detects a broken connection."""
-        try:
-            self._channel.send(**message)
-        except ConnectionError:
-            self._channel.hang_up()
-
-    def close(self):
-        """Closes the connection, without a call of `on_closed`."""
-        self._closed.set()
-        self._channel.hang_up()
-
-    def _beat(self):
-        while not self._closed.wait(self._timeout_seconds / BEATS_PER_TIMEOUT):
-            self.send()
-
-    def _read(self):
-        try:
-            while True:
-                for message in self._channel.receive():
-                    self._on_message(message)
-        except TimeoutError:
-            reason = f"nothing heard of it for {self._timeout_seconds:g} s"
-        except OSError:  # Closed, here or there.
-            reason = "its process has ended"
-        by_us = self._closed.is_set()
-        self._closed.set()
-        if not by_us:
-            self._on_closed(reason)
-        self._channel.close()
 
 
 class _Watch:
@@ -135,7 +80,8 @@ class FirstWorker(_Watch):
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
-        self._links = {}
+        self._links: dict[int, Link] = {}
+        self._served = Links(timeout_seconds)
         self._done = {}  # Indices of workers, in the order of their ends.
         self._some_done = threading.Event()
         self._invited_by = secrets.token_hex(16)
@@ -171,18 +117,19 @@ class FirstWorker(_Watch):
         self._over.set()
         self._some_done.set()
         self._entrance.close()
+        self._served.end()
 
     def _welcome(self, channel, hello):
         (worker,) = fields(hello, worker=int)
         with self._lock:
             if worker not in self._expected or worker in self._links:
                 raise Stranger("no worker of this job")
-            self._links[worker] = Link(
+            link = self._links[worker] = Link(
                 channel,
-                self._timeout_seconds,
                 lambda message: self._hear(worker, message),
                 lambda reason: self._lose(worker, reason),
             )
+            self._served.serve(link)
             all_there = len(self._expected) == len(self._links)
         if all_there:
             self._entrance.close()
@@ -258,12 +205,9 @@ class OtherWorker(_Watch):
         secret = token + invited["secret"]
         handshake.call(channel, secret, _PURPOSE, timeout_seconds)
         channel.send(worker=index)
-        self._link = Link(
-            channel,
-            timeout_seconds,
-            self._hear,
-            self._lose_first,
-        )
+        self._link = Link(channel, self._hear, self._lose_first)
+        self._served = Links(timeout_seconds)
+        self._served.serve(self._link)
 
     def leave(self, failure=None):
         """See `FirstWorker.leave`."""
@@ -275,6 +219,7 @@ class OtherWorker(_Watch):
             self._link.send(failed=failure)
         self._over.set()
         self._link.close()
+        self._served.end()
 
     def _lose_first(self, reason):
         if self._report(0, reason):

@@ -8,7 +8,7 @@ import shutil
 import sys
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.job import handshake, job_token, watch
+from kerasmgpu.job import handshake, job_token, links, watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import gpus
 from kerasmgpu.launch.job_state import Policy
@@ -53,7 +53,7 @@ class Settings:
     @property
     def heartbeat_seconds(self):
         """Number, seconds without a message until a heartbeat is sent."""
-        return self.timeout_seconds / watch.BEATS_PER_TIMEOUT
+        return self.timeout_seconds / links.BEATS_PER_TIMEOUT
 
     @property
     def num_workers(self):

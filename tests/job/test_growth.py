@@ -78,7 +78,7 @@ def watch(size):
 def lose(size):
     """The last one dies; the others learn it, and end with an error."""
     *watches, last = watch(size)
-    last._link._channel.hang_up()
+    last._link.channel.hang_up()
     for one in watches:
         assert one.wait_for_a_loss(10)
     for one in watches:

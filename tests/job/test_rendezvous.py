@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kerasmgpu.job import rendezvous
+from kerasmgpu.job import handshake, rendezvous
 from kerasmgpu.job.cluster import Worker
 from tests.job.meetings import (
     Claim,
@@ -36,6 +36,21 @@ def test_a_late_worker_is_waited_for(late):
     assert early.is_alive()
     assert Meeting(places, late).answer() is None
     assert early.answer() is None
+
+
+def test_a_worker_that_is_suspended_at_the_call_back_is_waited_for(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_CONNECT_SECONDS", 0.2)
+    answer = handshake.answer
+
+    def answer_late(channel, token, purpose, seconds):
+        if purpose == "worker 1":
+            time.sleep(1)
+        answer(channel, token, purpose, seconds)
+
+    monkeypatch.setattr(handshake, "answer", answer_late)
+    places = addresses(2)
+    meetings = [Meeting(places, 0), Meeting(places, 1)]
+    assert [meeting.answer() for meeting in meetings] == [None] * 2
 
 
 def test_the_port_is_free_at_once():

@@ -58,7 +58,7 @@ def job():
 
 def test_a_closed_connection_is_a_lost_worker_at_once(job):
     start = time.monotonic()
-    job.watches[2]._link._channel.socket.shutdown(2)
+    job.watches[2]._link.channel.socket.shutdown(2)
     for index in (0, 1):
         assert job.lost[index].get(timeout=5) == (2, "its process has ended")
     assert time.monotonic() - start < 0.5
