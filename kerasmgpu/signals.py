@@ -18,7 +18,7 @@ applies decides:
 
 Each handler is restored when its time is over. Two processes can't import this
 module: a worker's guard (`launch/guard.py`) forwards SIGTERM to the worker,
-and the filter of standard error (`commands/quiet.py`) ignores it.
+and the filter of standard error (`stderr_filter.py`) ignores it.
 """
 
 import contextlib
