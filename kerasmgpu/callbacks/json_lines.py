@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from typing import IO, Any
 
 from kerasmgpu.errors import InputError
 
@@ -29,7 +30,7 @@ class JsonLines:
     ```
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         with open(self.path, "ab+") as file:
@@ -45,7 +46,7 @@ class JsonLines:
                 )
             _drop_half_line(file)
 
-    def append(self, record):
+    def append(self, record: dict[str, Any]) -> None:
         """Writes a dictionary as one line; NaN becomes `null`."""
         record = {
             key: None
@@ -59,14 +60,14 @@ class JsonLines:
             os.fsync(file.fileno())
 
 
-def _is_record(line):
+def _is_record(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
 
 
-def _drop_half_line(file):
+def _drop_half_line(file: IO[bytes]) -> None:
     """Removes an incomplete last line; ends a complete one with a newline."""
     file.seek(0)
     content = file.read()

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,15 +44,15 @@ class Stopwatch:
     (32.0, 0.25)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Forgets everything, for a new `fit`."""
         self._sizes = set()
         self.new_epoch()
 
-    def new_epoch(self):
+    def new_epoch(self) -> None:
         """Forgets the executions, but not the batch sizes seen so far."""
         self._executions = []
         # Read after every execution: summing each time would take longer with
@@ -60,16 +62,16 @@ class Stopwatch:
         self.finished = False
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Integer, requested steps of the epoch's executions."""
         return self._steps
 
-    def add(self, start, end, steps, traced):
+    def add(self, start: float, end: float, steps: int, traced: bool) -> None:
         """Records one execution; arguments as in `Execution`."""
         self._executions.append(Execution(start, end, steps, traced))
         self._steps += steps
 
-    def finish(self, backlog):
+    def finish(self, backlog: float) -> None:
         """Ends the epoch.
 
         Args:
@@ -79,7 +81,9 @@ class Stopwatch:
         self._backlog = backlog
         self.finished = True
 
-    def figures(self, batches, num_replicas):
+    def figures(
+        self, batches: Sequence[tuple[int, float]], num_replicas: int
+    ) -> dict[str, float]:
         """Returns the figures of the epoch.
 
         Args:
@@ -120,7 +124,9 @@ class Stopwatch:
             ),
         }
 
-    def _counted(self, batches):
+    def _counted(
+        self, batches: Sequence[tuple[int, float]]
+    ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
         """Yields seconds and batches of each execution that isn't left out."""
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
@@ -134,7 +140,7 @@ class Stopwatch:
             if of_it and not compiled:
                 yield execution.end - execution.start + pause, of_it
 
-    def _pauses(self):
+    def _pauses(self) -> list[float]:
         """Returns the seconds after each execution that count towards it."""
         executions = self._executions
         gaps = [
@@ -145,7 +151,7 @@ class Stopwatch:
         return [min(gap, longest) for gap in gaps] + [self._backlog]
 
 
-def compare_workers(step_seconds):
+def compare_workers(step_seconds: Sequence[float]) -> dict[str, Any]:
     """Returns the slowest worker, and the slowest and fastest step times.
 
     Args:

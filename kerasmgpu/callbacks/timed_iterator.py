@@ -11,6 +11,8 @@ on the CPU, and nothing waits for them.
 
 import itertools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -30,7 +32,7 @@ class InputProbe:
         traces: Integer, number of times that a request for a batch was traced.
     """
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self.strategy = strategy
         self.traces = 0
         self.number = next(_numbers)
@@ -41,7 +43,7 @@ class InputProbe:
             "shared_name": f"kerasmgpu_input_probe_{self.number}",
         }
 
-    def timed(self, iterator):
+    def timed(self, iterator: Any) -> Any:
         """Wraps an iterator with timing; returns anything else unchanged.
 
         Args:
@@ -53,7 +55,7 @@ class InputProbe:
             return TimedIterator(iterator, self)
         return iterator
 
-    def drain(self):
+    def drain(self) -> list[tuple[int, float]]:
         """Returns the batches recorded since the last call.
 
         Returns:
@@ -69,7 +71,7 @@ class InputProbe:
         return list(zip(rows.numpy().tolist(), seconds))
 
     @tf.function(autograph=False)
-    def _take(self, size):
+    def _take(self, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
         # One compiled loop: eager calls would take as long as the steps.
         with tf.device("CPU:0"):
             return tf.map_fn(
@@ -79,7 +81,7 @@ class InputProbe:
                 parallel_iterations=1,
             )
 
-    def request(self, get):
+    def request(self, get: Callable[[], Any]) -> tuple[Any, tf.Tensor]:
         """Returns `get()`, and the time of the request."""
         if not tf.executing_eagerly():
             self.traces += 1  # Python runs here only during tracing.
@@ -88,7 +90,7 @@ class InputProbe:
         with tf.control_dependencies([asked]):
             return get(), asked
 
-    def note(self, batch, asked):
+    def note(self, batch: Any, asked: tf.Tensor) -> None:
         """Records the rows of a batch, and the times around its request."""
         shares = [
             share
@@ -107,7 +109,7 @@ class InputProbe:
                 shared_name=self._buffer["shared_name"],
             )
 
-    def _shares(self, leaf):
+    def _shares(self, leaf: Any) -> list[Any]:
         """Returns the replicas' tensors of a leaf; none if it has no rows."""
         return [
             share
@@ -115,7 +117,7 @@ class InputProbe:
             if tf.is_tensor(share) and share.shape.rank != 0
         ]
 
-    def _rows(self, batch):
+    def _rows(self, batch: Any) -> tf.Tensor:
         # Keras counts like this, too: rows of the first input that has any.
         for leaf in tf.nest.flatten(batch):
             shares = self._shares(leaf)
@@ -125,7 +127,7 @@ class InputProbe:
         return tf.constant(0, tf.int64)
 
 
-def _num_rows(tensor):
+def _num_rows(tensor: Any) -> tf.Tensor:
     if isinstance(tensor, tf.SparseTensor):
         return tensor.dense_shape[0]
     if isinstance(tensor, tf.RaggedTensor):
@@ -136,7 +138,7 @@ def _num_rows(tensor):
 class TimedIterator(tf.data.Iterator):
     """An iterator whose requests for a batch are recorded by a probe."""
 
-    def __init__(self, iterator, probe):
+    def __init__(self, iterator: Any, probe: InputProbe) -> None:
         self.iterator = iterator
         self._probe = probe
         # Made once, since every call of a compiled function reads it.
@@ -145,27 +147,27 @@ class TimedIterator(tf.data.Iterator):
         )
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         return self.iterator.element_spec
 
-    def __iter__(self):
+    def __iter__(self) -> "TimedIterator":
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         try:
             return self.get_next()
         except tf.errors.OutOfRangeError:
             raise StopIteration from None
 
-    def get_next(self):
+    def get_next(self) -> Any:
         batch, asked = self._probe.request(self.iterator.get_next)
         self._probe.note(batch, asked)
         return batch
 
-    def get_next_as_optional(self):
+    def get_next_as_optional(self) -> tf.experimental.Optional:
         batch, asked = self._probe.request(self.iterator.get_next_as_optional)
 
-        def note():
+        def note() -> bool:
             self._probe.note(batch.get_value(), asked)
             return True
 
@@ -173,38 +175,38 @@ class TimedIterator(tf.data.Iterator):
         return batch
 
     @property
-    def _type_spec(self):
+    def _type_spec(self) -> tf.TypeSpec:
         return self._spec
 
 
 class _TimedIteratorSpec(tf.TypeSpec):
     """Trace-cache key of a timed iterator."""
 
-    def __init__(self, iterator_spec, probe_number):
+    def __init__(self, iterator_spec: tf.TypeSpec, probe_number: int) -> None:
         self._iterator_spec = iterator_spec
         self._probe_number = probe_number
         # Cached: TensorFlow would compute it anew in every call.
         self._hash = hash((iterator_spec, probe_number))
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self._hash
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self is other or super().__eq__(other)
 
     @property
-    def value_type(self):
+    def value_type(self) -> type:
         return TimedIterator
 
     @property
-    def _component_specs(self):
+    def _component_specs(self) -> tf.TypeSpec:
         return self._iterator_spec
 
-    def _serialize(self):
+    def _serialize(self) -> tuple[tf.TypeSpec, int]:
         return self._iterator_spec, self._probe_number
 
-    def _to_components(self, value):
+    def _to_components(self, value: Any) -> Any:
         return value.iterator
 
-    def _from_components(self, components):
+    def _from_components(self, components: Any) -> TimedIterator:
         return TimedIterator(components, _probes[self._probe_number])

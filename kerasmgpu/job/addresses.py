@@ -23,12 +23,12 @@ class Host:
     name: str
     num_workers: int
 
-    def address(self, port):
+    def address(self, port: int | str) -> str:
         """String `"host:port"`, with IPv6 addresses in brackets."""
         return join_address(self.name, port)
 
 
-def parse_hosts(text):
+def parse_hosts(text: str) -> tuple[Host, ...]:
     """Parses a job's machines and their numbers of workers.
 
     Args:
@@ -66,7 +66,7 @@ def parse_hosts(text):
     return tuple(hosts)
 
 
-def split_address(address):
+def split_address(address: object) -> tuple[str, int]:
     """Splits `"host:port"` or `"[IPv6]:port"` into name and number.
 
     Raises:
@@ -82,12 +82,12 @@ def split_address(address):
     return match[1] or match[2], int(match[3])
 
 
-def join_address(name, port):
+def join_address(name: str, port: int | str) -> str:
     """Inverse of `split_address`: IPv6 addresses get brackets."""
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def listen(port, backlog=None):
+def listen(port: int, backlog: int | None = None) -> socket.socket:
     """Returns a server socket that listens on all addresses, IPv4 and IPv6.
 
     Args:

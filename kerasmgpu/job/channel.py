@@ -12,6 +12,7 @@ import math
 import socket
 import threading
 import time
+from typing import Any
 
 _LONGEST_HELLO = 1 << 16
 _LONGEST_MESSAGE = 1 << 20
@@ -33,19 +34,19 @@ class Channel:
         seconds: Number, time-out of one send or receive.
     """
 
-    def __init__(self, connection, seconds=5.0):
+    def __init__(self, connection: socket.socket, seconds: float = 5.0) -> None:
         self.socket = connection
         self.be_patient_for(seconds)
         self._received = b""
         self._sending = threading.Lock()
         self.last_heard = self._last_sent = time.monotonic()
 
-    def be_patient_for(self, seconds):
+    def be_patient_for(self, seconds: float) -> None:
         """Sets the time-out of a send or receive, in seconds."""
         self._seconds = seconds
         self.socket.settimeout(seconds)
 
-    def send(self, **message):
+    def send(self, **message: Any) -> None:
         """Sends one object.
 
         Raises:
@@ -59,12 +60,12 @@ class Channel:
             raise ConnectionError(f"can't send: {_reason(error)}") from error
         self._last_sent = time.monotonic()
 
-    def send_alive(self, seconds):
+    def send_alive(self, seconds: float) -> None:
         """Sends a heartbeat, if nothing was sent for `seconds`."""
         if time.monotonic() - self._last_sent >= seconds:
             self.send()
 
-    def receive(self):
+    def receive(self) -> list[dict[str, Any]]:
         """Reads available data, or waits for some.
 
         Returns:
@@ -80,7 +81,7 @@ class Channel:
             raise Stranger("a message without an end")
         return [message for line in lines if (message := _parsed(line))]
 
-    def receive_one(self, seconds):
+    def receive_one(self, seconds: float) -> dict[str, Any]:
         """Waits for one message; leaves later bytes in the socket.
 
         Args:
@@ -114,7 +115,7 @@ class Channel:
             with contextlib.suppress(OSError):  # Closed by another thread.
                 self.socket.settimeout(self._seconds)
 
-    def _read(self, longest, one_line=False):
+    def _read(self, longest: int, one_line: bool = False) -> bytes:
         """Returns the data received since the last complete message."""
         try:
             size = min(longest - len(self._received), _PIECE)
@@ -131,7 +132,7 @@ class Channel:
         self.last_heard = time.monotonic()
         return self._received + data
 
-    def is_open(self):
+    def is_open(self) -> bool:
         """Whether the peer has not closed the connection."""
         try:
             self.socket.setblocking(False)
@@ -144,12 +145,12 @@ class Channel:
             with contextlib.suppress(OSError):
                 self.socket.settimeout(self._seconds)
 
-    def hang_up(self):
+    def hang_up(self) -> None:
         """Shuts the connection down; the thread that reads it must close it."""
         with contextlib.suppress(OSError):  # The peer was faster.
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def close(self):
+    def close(self) -> None:
         """Shuts the connection down and closes the socket."""
         self.hang_up()
         with contextlib.suppress(OSError):
@@ -160,7 +161,7 @@ class Channel:
         self.socket.close()
 
 
-def fields(message, /, **kinds):
+def fields(message: dict[str, Any], /, **kinds: type) -> list[Any]:
     """Returns fields of a received message, after checking their types.
 
     Args:
@@ -185,7 +186,7 @@ def fields(message, /, **kinds):
     return [message[name] for name in kinds]
 
 
-def _parsed(line):
+def _parsed(line: bytes) -> dict[str, Any]:
     """Parses the JSON object of a line; it is empty for a heartbeat.
 
     Raises:
@@ -204,16 +205,16 @@ def _parsed(line):
     return message
 
 
-def _refuse(constant):
+def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _finite(text):
+def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
     return number
 
 
-def _reason(error):
+def _reason(error: OSError) -> str:
     return error.strerror or str(error)

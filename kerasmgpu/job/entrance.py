@@ -9,6 +9,8 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 from absl import logging
 
@@ -35,7 +37,13 @@ class Entrance:
         token: String, shared secret of the connections.
     """
 
-    def __init__(self, server, welcome, purpose, token):
+    def __init__(
+        self,
+        server: socket.socket,
+        welcome: Callable[[Channel, dict[str, Any]], None],
+        purpose: str,
+        token: str,
+    ) -> None:
         self._server = server
         self._welcome = welcome
         self._secrets = token, purpose
@@ -45,13 +53,13 @@ class Entrance:
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
-    def __enter__(self):
+    def __enter__(self) -> "Entrance":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def admit(self, connection):
+    def admit(self, connection: socket.socket) -> None:
         """Starts the thread that authenticates a connection.
 
         Args:
@@ -68,18 +76,18 @@ class Entrance:
             self._forget(channel)
             channel.close()
 
-    def close(self):
+    def close(self) -> None:
         """Closes the port, and all connections without a hello."""
         self._wake.close()
         self._send_away()  # Frees places: `admit` may be waiting for one.
         self._thread.join()
         self._send_away()
 
-    def _send_away(self):
+    def _send_away(self) -> None:
         for channel in list(self._unknown):
             channel.hang_up()
 
-    def _accept(self):
+    def _accept(self) -> None:
         with (
             self._server,
             self._woken,
@@ -96,7 +104,7 @@ class Entrance:
                 else:
                     self.admit(connection)
 
-    def _hear(self, channel):
+    def _hear(self, channel: Channel) -> None:
         try:
             end = time.monotonic() + HELLO_SECONDS
             handshake.answer(channel, *self._secrets, HELLO_SECONDS)
@@ -109,6 +117,6 @@ class Entrance:
         finally:
             self._forget(channel)
 
-    def _forget(self, channel):
+    def _forget(self, channel: Channel) -> None:
         self._unknown.discard(channel)
         self._places.release()

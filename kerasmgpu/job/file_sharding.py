@@ -8,7 +8,7 @@ from kerasmgpu.engine import files
 _said = set()
 
 
-def by_files(dataset, num_workers):
+def by_files(dataset: tf.data.Dataset, num_workers: int) -> bool:
     """Whether each worker reads different files; logs the choice once.
 
     True for the `auto_shard_policy` `FILE`, for `OFF` (the user has sharded the
@@ -37,7 +37,12 @@ def by_files(dataset, num_workers):
     return divided
 
 
-def _say(divided, policy, num_files, num_workers):
+def _say(
+    divided: bool,
+    policy: tf.data.experimental.AutoShardPolicy,
+    num_files: int,
+    num_workers: int,
+) -> None:
     if not divided:
         logging.info(
             "kerasmgpu: each of the %d workers reads all of the data and takes "

@@ -15,14 +15,14 @@ import json
 import secrets
 import time
 
-from kerasmgpu.job.channel import Stranger, fields
+from kerasmgpu.job.channel import Channel, Stranger, fields
 
 
 class WrongToken(ConnectionError):
     """The other end does not know this job's token."""
 
 
-def derive(token, purpose):
+def derive(token: str, purpose: str) -> bytes:
     """Derives the key for one purpose; the token can't be computed from it.
 
     Args:
@@ -35,7 +35,7 @@ def derive(token, purpose):
     return hmac.digest(token.encode(), purpose.encode(), "sha256")
 
 
-def call(channel, token, purpose, seconds):
+def call(channel: Channel, token: str, purpose: str, seconds: float) -> None:
     """Runs the connecting end's part of the handshake.
 
     Args:
@@ -60,7 +60,7 @@ def call(channel, token, purpose, seconds):
     channel.send(proof=_proof(key, "connects", ours, theirs))
 
 
-def answer(channel, token, purpose, seconds):
+def answer(channel: Channel, token: str, purpose: str, seconds: float) -> None:
     """Runs the accepting end's part of the handshake; see `call`."""
     end = time.monotonic() + seconds
     key = derive(token, purpose)
@@ -76,7 +76,7 @@ def answer(channel, token, purpose, seconds):
         raise Stranger("it has another token")
 
 
-def is_same(one, other):
+def is_same(one: object, other: str) -> bool:
     """Whether both are the same text; the time does not tell how much is.
 
     Args:
@@ -88,6 +88,8 @@ def is_same(one, other):
     )
 
 
-def _proof(key, role, nonce_of_caller, nonce_of_other):
+def _proof(
+    key: bytes, role: str, nonce_of_caller: str, nonce_of_other: str
+) -> str:
     text = json.dumps([role, nonce_of_caller, nonce_of_other])
     return hmac.new(key, text.encode(), "sha256").hexdigest()

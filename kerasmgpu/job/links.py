@@ -70,7 +70,8 @@ class Links:
         self._links: set[Link] = set()
         self._new: queue.SimpleQueue[Link | None] = queue.SimpleQueue()
         self._is_ending = False
-        self._next_beat = self._next_look = time.monotonic()
+        self._next_look = time.monotonic()
+        self._next_beat = self._next_look + self._beat_seconds
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self._selector = selectors.DefaultSelector()

@@ -6,11 +6,16 @@ output for it. Imports no TensorFlow.
 """
 
 import re
+from collections.abc import Sequence
+
+from kerasmgpu.job.cluster import Worker
 
 _LINE = re.compile(r"kerasmgpu: worker (\d+) \(\S+\) is gone: (.*)\. This ")
 
 
-def line(worker, lost, reason, has_ended=False):
+def line(
+    worker: Worker, lost: int, reason: str, has_ended: bool = False
+) -> str:
     """Returns the line that a worker prints about a lost worker.
 
     Args:
@@ -40,7 +45,7 @@ def line(worker, lost, reason, has_ended=False):
     )
 
 
-def lost_in(lines):
+def lost_in(lines: Sequence[str]) -> tuple[int, str] | None:
     """Parses the lost worker and the reason from a worker's output.
 
     Args:

@@ -5,6 +5,9 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -14,6 +17,7 @@ from kerasmgpu.engine import context
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import loss, seeds, workers
 from kerasmgpu.job.addresses import split_address
+from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.watch import (
     TIMEOUT_SECONDS,
     TIMEOUT_VARIABLE,
@@ -39,10 +43,10 @@ _OF_A_LOSS = (
 )
 """Errors that TensorFlow raises in the remaining workers."""
 
-_watches = []
+_watches: list[FirstWorker | OtherWorker] = []
 
 
-def start_timeout_seconds(environ=os.environ):
+def start_timeout_seconds(environ: Mapping[str, str] = os.environ) -> float:
     """Returns the start time-out of a job in seconds, 300 by default.
 
     Raises:
@@ -51,7 +55,9 @@ def start_timeout_seconds(environ=os.environ):
     return _seconds(environ.get(START_VARIABLE, 300.0), START_VARIABLE)
 
 
-def timeout_seconds(given=None, environ=os.environ):
+def timeout_seconds(
+    given: float | None = None, environ: Mapping[str, str] = os.environ
+) -> float:
     """Returns the heartbeat time-out in seconds.
 
     Args:
@@ -62,13 +68,13 @@ def timeout_seconds(given=None, environ=os.environ):
     Raises:
         InputError: If it is no number above 0.
     """
-    value = given
+    value: Any = given
     if given is None:
         value = environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS)
     return _seconds(value, f"timeout_seconds or {TIMEOUT_VARIABLE}")
 
 
-def _seconds(value, name):
+def _seconds(value: Any, name: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
@@ -81,7 +87,9 @@ def _seconds(value, name):
     return seconds
 
 
-def join(strategy, worker, seconds, token):
+def join(
+    strategy: tf.distribute.Strategy, worker: Worker, seconds: float, token: str
+) -> None:
     """Joins the job; all workers call this once the engine runs.
 
     Args:
@@ -92,16 +100,17 @@ def join(strategy, worker, seconds, token):
     """
     signals.end_on_sigterm()
 
-    def on_lost(lost, reason):
+    def on_lost(lost: int, reason: str) -> None:
         message = loss.line(worker, lost, reason)
         logging.error("%s", message)
         context.abort_collectives(message)
 
+    watch: FirstWorker | OtherWorker
     if worker.is_first:
-        watch = FirstWorker(
+        watch = first = FirstWorker(
             worker.num_workers, seconds, on_lost, _port(os.environ), token
         )
-        workers.broadcast(strategy, watch.invitation())
+        workers.broadcast(strategy, first.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")
         host, _ = split_address(worker.addresses[0])
@@ -114,7 +123,13 @@ def join(strategy, worker, seconds, token):
     seeds.share(strategy)
 
 
-def _report(watch, report, kind, error, trace):
+def _report(
+    watch: FirstWorker | OtherWorker,
+    report: Callable[..., Any],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
     """Replaces `sys.excepthook`: omits tracebacks caused by a lost worker.
 
     The loss is already reported in one line.
@@ -124,7 +139,7 @@ def _report(watch, report, kind, error, trace):
         report(kind, error, trace)
 
 
-def leave(failure):
+def leave(failure: str) -> None:
     """Tells the other workers that this one ends with an error.
 
     Uncaught exceptions are reported automatically. Call this if a program
@@ -139,7 +154,7 @@ def leave(failure):
     _watches.clear()
 
 
-def _port(environ):
+def _port(environ: Mapping[str, str]) -> int:
     text = environ.get(PORT_VARIABLE, "0")
     if not text.isdigit() or int(text) > 65535:
         raise InputError(
@@ -149,12 +164,12 @@ def _port(environ):
     return int(text)
 
 
-def _leave(watch, worker):
+def _leave(watch: FirstWorker | OtherWorker, worker: Worker) -> None:
     """Exit handler: waits for the other workers unless one has failed."""
     error = getattr(sys, "last_value", None)
     known = watch.lost is not None
     watch.leave(None if error is None else f"{type(error).__name__}: {error}")
-    if watch.lost is None:
+    if watch.lost is None or watch.reason is None:
         return
     if not known:
         text = loss.line(worker, watch.lost, watch.reason, has_ended=True)

@@ -23,11 +23,13 @@ import secrets
 import socket
 import threading
 import time
+from typing import Any
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import listen, split_address
 from kerasmgpu.job.channel import Channel, Stranger, fields
+from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.entrance import Entrance
 
 _PAUSE_SECONDS = 0.2
@@ -41,7 +43,7 @@ _SOMETHING_ELSE = "something else answers there"
 _ANOTHER = "another worker of that index answers there"
 
 
-def meet(worker, timeout_seconds, token=""):
+def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
     """Blocks until all workers of the job have reported to the first.
 
     The time-out holds for the first worker's wait for the others, and for each
@@ -74,7 +76,7 @@ def meet(worker, timeout_seconds, token=""):
         raise InputError(trouble)
 
 
-def _own_port(worker):
+def _own_port(worker: Worker) -> socket.socket:
     """Listens on this worker's port, IPv4 and IPv6, as TensorFlow will."""
     address = worker.addresses[worker.index]
     _, port = split_address(address)
@@ -94,12 +96,12 @@ def _own_port(worker):
         ) from None
 
 
-def _name(index):
+def _name(index: int) -> str:
     """Returns the handshake's purpose at a worker's port."""
     return f"worker {index}"
 
 
-def _list_of(worker):
+def _list_of(worker: Worker) -> str:
     """Returns a digest of the list of addresses."""
     text = json.dumps(list(worker.addresses))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -117,17 +119,21 @@ class _Gathering:
         token: See `meet`.
     """
 
-    def __init__(self, worker, timeout_seconds, token):
+    def __init__(
+        self, worker: Worker, timeout_seconds: float, token: str
+    ) -> None:
         self._worker = worker
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
         self._token = token
         self._changed = threading.Condition()
-        self._links = {}  # Index to the channel of a verified, waiting worker.
-        self._trouble = None
-        self._doubts = {}  # Index to the error of a failed claim of it.
+        self._links: dict[
+            int, Channel
+        ] = {}  # Index to the channel of a verified, waiting worker.
+        self._trouble: str | None = None
+        self._doubts: dict[int, str] = {}
 
-    def run(self, server):
+    def run(self, server: socket.socket) -> str | None:
         """Returns an error message, or `None` once all workers are there."""
         with Entrance(server, self._welcome, _name(0), self._token):
             with self._changed:
@@ -143,20 +149,20 @@ class _Gathering:
                     channel.close()
                 return self._trouble
 
-    def _is_decided(self):
+    def _is_decided(self) -> bool:
         if self._trouble is None and not self._all_reported():
             return False
         # Not at each report: that would take quadratic time.
         self._forget_the_dead()
         return self._all_reported() or self._trouble is not None
 
-    def _all_reported(self):
+    def _all_reported(self) -> bool:
         return len(self._links) == self._worker.num_workers - 1
 
-    def _forget_the_dead(self):
+    def _forget_the_dead(self) -> None:
         self._links = {i: c for i, c in self._links.items() if c.is_open()}
 
-    def _welcome(self, channel, hello):
+    def _welcome(self, channel: Channel, hello: dict[str, Any]) -> None:
         """Verifies a claim; runs in a separate thread."""
         index, num_workers, nonce, known = fields(
             hello, worker=int, num_workers=int, nonce=str, addresses=str
@@ -181,10 +187,10 @@ class _Gathering:
                 self._doubts.setdefault(index, trouble)
             self._changed.notify()
 
-    def _seconds_left(self):
+    def _seconds_left(self) -> float:
         return max(self._deadline - time.monotonic(), 0.0)
 
-    def _call(self, index, nonce):
+    def _call(self, index: int, nonce: str) -> str | None:
         """Calls a worker at its address; returns an error, or `None`."""
         if index >= self._worker.num_workers:
             return _SOMETHING_ELSE
@@ -206,7 +212,9 @@ class _Gathering:
             None if handshake.is_same(answer.get("nonce"), nonce) else _ANOTHER
         )
 
-    def _trouble_with(self, index, num_workers, problem, there):
+    def _trouble_with(
+        self, index: int, num_workers: int, problem: str | None, there: str
+    ) -> str | None:
         """Returns the error message of a claim, or `None`."""
         worker = self._worker
         if num_workers != worker.num_workers:
@@ -229,7 +237,7 @@ class _Gathering:
             )
         return None
 
-    def _missing(self):
+    def _missing(self) -> str:
         self._forget_the_dead()
         missing = [
             f"worker {index} ({address})"
@@ -247,7 +255,9 @@ class _Gathering:
 # All others ------------------------------------------------------------------
 
 
-def _report(worker, server, timeout_seconds, token):
+def _report(
+    worker: Worker, server: socket.socket, timeout_seconds: float, token: str
+) -> str | None:
     """Runs another worker's side; returns an error message, or `None`."""
     deadline = time.monotonic() + timeout_seconds
     nonce = secrets.token_hex(16)
@@ -258,14 +268,14 @@ def _report(worker, server, timeout_seconds, token):
         "addresses": _list_of(worker),
     }
 
-    def answer(channel, call):
+    def answer(channel: Channel, call: dict[str, Any]) -> None:
         # The nonce is sent only to a caller that knows it.
         is_ours = handshake.is_same(call.get("call"), nonce)
         repeated = {"nonce": nonce} if is_ours else {}
         channel.send(worker=worker.index, **repeated)
         channel.close()
 
-    found = TimeoutError("it does not answer")
+    found: OSError = TimeoutError("it does not answer")
     with Entrance(server, answer, _name(worker.index), token):
         while (seconds := deadline - time.monotonic()) > 0:
             try:
@@ -283,7 +293,7 @@ def _report(worker, server, timeout_seconds, token):
     )
 
 
-def _of_another_job(worker):
+def _of_another_job(worker: Worker) -> str:
     return (
         f"Worker 0 ({worker.addresses[0]}) is of another job, or of an earlier "
         "run of this one: its launcher gave it another token. Start all "
@@ -291,7 +301,9 @@ def _of_another_job(worker):
     )
 
 
-def _ask(address, token, hello, seconds):
+def _ask(
+    address: str, token: str, hello: dict[str, Any], seconds: float
+) -> str | None:
     """Reports once; returns the first worker's answer."""
     end = time.monotonic() + seconds
     connect_seconds = min(seconds, _CONNECT_SECONDS)
@@ -308,12 +320,12 @@ def _ask(address, token, hello, seconds):
     raise TimeoutError("it does not answer")
 
 
-def _connected(address, seconds):
+def _connected(address: str, seconds: float) -> Channel:
     connection = socket.create_connection(split_address(address), seconds)
     return Channel(connection)
 
 
-def _reason(error):
+def _reason(error: OSError) -> str:
     if isinstance(error, (Stranger, handshake.WrongToken)):
         return _SOMETHING_ELSE
     return error.strerror or str(error)

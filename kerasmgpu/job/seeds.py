@@ -8,6 +8,7 @@ state, as if they ran in one process.
 
 import json
 import random
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from kerasmgpu.engine import context
 from kerasmgpu.job import workers
 
 
-def share(strategy):
+def share(strategy: tf.distribute.Strategy) -> None:
     """Copies the first worker's RNG state to every worker; a collective.
 
     Copies the state of Python and NumPy, and TensorFlow's global seed. If the
@@ -37,7 +38,7 @@ def share(strategy):
         tf.random.set_seed(states["tensorflow"])
 
 
-def _states():
+def _states() -> dict[str, Any]:
     """Returns this process's RNG state as plain data."""
     kind, words, *rest = np.random.get_state()
     seed = context.global_seed()

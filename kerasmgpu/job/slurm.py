@@ -6,6 +6,7 @@ variables). Pure functions.
 
 import itertools
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.addresses import Host
@@ -17,7 +18,9 @@ _BLOCKS = 234
 _SPECIAL_STEPS = 0xFFFFFFF0
 
 
-def addresses_and_index(environ):
+def addresses_and_index(
+    environ: Mapping[str, str],
+) -> tuple[tuple[str, ...], int] | None:
     """Returns the addresses of a step's tasks and this task's index.
 
     Ports are computed from the ids of job and step and the task's index on its
@@ -27,7 +30,7 @@ def addresses_and_index(environ):
         environ: Mapping of environment variables.
 
     Returns:
-        Tuple `(addresses, index)`, a list of strings `"host:port"` and an
+        Tuple `(addresses, index)`, a tuple of strings `"host:port"` and an
         integer, or `None` outside of a step that `srun` started: in a batch
         script or an interactive shell.
 
@@ -58,13 +61,15 @@ def addresses_and_index(environ):
     ]
     index = _integer(environ, "SLURM_PROCID")
     _require_place(environ, places, index)
-    addresses = [
+    addresses = tuple(
         hosts[node].address(first_port + local) for node, local in places
-    ]
+    )
     return addresses, index
 
 
-def _require_place(environ, places, index):
+def _require_place(
+    environ: Mapping[str, str], places: Sequence[tuple[int, int]], index: int
+) -> None:
     """Raises unless tasks are numbered node by node."""
     received = tuple(
         _integer(environ, key) for key in ("SLURM_NODEID", "SLURM_LOCALID")
@@ -79,10 +84,12 @@ def _require_place(environ, places, index):
         )
 
 
-def _hosts(environ, num_tasks, tasks_key):
+def _hosts(
+    environ: Mapping[str, str], num_tasks: int, tasks_key: str
+) -> list[Host]:
     """Returns the step's nodes, with the number of tasks on each."""
 
-    def first_of(*keys):
+    def first_of(*keys: str) -> tuple[str, str]:
         for key in keys:
             if environ.get(key):
                 return key, environ[key]
@@ -107,14 +114,14 @@ def _hosts(environ, num_tasks, tasks_key):
     return [Host(name, count) for name, count in zip(names, per_node)]
 
 
-def _integer(environ, key):
+def _integer(environ: Mapping[str, str], key: str) -> int:
     text = environ.get(key, "")
     if not re.fullmatch(r"[0-9]+", text):
         raise InputError(f"Slurm: {key} must be a number. Received: {text!r}")
     return int(text)
 
 
-def expand_node_list(text):
+def expand_node_list(text: str) -> list[str]:
     """Expands Slurm's short form of host names.
 
     Args:
@@ -133,7 +140,7 @@ def expand_node_list(text):
     return [name for part in parts for name in _expand_node(part, text)]
 
 
-def _expand_node(part, text):
+def _expand_node(part: str, text: str) -> list[str]:
     pieces = re.split(r"\[([^\]]*)\]", part)
     choices = [
         _expand_numbers(piece, text) if is_range else [piece]
@@ -142,7 +149,7 @@ def _expand_node(part, text):
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-def _expand_numbers(ranges, text):
+def _expand_numbers(ranges: str, text: str) -> Iterator[str]:
     for item in ranges.split(","):
         match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", item)
         if not match or int(match[2] or match[1]) < int(match[1]):
@@ -152,14 +159,14 @@ def _expand_numbers(ranges, text):
             yield f"{number:0{width}d}"
 
 
-def _wrong_node_list(text):
+def _wrong_node_list(text: str) -> InputError:
     return InputError(
         f"Expected Slurm's list of nodes, such as gpu[01-03,07],login2. "
         f"Received: {text!r}"
     )
 
 
-def expand_tasks_per_node(text):
+def expand_tasks_per_node(text: str) -> list[int]:
     """Expands Slurm's `"4(x2),2"` to the list `[4, 4, 2]`.
 
     Raises:

@@ -16,6 +16,8 @@ import json
 import secrets
 import socket
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import listen
@@ -41,19 +43,20 @@ class _Watch:
         reason: String, why it counts as lost, or `None`.
     """
 
-    def __init__(self, on_lost):
+    def __init__(self, on_lost: Callable[[int, str], None]) -> None:
         self._on_lost = on_lost
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._leaving = False
-        self.lost = self.reason = None
+        self.lost: int | None = None
+        self.reason: str | None = None
 
-    def wait_for_a_loss(self, seconds):
+    def wait_for_a_loss(self, seconds: float) -> bool:
         """Whether a worker is lost; waits up to `seconds` for a loss."""
         self._over.wait(seconds)
         return self.lost is not None
 
-    def _report(self, worker, reason):
+    def _report(self, worker: int, reason: str) -> bool:
         """Calls `on_lost` for the first loss; ignores later ones."""
         with self._lock:
             if self.lost is not None or self._over.is_set():
@@ -76,13 +79,22 @@ class FirstWorker(_Watch):
         token: String that all workers of the job know. Defaults to none.
     """
 
-    def __init__(self, num_workers, timeout_seconds, on_lost, port=0, token=""):
+    def __init__(
+        self,
+        num_workers: int,
+        timeout_seconds: float,
+        on_lost: Callable[[int, str], None],
+        port: int = 0,
+        token: str = "",
+    ) -> None:
         super().__init__(on_lost)
         self._timeout_seconds = timeout_seconds
         self._expected = set(range(1, num_workers))
         self._links: dict[int, Link] = {}
         self._served = Links(timeout_seconds)
-        self._done = {}  # Indices of workers, in the order of their ends.
+        self._done: dict[
+            int, bool
+        ] = {}  # Indices of workers, in the order of their ends.
         self._some_done = threading.Event()
         self._invited_by = secrets.token_hex(16)
         self._server = listen(port)
@@ -94,13 +106,13 @@ class FirstWorker(_Watch):
         # interpreter shuts down.
         threading.Thread(target=self._mind_early_leavers, daemon=True).start()
 
-    def invitation(self):
+    def invitation(self) -> bytes:
         """Returns the port and a secret for the others to connect, as bytes."""
         return json.dumps(
             {"port": self._port, "secret": self._invited_by}
         ).encode()
 
-    def leave(self, failure=None):
+    def leave(self, failure: str | None = None) -> None:
         """Ends the watch, once all others have ended normally or one is lost.
 
         Args:
@@ -119,7 +131,7 @@ class FirstWorker(_Watch):
         self._entrance.close()
         self._served.end()
 
-    def _welcome(self, channel, hello):
+    def _welcome(self, channel: Channel, hello: dict[str, Any]) -> None:
         (worker,) = fields(hello, worker=int)
         with self._lock:
             if worker not in self._expected or worker in self._links:
@@ -134,7 +146,7 @@ class FirstWorker(_Watch):
         if all_there:
             self._entrance.close()
 
-    def _hear(self, worker, message):
+    def _hear(self, worker: int, message: dict[str, Any]) -> None:
         if "failed" in message:
             self._lose(worker, message["failed"])
         elif "done" in message:
@@ -142,18 +154,18 @@ class FirstWorker(_Watch):
         elif "lost" in message:  # This worker: its heartbeats timed out there.
             self._report_and_tell(0, *fields(message, reason=str))
 
-    def _lose(self, worker, reason):
+    def _lose(self, worker: int, reason: str) -> None:
         if worker not in self._done:
             self._report_and_tell(worker, reason)
 
-    def _end_of(self, worker):
+    def _end_of(self, worker: int) -> None:
         with self._lock:
             self._done[worker] = True
             if len(self._done) == len(self._expected) + 1:
                 self._over.set()
         self._some_done.set()
 
-    def _mind_early_leavers(self):
+    def _mind_early_leavers(self) -> None:
         """Reports a worker that ended early: others' collectives would hang."""
         self._some_done.wait()
         if self._over.wait(self._timeout_seconds):
@@ -165,11 +177,11 @@ class FirstWorker(_Watch):
         )
         self._report_and_tell(early, reason)
 
-    def _report_and_tell(self, worker, reason):
+    def _report_and_tell(self, worker: int, reason: str) -> None:
         if self._report(worker, reason):
             self._tell(lost=worker, reason=reason)
 
-    def _tell(self, **message):
+    def _tell(self, **message: Any) -> None:
         """Sends a message to all workers, last to the lost one: it may block."""
         links = list(self._links.items())
         links.sort(key=lambda item: item[0] == message.get("lost"))
@@ -193,8 +205,14 @@ class OtherWorker(_Watch):
     """
 
     def __init__(
-        self, index, host, invitation, timeout_seconds, on_lost, token=""
-    ):
+        self,
+        index: int,
+        host: str,
+        invitation: bytes,
+        timeout_seconds: float,
+        on_lost: Callable[[int, str], None],
+        token: str = "",
+    ) -> None:
         super().__init__(on_lost)
         invited = json.loads(invitation)
         connection = socket.create_connection(
@@ -209,7 +227,7 @@ class OtherWorker(_Watch):
         self._served = Links(timeout_seconds)
         self._served.serve(self._link)
 
-    def leave(self, failure=None):
+    def leave(self, failure: str | None = None) -> None:
         """See `FirstWorker.leave`."""
         self._leaving = True
         if failure is None:
@@ -221,11 +239,11 @@ class OtherWorker(_Watch):
         self._link.close()
         self._served.end()
 
-    def _lose_first(self, reason):
+    def _lose_first(self, reason: str) -> None:
         if self._report(0, reason):
             self._link.send(lost=0, reason=reason)
 
-    def _hear(self, message):
+    def _hear(self, message: dict[str, Any]) -> None:
         if "all_done" in message:
             self._over.set()
         elif "lost" in message:

@@ -5,26 +5,28 @@ a job of one worker. Every function but `is_first`, `index` and `count` is a
 collective: all workers must call it, in the same order, outside of steps.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 
-def is_first(strategy):
+def is_first(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the job's first worker, which writes files."""
     return _place(strategy)[0] == 0
 
 
-def index(strategy):
+def index(strategy: tf.distribute.Strategy) -> int:
     """Returns this worker's index in the job."""
     return _place(strategy)[0]
 
 
-def count(strategy):
+def count(strategy: tf.distribute.Strategy) -> int:
     """Returns the number of workers of the job."""
     return _place(strategy)[1]
 
 
-def broadcast(strategy, data):
+def broadcast(strategy: tf.distribute.Strategy, data: bytes) -> bytes:
     """Broadcasts bytes from the first worker.
 
     Args:
@@ -52,14 +54,16 @@ def broadcast(strategy, data):
     return words.view(np.uint8)[:size].tobytes()
 
 
-def any_of(strategy, flag):
+def any_of(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """Whether `flag` is true on any worker; the same result on all."""
     if count(strategy) == 1:
         return bool(flag)
     return bool(_sum(strategy, np.asarray(int(flag), np.int32)) > 0)
 
 
-def gather(strategy, numbers):
+def gather(
+    strategy: tf.distribute.Strategy, numbers: Sequence[float]
+) -> np.ndarray:
     """All-gathers floats of every worker.
 
     Args:
@@ -75,7 +79,7 @@ def gather(strategy, numbers):
     return own if num_workers == 1 else _sum(strategy, own)
 
 
-def _place(strategy):
+def _place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     """Returns this worker's index and the number of workers."""
     resolver = strategy.cluster_resolver
     if resolver is None or not resolver.cluster_spec().as_dict():
@@ -86,11 +90,11 @@ def _place(strategy):
     return number, chiefs + len(spec.get("worker", ()))
 
 
-def _sum(strategy, array):
+def _sum(strategy: tf.distribute.Strategy, array: np.ndarray) -> np.ndarray:
     """Returns the sum of the workers' arrays, each counted once."""
     local_replicas = strategy.num_replicas_in_sync // count(strategy)
 
-    def own(context):
+    def own(context: tf.distribute.ReplicaContext) -> tf.Tensor:
         # Only each worker's first replica contributes the worker's array.
         first = context.replica_id_in_sync_group % local_replicas == 0
         return tf.constant(array if first else np.zeros_like(array))

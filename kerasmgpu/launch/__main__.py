@@ -18,6 +18,8 @@ forwarded as SIGTERM, so that workers save; a second Ctrl-C kills them.
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -31,7 +33,7 @@ from kerasmgpu.launch.output import Terminal
 _DEFAULTS = flag_parsing.defaults(settings.check)
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags; each is a keyword of `run`."""
     _define_places(flag_values)
     _define_waits(flag_values)
@@ -70,7 +72,7 @@ def define_flags(flag_values):
     )
 
 
-def _define_places(flag_values):
+def _define_places(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_workers",
         None,
@@ -111,7 +113,7 @@ def _define_places(flag_values):
     )
 
 
-def _define_waits(flag_values):
+def _define_waits(flag_values: flags.FlagValues) -> None:
     for name, purpose in (
         (
             "timeout_seconds",
@@ -139,7 +141,12 @@ def _define_waits(flag_values):
         )
 
 
-def run(command, dry_run=False, environ=os.environ, **keywords):
+def run(
+    command: Sequence[str],
+    dry_run: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    **keywords: Any,
+) -> int:
     """Runs a command in every worker; every flag is a keyword.
 
     Args:
@@ -178,7 +185,7 @@ def run(command, dry_run=False, environ=os.environ, **keywords):
     return ending.status
 
 
-def _workers(checked):
+def _workers(checked: settings.Settings) -> str:
     """Describes this machine's workers."""
     count = checked.num_workers
     workers = "1 worker" if count == 1 else f"{count} workers"
@@ -187,7 +194,7 @@ def _workers(checked):
     return f"{workers} on machine {checked.rank} of {len(checked.hosts)}"
 
 
-def main(argv, environ):
+def main(argv: list[str], environ: Mapping[str, str]) -> None:
     """Runs the command with the flags as keywords; exits the process."""
     own = flags.FlagValues()
     define_flags(own)

@@ -1,13 +1,15 @@
 """The table that `--dry_run` prints: workers, machines and devices."""
 
 import shlex
+from collections.abc import Iterator
 
 from rich.table import Table
 
 from kerasmgpu.commands import reports
+from kerasmgpu.launch.settings import Settings
 
 
-def print_plan(settings):
+def print_plan(settings: Settings) -> None:
     """Prints the workers of a job with their machines and devices.
 
     Args:
@@ -30,7 +32,7 @@ def print_plan(settings):
         )
 
 
-def rows(settings):
+def rows(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
     """Yields the table's rows, as tuples of four strings."""
     number = 0
     for rank, host in enumerate(settings.hosts):

@@ -11,6 +11,9 @@ import pathlib
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
 import cloudpickle
 
@@ -29,7 +32,9 @@ _PROGRAM = (
 _OUR_FRAMES = ("<string>", __file__)
 
 
-def write(folder, function, args):
+def write(
+    folder: pathlib.Path, function: Callable[..., Any], args: tuple[Any, ...]
+) -> list[str]:
     """Pickles the function and its arguments.
 
     Functions and classes of the main program, such as a notebook's cells, are
@@ -60,7 +65,7 @@ def write(folder, function, args):
     return [sys.executable, "-c", program, str(folder)]
 
 
-def run(folder):
+def run(folder: pathlib.Path) -> None:
     """Calls the function; the main program of a worker process.
 
     An error ends the process with status 1; its traceback is written to the
@@ -91,7 +96,7 @@ def run(folder):
     _write_whole(_result(folder, number), data)
 
 
-def results(folder, num_workers):
+def results(folder: pathlib.Path, num_workers: int) -> list[Any] | None:
     """Returns the results by worker; `None` if one is missing.
 
     Args:
@@ -104,7 +109,7 @@ def results(folder, num_workers):
     return [pickle.loads(path.read_bytes()) for path in paths]
 
 
-def failure(folder, number):
+def failure(folder: pathlib.Path, number: int | None) -> str | None:
     """Returns the traceback of a worker's error as a string, or `None`.
 
     Args:
@@ -115,15 +120,15 @@ def failure(folder, number):
     return path.read_text("utf-8") if path.exists() else None
 
 
-def _result(folder, number):
+def _result(folder: pathlib.Path, number: int | None) -> pathlib.Path:
     return folder / f"result-{number}"
 
 
-def _failure(folder, number):
+def _failure(folder: pathlib.Path, number: int | None) -> pathlib.Path:
     return folder / f"failure-{number}"
 
 
-def _sources_without_files():
+def _sources_without_files() -> dict[str, Any]:
     """Returns `linecache` entries of code without a file: notebook cells."""
     return {
         name: entry
@@ -133,20 +138,29 @@ def _sources_without_files():
     }
 
 
-def _report(path, kind, error, trace):
+def _report(
+    path: pathlib.Path,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
     """Replaces `sys.excepthook`: writes the traceback to a file."""
     # Without our frames that call the function.
-    while trace.tb_next and trace.tb_frame.f_code.co_filename in _OUR_FRAMES:
+    while (
+        trace
+        and trace.tb_next
+        and trace.tb_frame.f_code.co_filename in _OUR_FRAMES
+    ):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(kind, error, trace))
     _write_whole(path, text.encode("utf-8", "backslashreplace"))
     print(f"{kind.__name__}: {_one_line(error)}", file=sys.stderr)
 
 
-def _write_whole(path, data):
+def _write_whole(path: pathlib.Path, data: bytes) -> None:
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
 
-def _one_line(error):
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())

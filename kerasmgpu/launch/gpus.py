@@ -2,6 +2,7 @@
 
 import dataclasses
 import subprocess
+from collections.abc import Mapping
 
 from kerasmgpu.errors import InputError
 
@@ -19,16 +20,16 @@ class Gpus:
         source: String, the source of this list, for messages.
     """
 
-    names: tuple
+    names: tuple[str, ...]
     source: str
 
-    def describe(self):
+    def describe(self) -> str:
         """Returns a sentence about the GPUs, without its full stop."""
         if not self.names:
             return f"There is no GPU here ({self.source})"
         return f"GPUs here: {len(self.names)} ({self.source})"
 
-    def require(self, num_workers, devices_per_worker):
+    def require(self, num_workers: int, devices_per_worker: int) -> None:
         """Raises if there are GPUs, but not enough for the workers.
 
         Without any GPU, any number of workers runs on the CPU.
@@ -44,7 +45,7 @@ class Gpus:
                 f"set {_VARIABLE}=-1 to run on the CPU"
             )
 
-    def of_worker(self, place, devices_per_worker):
+    def of_worker(self, place: int, devices_per_worker: int) -> tuple[str, ...]:
         """Returns the devices of one worker.
 
         Args:
@@ -57,13 +58,15 @@ class Gpus:
         first = place * devices_per_worker
         return self.names[first : first + devices_per_worker]
 
-    def environment(self, place, devices_per_worker):
+    def environment(
+        self, place: int, devices_per_worker: int
+    ) -> dict[str, str]:
         """Returns the environment variables that pin a worker to its GPUs."""
         names = self.of_worker(place, devices_per_worker)
         return {_VARIABLE: ",".join(names)} if names else {}
 
 
-def visible(environ):
+def visible(environ: Mapping[str, str]) -> Gpus:
     """Finds the visible GPUs, without creating a CUDA context.
 
     Args:
@@ -104,7 +107,7 @@ def visible(environ):
     return Gpus(tuple(map(str, range(count))), "nvidia-smi -L")
 
 
-def _names(text):
+def _names(text: str) -> tuple[str, ...]:
     """Parses the list as CUDA does: names after a -1 are not visible."""
     names = []
     for name in text.split(","):

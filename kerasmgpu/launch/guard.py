@@ -25,6 +25,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 
 class Guard:
@@ -34,12 +35,12 @@ class Guard:
         launcher: Connected `socket.socket`.
     """
 
-    def __init__(self, launcher):
+    def __init__(self, launcher: socket.socket) -> None:
         self._launcher = launcher
-        self._worker = None
+        self._worker: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
 
-    def run(self, command):
+    def run(self, command: Sequence[str]) -> None:
         """Runs the worker, sends its status, and waits to be killed."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         # Unlike SIG_IGN, a handler is not inherited by the worker.
@@ -48,28 +49,24 @@ class Guard:
         waiting = threading.Thread(target=self._kill_without_launcher)
         waiting.start()
         try:
-            self._worker = subprocess.Popen(command)
+            worker = self._worker = subprocess.Popen(command)
         except OSError as error:
             print(f"error: can't run {command[0]}: {error}", flush=True)
             status = 127
         else:
             if self._asked_to_end:
-                self._ask_to_end()
-            status = self._worker.wait()
+                _ask_to_end(worker)
+            status = worker.wait()
         report = {"status": status, "time": time.monotonic()}
         self._launcher.sendall(json.dumps(report).encode())
         waiting.join()
 
-    def _on_terminate(self, *_):
+    def _on_terminate(self, *_: object) -> None:
         self._asked_to_end = True
         if self._worker is not None:
-            self._ask_to_end()
+            _ask_to_end(self._worker)
 
-    def _ask_to_end(self):
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            self._worker.send_signal(number)
-
-    def _kill_without_launcher(self):
+    def _kill_without_launcher(self) -> None:
         try:
             while self._launcher.recv(1):
                 pass
@@ -78,6 +75,11 @@ class Guard:
             with contextlib.suppress(KeyError, OSError):
                 os.unlink(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
             os.killpg(0, signal.SIGKILL)
+
+
+def _ask_to_end(worker: "subprocess.Popen[bytes]") -> None:
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        worker.send_signal(number)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ _SWITCHES = {
 """Kernel settings: the value that forbids namespaces, and one that allows."""
 
 
-def enter():
+def enter() -> None:
     """Moves this process and its later child processes into a new namespace.
 
     Can't be undone. Call it before other threads are started.
@@ -63,7 +63,7 @@ def enter():
         )
 
 
-def _unshare():
+def _unshare() -> None:
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) == 0:
@@ -75,11 +75,11 @@ def _unshare():
     _write("gid_map", f"{group} {group} 1")
 
 
-def _write(name, text):
+def _write(name: str, text: str) -> None:
     pathlib.Path("/proc/self", name).write_text(text, "utf-8")
 
 
-def _bring_up(interface):
+def _bring_up(interface: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack(_INTERFACE, interface.encode(), 0)
         answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
@@ -88,7 +88,7 @@ def _bring_up(interface):
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
-def _advice():
+def _advice() -> str:
     """Returns advice for the administrator, by the setting that forbids it."""
     for name, (forbids, allows) in _SWITCHES.items():
         path = pathlib.Path("/proc/sys", *name.split("."))

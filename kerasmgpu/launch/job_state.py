@@ -7,7 +7,9 @@ calls of a function. `controller.py` connects it to sockets.
 import dataclasses
 import secrets
 import signal
+from collections.abc import Callable, Sequence
 
+from kerasmgpu.job.addresses import Host
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 from kerasmgpu.launch import verdict
 
@@ -59,28 +61,38 @@ class Job:
     """
 
     def __init__(
-        self, hosts, policy, send, say, now, new_token=secrets.token_hex
-    ):
+        self,
+        hosts: Sequence[Host],
+        policy: Policy,
+        send: Callable[..., None],
+        say: Callable[[str], None],
+        now: float,
+        new_token: Callable[[], str] = secrets.token_hex,
+    ) -> None:
         self._hosts = hosts
         self._policy = policy
         self._send = send
         self._say = say
         self._new_token = new_token
-        self._joined = set()
-        self._leaving = set()  # Ranks whose launcher was told to end.
-        self._signal = None  # What ended the whole job.
+        self._joined: set[int] = set()
+        self._leaving: set[int] = set()  # Ranks whose launcher was told to end.
+        self._signal: int | None = None  # What ended the whole job.
         self._restarts = 0
         self._has_run_long = False
-        self._last_verdict = None
+        self._last_verdict: verdict.Verdict | None = None
         self._was_killed = False
+        self._deadline: float | None = None
+        self._alive: set[int] = set()  # Numbers of running workers.
+        self._ends: list[verdict.End] = []
+        self._lost: list[tuple[str, float]] = []
         self._gather(now, 0.0, policy.start_wait_seconds)
 
     @property
-    def is_finished(self):
+    def is_finished(self) -> bool:
         """Boolean, whether all launchers were sent the result of the job."""
         return self.state == "finished"
 
-    def on_joined(self, rank, now):
+    def on_joined(self, rank: int, now: float) -> None:
         """Called when a launcher has connected."""
         self._joined.add(rank)
         self._leaving.discard(rank)
@@ -90,7 +102,9 @@ class Job:
             self._say(f"{self._name(rank)} joined{note}")
         self.on_time(now)
 
-    def on_lost(self, rank, reason, last_heard, now):
+    def on_lost(
+        self, rank: int, reason: str, last_heard: float, now: float
+    ) -> None:
         """Called when a launcher's connection closed or its heartbeats ended.
 
         `last_heard` is the time of its last message.
@@ -112,7 +126,7 @@ class Job:
             self._judge_if_all_ended(now)
         self.on_time(now)
 
-    def on_signal(self, rank, number, now):
+    def on_signal(self, rank: int, number: int, now: float) -> None:
         """Called when a launcher got a signal to end.
 
         SIGINT on any rank and any signal on rank 0 end the whole job.
@@ -134,7 +148,7 @@ class Job:
         elif self.state == "running":
             self._end_workers()
 
-    def on_kill(self):
+    def on_kill(self) -> None:
         """Called at a second Ctrl-C: kills all workers."""
         if self._was_killed:  # Every machine may report a Ctrl-C.
             return
@@ -142,7 +156,9 @@ class Job:
         for rank in self._joined:
             self._send(rank, type="end", grace_seconds=0)
 
-    def on_ports(self, rank, run, ports, now):
+    def on_ports(
+        self, rank: int, run: int, ports: list[int], now: float
+    ) -> None:
         """Called when a launcher has chosen its workers' ports."""
         if self.state != "preparing" or run != self._restarts:
             return
@@ -151,7 +167,15 @@ class Job:
         if len(self._ports) == len(self._asked):
             self._start(now)
 
-    def on_ended(self, rank, run, number, status, lines, now):
+    def on_ended(
+        self,
+        rank: int,
+        run: int,
+        number: int,
+        status: int,
+        lines: list[str],
+        now: float,
+    ) -> None:
         """Called when a worker has ended."""
         if run != self._restarts or number not in self._alive:
             return
@@ -172,25 +196,27 @@ class Job:
             self._deadline = now + self._policy.exit_wait_seconds
         self._judge_if_all_ended(now)
 
-    def on_time(self, now):
+    def on_time(self, now: float) -> None:
         """Checks deadlines; must be called regularly."""
         if self.state == "gathering":
             all_there = len(self._joined) == len(self._hosts)
             if all_there and now >= self._earliest:
                 self._prepare(sorted(self._joined))
-            elif not all_there and now >= self._deadline:
+            elif not all_there and self._is_past_deadline(now):
                 missing = set(range(len(self._hosts))) - self._joined
                 self._go_on_without(sorted(missing))
-        elif self.state == "running" and self._deadline is not None:
-            if now >= self._deadline:
-                self._end_workers()
+        elif self.state == "running" and self._is_past_deadline(now):
+            self._end_workers()
 
-    def _gather(self, now, earliest, longest):
+    def _is_past_deadline(self, now: float) -> bool:
+        return self._deadline is not None and now >= self._deadline
+
+    def _gather(self, now: float, earliest: float, longest: float) -> None:
         self.state = "gathering"
         self._earliest = now + earliest
         self._deadline = now + earliest + longest
 
-    def _go_on_without(self, missing):
+    def _go_on_without(self, missing: Sequence[int]) -> None:
         """Restarts with the remaining machines, if there are enough workers."""
         names = ", ".join(self._name(rank) for rank in missing)
         ranks = sorted(self._joined)
@@ -215,13 +241,13 @@ class Job:
         status = self._last_verdict.status if self._last_verdict else 1
         self._finish(verdict.Verdict("lost", status, message))
 
-    def _prepare(self, ranks):
+    def _prepare(self, ranks: list[int]) -> None:
         self.state = "preparing"
         self._asked, self._ports = set(ranks), {}
         for rank in ranks:
             self._send(rank, type="prepare", run=self._restarts)
 
-    def _start(self, now):
+    def _start(self, now: float) -> None:
         """Sends all workers' addresses and the token to every machine."""
         self.state = "running"
         self._started = now
@@ -249,7 +275,7 @@ class Job:
                 numbers=self._numbers[rank],
             )
 
-    def _end_workers(self):
+    def _end_workers(self) -> None:
         if self.state != "running":
             return
         self.state = "ending"
@@ -257,13 +283,12 @@ class Job:
             grace = self._policy.grace_seconds
             self._send(rank, type="end", grace_seconds=grace)
 
-    def _judge_if_all_ended(self, now):
+    def _judge_if_all_ended(self, now: float) -> None:
         if self._alive or self.state not in ("running", "ending"):
             return
-        if self._signal is None and self._leaving:
+        number = self._signal
+        if number is None and self._leaving:
             number = signal.SIGTERM
-        else:
-            number = self._signal
         judged = verdict.of(self._ends, number, self._lost)
         self._has_run_long |= now - self._started > _SECONDS_AT_ONCE
         self._last_verdict = judged
@@ -273,7 +298,7 @@ class Job:
         else:
             self._finish(judged, reason)
 
-    def _reason_to_stop(self, judged):
+    def _reason_to_stop(self, judged: verdict.Verdict) -> str | None:
         """Returns the reason for no restart; `None` to restart."""
         if judged.kind == "done" or self._signal is not None:
             return ""
@@ -290,7 +315,7 @@ class Job:
                 )
         return None
 
-    def _restart(self, judged, now):
+    def _restart(self, judged: verdict.Verdict, now: float) -> None:
         wait = min(2.0**self._restarts, _LONGEST_BACK_OFF)
         self._restarts += 1
         self._say(judged.message)
@@ -304,7 +329,7 @@ class Job:
         self._joined -= self._leaving
         self._gather(now, wait, self._policy.restart_wait_seconds)
 
-    def _finish(self, judged, reason=""):
+    def _finish(self, judged: verdict.Verdict, reason: str = "") -> None:
         self.state = "finished"
         message = "\n".join(filter(None, [judged.message, reason]))
         if judged.kind == "saved":
@@ -313,7 +338,7 @@ class Job:
         for rank in sorted(self._joined):
             self._send_finish(rank, judged)
 
-    def _send_finish(self, rank, judged):
+    def _send_finish(self, rank: int, judged: verdict.Verdict) -> None:
         self._send(
             rank,
             type="finish",
@@ -322,5 +347,5 @@ class Job:
             culprit=judged.culprit and judged.culprit.number,
         )
 
-    def _name(self, rank):
+    def _name(self, rank: int) -> str:
         return f"machine {self._hosts[rank].name} (rank {rank})"

@@ -3,11 +3,14 @@
 import os
 import signal
 import socket
+from collections.abc import Mapping
 
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch.controller import Controller, listen
 from kerasmgpu.launch.member import Ending, Member, connect
+from kerasmgpu.launch.output import Terminal
 from kerasmgpu.launch.processes import Workers
+from kerasmgpu.launch.settings import Settings
 from kerasmgpu.signals import Recorder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -18,7 +21,11 @@ _OPEN_PORTS = (
 )
 
 
-def launch(settings, terminal, environ=os.environ):
+def launch(
+    settings: Settings,
+    terminal: Terminal,
+    environ: Mapping[str, str] = os.environ,
+) -> Ending:
     """Runs this machine's workers, and on rank 0 the job's controller.
 
     Must be called in the main thread, which receives the signals.
@@ -46,10 +53,11 @@ def launch(settings, terminal, environ=os.environ):
             controller = Controller(settings, theirs, listener, terminal.say)
             channel = Channel(ours)
         else:
-            channel = connect(settings, recorder, terminal.say)
-            if channel is None:
+            connected = connect(settings, recorder, terminal.say)
+            if connected is None:
                 number = recorder.received[0]
                 return Ending(status=128 + number, signal=number)
+            channel = connected
         workers = Workers(terminal, settings.worker_log_dir)
         ending = Member(
             settings, channel, workers, recorder, terminal.say, environ

@@ -5,6 +5,8 @@ import dataclasses
 import signal
 import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import handshake, job_token
@@ -13,6 +15,9 @@ from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.watch import TIMEOUT_VARIABLE
 from kerasmgpu.launch import ports
 from kerasmgpu.launch.controller import PURPOSE
+from kerasmgpu.launch.processes import Ended, Workers
+from kerasmgpu.launch.settings import Settings
+from kerasmgpu.signals import Recorder
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_CALLS = 0.5
@@ -36,7 +41,9 @@ class Ending:
     signal: int | None = None
 
 
-def connect(settings, recorder, say):
+def connect(
+    settings: Settings, recorder: Recorder, say: Callable[[str], None]
+) -> Channel | None:
     """Connects to the launcher of rank 0, which may start later.
 
     Returns:
@@ -68,7 +75,7 @@ def connect(settings, recorder, say):
     return None
 
 
-def _call(settings):
+def _call(settings: Settings) -> Channel:
     """Connects once; returns a `channel.Channel` to the launcher of rank 0."""
     channel = Channel(
         socket.create_connection(
@@ -95,7 +102,15 @@ class Member:
         environ: Mapping, the environment that workers inherit.
     """
 
-    def __init__(self, settings, channel, workers, recorder, say, environ):
+    def __init__(
+        self,
+        settings: Settings,
+        channel: Channel,
+        workers: Workers,
+        recorder: Recorder,
+        say: Callable[[str], None],
+        environ: Mapping[str, str],
+    ) -> None:
         self._settings = settings
         self._channel = channel
         self._workers = workers
@@ -103,13 +118,13 @@ class Member:
         self._say = say
         self._environ = environ
         self._run = 0
-        self._token_files = []
-        self._kill_at = None
+        self._token_files: list[str] = []
+        self._kill_at: float | None = None
         self._num_interrupts = 0
-        self._signal = None
-        self._ending = None
+        self._signal: int | None = None
+        self._ending: Ending | None = None
 
-    def run(self):
+    def run(self) -> Ending:
         """Runs until the job ends; returns its `Ending`."""
         try:
             self._send(
@@ -119,15 +134,16 @@ class Member:
             )
             while self._ending is None:
                 self._turn()
+            ending = self._ending
         except ConnectionError as error:
-            self._end_without_controller(error)
+            ending = self._end_without_controller(error)
         finally:
             self._workers.kill()
             self._delete_token_files()
             self._channel.close()
-        return dataclasses.replace(self._ending, signal=self._signal)
+        return dataclasses.replace(ending, signal=self._signal)
 
-    def _turn(self):
+    def _turn(self) -> None:
         ended, ready = self._workers.wait(_TICK_SECONDS, self._channel.socket)
         self._report(ended)
         for _ in ready:
@@ -145,7 +161,7 @@ class Member:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill()
 
-    def _obey(self, message):
+    def _obey(self, message: dict[str, Any]) -> None:
         (kind,) = fields(message, type=str)
         if kind == "prepare":
             self._prepare(*fields(message, run=int))
@@ -167,7 +183,7 @@ class Member:
             text, status = fields(message, message=str, status=int)
             self._ending = Ending(status, text, message.get("culprit"))
 
-    def _prepare(self, run):
+    def _prepare(self, run: int) -> None:
         """Chooses ports for the workers of the next run."""
         self._delete_token_files()
         self._run = run
@@ -177,7 +193,9 @@ class Member:
         )
         self._send(type="ports", run=run, ports=chosen)
 
-    def _start(self, addresses, numbers, drawn):
+    def _start(
+        self, addresses: list[str], numbers: list[int], drawn: str
+    ) -> None:
         """Starts this machine's workers."""
         token = self._settings.run_token(drawn)
         for place, number in enumerate(numbers):
@@ -185,7 +203,7 @@ class Member:
             environment = worker_environment(
                 self._settings,
                 place,
-                Worker(addresses, number),
+                Worker(tuple(addresses), number),
                 self._run,
                 self._token_files[-1],
                 self._environ,
@@ -193,11 +211,11 @@ class Member:
             self._workers.start(number, self._settings.command, environment)
             self._send_alive()  # Starting hundreds takes longer than a beat.
 
-    def _delete_token_files(self):
+    def _delete_token_files(self) -> None:
         while self._token_files:
             job_token.delete(self._token_files.pop())
 
-    def _pass_on(self, number):
+    def _pass_on(self, number: int) -> None:
         """Forwards a signal to rank 0; a second Ctrl-C kills the workers."""
         self._signal = self._signal or number
         self._num_interrupts += number == signal.SIGINT
@@ -208,13 +226,13 @@ class Member:
         else:
             self._send(type="signal", number=number)
 
-    def _kill(self):
+    def _kill(self) -> None:
         self._kill_at = None
         if len(self._workers):
             self._say(f"killed what had not ended: {self._workers.numbers()}")
         self._report(self._workers.kill())
 
-    def _report(self, ended):
+    def _report(self, ended: Sequence[Ended]) -> None:
         for end in ended:
             self._send(
                 type="ended",
@@ -224,33 +242,40 @@ class Member:
                 lines=end.lines,
             )
 
-    def _send(self, **message):
+    def _send(self, **message: Any) -> None:
         # `receive` detects a closed connection, after the last messages have
         # been read; one may be the result of the job.
         with contextlib.suppress(ConnectionError):
             self._channel.send(**message)
 
-    def _send_alive(self):
+    def _send_alive(self) -> None:
         with contextlib.suppress(ConnectionError):  # As in `_send`.
             self._channel.send_alive(self._settings.heartbeat_seconds)
 
-    def _end_without_controller(self, error):
+    def _end_without_controller(self, error: Exception) -> Ending:
         """Ends the workers after the connection to rank 0 was lost."""
         grace = self._settings.policy.grace_seconds
         self._say(
             f"lost the launcher of rank 0 at {self._settings.controller} "
             f"({error}): this machine's workers are told to end"
         )
-        self._ending = Ending(status=1)
         self._workers.ask_to_end()
         deadline = time.monotonic() + grace
         while len(self._workers) and time.monotonic() < deadline:
             if signal.SIGINT in self._recorder.received:
                 break
             self._workers.wait(_TICK_SECONDS)
+        return Ending(status=1)
 
 
-def worker_environment(settings, place, worker, run, token_file, environ):
+def worker_environment(
+    settings: Settings,
+    place: int,
+    worker: Worker,
+    run: int,
+    token_file: str,
+    environ: Mapping[str, str],
+) -> dict[str, str]:
     """Returns the environment of one worker.
 
     Args:

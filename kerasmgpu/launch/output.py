@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from typing import IO, TextIO
 
 _COLOURS = (36, 33, 32, 35, 34, 31)  # ANSI: cyan, yellow, green, magenta …
 _SECONDS_BETWEEN_UPDATES = 5.0  # Of a progress bar.
@@ -27,12 +29,12 @@ class Lines:
         now: Number, the time in seconds.
     """
 
-    def __init__(self, now):
+    def __init__(self, now: float) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
         self._updated = now
 
-    def feed(self, data, now, is_last=False):
+    def feed(self, data: bytes, now: float, is_last: bool = False) -> list[str]:
         """Adds bytes; returns the list of lines that they complete."""
         self._rest += self._decoder.decode(data, is_last)
         # The "\n" of a "\r\n" may not have arrived yet.
@@ -51,7 +53,7 @@ class Lines:
         return lines
 
 
-def _as_shown(line):
+def _as_shown(line: str) -> str:
     return line[line.rfind("\r") + 1 :]
 
 
@@ -68,38 +70,48 @@ class Terminal:
         environ: Mapping; `NO_COLOR` turns colours off, `FORCE_COLOR` on.
     """
 
-    def __init__(self, stream=None, messages=None, environ=os.environ):
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        messages: TextIO | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         self._stream = stream or sys.stdout
         self._messages = messages or sys.stderr
         self._in_colour = not environ.get("NO_COLOR") and (
             bool(environ.get("FORCE_COLOR")) or self._stream.isatty()
         )
-        self._waiting = queue.Queue()
+        self._is_closed = False
+        self._waiting: queue.Queue[tuple[TextIO, str] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
-    def show(self, number, lines):
+    def show(self, number: int, lines: list[str]) -> None:
         """Queues lines of worker `number`; blocks while the queue is full."""
         prefix = f"[{number}]"
         if self._in_colour:
             colour = _COLOURS[number % len(_COLOURS)]
             prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
-        while self._waiting.qsize() > _MOST_WAITING:
+        while self._waiting.qsize() > _MOST_WAITING and not self._is_closed:
             time.sleep(0.05)
         text = "".join(f"{prefix} {line}\n" for line in lines)
-        self._waiting.put((self._stream, text))
+        self._put(self._stream, text)
 
-    def say(self, message):
+    def say(self, message: str) -> None:
         """Queues a message of the launcher."""
         text = "".join(f"launch: {line}\n" for line in message.splitlines())
-        self._waiting.put((self._messages, text))
+        self._put(self._messages, text)
 
-    def close(self, seconds=5.0):
+    def close(self, seconds: float = 5.0) -> None:
         """Writes the queued lines, for at most `seconds`."""
         self._waiting.put(None)
         self._thread.join(seconds)
 
-    def _write(self):
+    def _put(self, stream: TextIO, text: str) -> None:
+        if not self._is_closed:
+            self._waiting.put((stream, text))
+
+    def _write(self) -> None:
         while (item := self._waiting.get()) is not None:
             stream, text = item
             try:
@@ -109,7 +121,7 @@ class Terminal:
                 os.kill(os.getpid(), signal.SIGHUP)
                 break
         # Workers must not wait for a closed terminal.
-        self.show = self.say = lambda *_: None
+        self._is_closed = True
 
 
 class WorkerOutput:
@@ -122,16 +134,22 @@ class WorkerOutput:
         log: Path of a file to append to as well, or `None`.
     """
 
-    def __init__(self, number, pipe, terminal, log=None):
+    def __init__(
+        self,
+        number: int,
+        pipe: IO[bytes],
+        terminal: Terminal,
+        log: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._number = number
         self._pipe = pipe
         self._terminal = terminal
-        self._log = log and open(log, "a", encoding="utf-8")
-        self.last_lines = collections.deque(maxlen=_LAST_LINES)
+        self._log = None if log is None else open(log, "ab", buffering=0)
+        self.last_lines = collections.deque[str](maxlen=_LAST_LINES)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def finish(self, seconds):
+    def finish(self, seconds: float) -> list[str]:
         """Waits for the end of the output, for at most `seconds`.
 
         Returns:
@@ -140,7 +158,7 @@ class WorkerOutput:
         self._thread.join(seconds)
         return list(self.last_lines)
 
-    def _read(self):
+    def _read(self) -> None:
         lines = Lines(time.monotonic())
         while data := self._pipe.read(65536):
             self._take(lines.feed(data, time.monotonic()))
@@ -149,21 +167,24 @@ class WorkerOutput:
         if self._log:
             self._log.close()
 
-    def _take(self, lines):
+    def _take(self, lines: list[str]) -> None:
         if not lines:
             return
         self.last_lines.extend(lines)
         self._keep(lines)
         self._terminal.show(self._number, lines)
 
-    def _keep(self, lines):
+    def _keep(self, lines: list[str]) -> None:
         """Writes to the log; an error such as a full disk only ends the log."""
         if self._log is None:
             return
         try:
-            self._log.writelines(f"{line}\n" for line in lines)
-            self._log.flush()
+            # Unbuffered: nothing is left to write when the file is closed.
+            data = "".join(f"{line}\n" for line in lines).encode()
+            while data:
+                data = data[self._log.write(data) :]
         except OSError as error:
+            self._log.close()
             self._log = None
             self._terminal.say(
                 f"the log of worker {self._number} ends here: {error}"

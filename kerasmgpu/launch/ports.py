@@ -8,7 +8,7 @@ _LOWEST = 20000
 _RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def free(count, first=None):
+def free(count: int, first: int | None = None) -> list[int]:
     """Finds free ports.
 
     TensorFlow opens its port seconds later, and can't take over an open socket.
@@ -45,7 +45,7 @@ def free(count, first=None):
     )
 
 
-def is_free(port):
+def is_free(port: int) -> bool:
     """Whether a server can bind that port now."""
     with socket.socket() as candidate:
         try:
@@ -55,7 +55,7 @@ def is_free(port):
         return True
 
 
-def _lowest_of_kernel():
+def _lowest_of_kernel() -> int:
     """Returns the kernel's lowest ephemeral port."""
     try:
         return int(_RANGE_FILE.read_text("ascii").split()[0])

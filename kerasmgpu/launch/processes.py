@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kerasmgpu.launch.output import WorkerOutput
+from kerasmgpu.launch.output import Terminal, WorkerOutput
 
 _GUARD = pathlib.Path(__file__).with_name("guard.py")
 _SECONDS_TO_DIE = 5.0  # After SIGKILL, which a hung driver may delay.
@@ -29,7 +31,7 @@ class Ended:
 
     number: int
     status: int
-    lines: list
+    lines: list[str]
 
 
 class Process:
@@ -43,14 +45,27 @@ class Process:
         log: Path to append its output to, or `None`.
     """
 
-    def __init__(self, number, command, environment, terminal, log=None):
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        terminal: Terminal,
+        log: pathlib.Path | None = None,
+    ) -> None:
         self.number = number
         ours, theirs = socket.socketpair()
         with theirs:
             self._guard = subprocess.Popen(
                 # -I -S: the guard imports no code of the user's environment.
-                [sys.executable, "-I", "-S", _GUARD, str(theirs.fileno())]
-                + list(command),
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    _GUARD,
+                    str(theirs.fileno()),
+                    *command,
+                ],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -60,14 +75,15 @@ class Process:
                 start_new_session=True,
             )
         self.socket = ours
-        self._output = WorkerOutput(number, self._guard.stdout, terminal, log)
+        pipe: Any = self._guard.stdout
+        self._output = WorkerOutput(number, pipe, terminal, log)
 
-    def ask_to_end(self):
+    def ask_to_end(self) -> None:
         """Sends SIGTERM to the worker, which may save before it ends."""
         for number in (signal.SIGTERM, signal.SIGCONT):  # It may be stopped.
             self._guard.send_signal(number)
 
-    def read_end(self):
+    def read_end(self) -> tuple[int | None, float]:
         """Reads the worker's status and time of exit from the ready socket.
 
         The status is `None` if the guard was killed before it sent it.
@@ -78,7 +94,7 @@ class Process:
         report = json.loads(report)
         return report["status"], report["time"]
 
-    def kill(self):
+    def kill(self) -> None:
         """Kills worker, guard and their child processes."""
         try:
             # The guard is not reaped yet, so the group's id is not reused.
@@ -86,7 +102,7 @@ class Process:
         except (ProcessLookupError, PermissionError):
             pass  # No process is left in the group; macOS raises the second.
 
-    def collect(self, status, deadline):
+    def collect(self, status: int | None, deadline: float) -> Ended:
         """Waits for the end of a killed process and its output.
 
         Args:
@@ -118,27 +134,36 @@ class Workers:
         log_dir: Path of a folder for `worker-N.log`, or `None`.
     """
 
-    def __init__(self, terminal, log_dir=None):
+    def __init__(
+        self, terminal: Terminal, log_dir: pathlib.Path | None = None
+    ) -> None:
         self._terminal = terminal
         self._log_dir = log_dir
-        self._processes = {}  # By number.
+        self._processes: dict[int, Process] = {}  # By number.
         self._selector = selectors.DefaultSelector()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._processes)
 
-    def numbers(self):
+    def numbers(self) -> str:
         """Returns the running workers' names, such as `"worker 0, worker 1"`."""
         return ", ".join(f"worker {number}" for number in self._processes)
 
-    def start(self, number, command, environment):
+    def start(
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
         """Starts one worker."""
         log = self._log_dir and self._log_dir / f"worker-{number}.log"
         process = Process(number, command, environment, self._terminal, log)
         self._processes[number] = process
         self._selector.register(process.socket, selectors.EVENT_READ, process)
 
-    def wait(self, seconds, *others):
+    def wait(
+        self, seconds: float, *others: socket.socket
+    ) -> tuple[list[Ended], list[Any]]:
         """Waits until a worker ends or another socket can be read.
 
         Args:
@@ -165,17 +190,19 @@ class Workers:
         ended = self._kill([(process, status) for process, status, _ in dead])
         return ended, [key.fileobj for key in ready if key.data is None]
 
-    def ask_to_end(self):
+    def ask_to_end(self) -> None:
         """Sends SIGTERM to every worker."""
         for process in self._processes.values():
             process.ask_to_end()
 
-    def kill(self):
+    def kill(self) -> list[Ended]:
         """Kills every worker; returns the list of `Ended`."""
         processes, self._processes = self._processes.values(), {}
         return self._kill([(p, -signal.SIGKILL) for p in processes])
 
-    def _kill(self, processes):
+    def _kill(
+        self, processes: Sequence[tuple[Process, int | None]]
+    ) -> list[Ended]:
         """Kills pairs of `Process` and status; returns the list of `Ended`."""
         for process, _ in processes:
             self._selector.unregister(process.socket)

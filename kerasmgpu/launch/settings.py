@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import handshake, job_token, links, watch
@@ -37,8 +38,8 @@ class Settings:
             none.
     """
 
-    command: tuple
-    hosts: tuple
+    command: tuple[str, ...]
+    hosts: tuple[Host, ...]
     rank: int
     devices: gpus.Gpus
     devices_per_worker: int
@@ -51,21 +52,21 @@ class Settings:
     token: str = dataclasses.field(default="", repr=False)
 
     @property
-    def heartbeat_seconds(self):
+    def heartbeat_seconds(self) -> float:
         """Number, seconds without a message until a heartbeat is sent."""
         return self.timeout_seconds / links.BEATS_PER_TIMEOUT
 
     @property
-    def num_workers(self):
+    def num_workers(self) -> int:
         """Integer, number of workers of this machine."""
         return self.hosts[self.rank].num_workers
 
     @property
-    def controller(self):
+    def controller(self) -> str:
         """String, the address where rank 0 listens."""
         return join_address(self.hosts[0].name, self.port)
 
-    def run_token(self, drawn):
+    def run_token(self, drawn: str) -> str:
         """Returns the shared secret of the workers of a run.
 
         Args:
@@ -73,37 +74,37 @@ class Settings:
         """
         return handshake.derive(self.token, f"run {drawn}").hex()
 
-    def shared(self):
+    def shared(self) -> str:
         """Returns the settings that must be equal on all launchers."""
         hosts = [join_address(h.name, h.num_workers) for h in self.hosts]
         text = f"--hosts={','.join(hosts)} -- {' '.join(self.command)}"
         # A command may contain bytes that are not UTF-8; JSON can't.
         return text.encode(errors="backslashreplace").decode()
 
-    def digest(self):
+    def digest(self) -> str:
         """Returns a digest of `shared()`."""
         return hashlib.sha256(self.shared().encode()).hexdigest()
 
 
 def check(
-    command,
-    hosts=None,
-    num_workers=None,
-    rank=None,
-    devices_per_worker=1,
-    max_restarts=0,
-    min_workers=None,
-    timeout_seconds=watch.TIMEOUT_SECONDS,
-    grace_seconds=30.0,
-    exit_wait_seconds=60.0,
-    start_wait_seconds=600.0,
-    restart_wait_seconds=60.0,
-    port=29400,
-    first_worker_port=None,
-    worker_log_dir=None,
-    isolate=False,
-    environ=os.environ,
-):
+    command: Sequence[str],
+    hosts: str | None = None,
+    num_workers: int | None = None,
+    rank: int | None = None,
+    devices_per_worker: int = 1,
+    max_restarts: int = 0,
+    min_workers: int | None = None,
+    timeout_seconds: float = watch.TIMEOUT_SECONDS,
+    grace_seconds: float = 30.0,
+    exit_wait_seconds: float = 60.0,
+    start_wait_seconds: float = 600.0,
+    restart_wait_seconds: float = 60.0,
+    port: int = 29400,
+    first_worker_port: int | None = None,
+    worker_log_dir: str | os.PathLike[str] | None = None,
+    isolate: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
     """Validates the settings; every flag is a keyword.
 
     Args:
@@ -122,7 +123,9 @@ def check(
     if hosts is None:
         if rank not in (None, 0):
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")
-        machines = (_this_machine(num_workers, devices_per_worker, found),)
+        machines: tuple[Host, ...] = (
+            _this_machine(num_workers, devices_per_worker, found),
+        )
         rank = 0
     else:
         machines = _machines(hosts, num_workers)
@@ -163,11 +166,11 @@ def check(
     )
 
 
-def _seconds(value, name):
+def _seconds(value: float, name: str) -> float:
     return checked_number(value, name, zero_allowed=True)
 
 
-def _machines(hosts, num_workers):
+def _machines(hosts: str, num_workers: int | None) -> tuple[Host, ...]:
     if num_workers is not None:
         raise InputError(
             "Give either --hosts, with the number of workers of each machine, "
@@ -177,7 +180,9 @@ def _machines(hosts, num_workers):
     return parse_hosts(hosts)
 
 
-def _this_machine(num_workers, devices_per_worker, found):
+def _this_machine(
+    num_workers: int | None, devices_per_worker: int, found: gpus.Gpus
+) -> Host:
     if num_workers is None:
         num_workers = len(found.names) // devices_per_worker
         if num_workers == 0:
@@ -189,7 +194,7 @@ def _this_machine(num_workers, devices_per_worker, found):
     return Host("127.0.0.1", num_workers)
 
 
-def _require_few(machines):
+def _require_few(machines: Sequence[Host]) -> None:
     for host in machines:
         if host.num_workers > _MOST_WORKERS:
             raise InputError(
@@ -198,7 +203,9 @@ def _require_few(machines):
             )
 
 
-def _rank(rank, machines, environ):
+def _rank(
+    rank: int | None, machines: Sequence[Host], environ: Mapping[str, str]
+) -> int:
     """Returns this machine's rank: from the flag, Slurm or Kubernetes."""
     source = "--rank"
     if rank is None:
@@ -226,7 +233,9 @@ def _rank(rank, machines, environ):
     return rank
 
 
-def _require_one_task_per_node(environ, machines):
+def _require_one_task_per_node(
+    environ: Mapping[str, str], machines: Sequence[Host]
+) -> None:
     tasks = environ.get("SLURM_STEP_NUM_TASKS", str(len(machines)))
     if tasks != str(len(machines)):
         raise InputError(
@@ -235,7 +244,9 @@ def _require_one_task_per_node(environ, machines):
         )
 
 
-def _min_workers(min_workers, max_restarts, machines):
+def _min_workers(
+    min_workers: int | None, max_restarts: int, machines: Sequence[Host]
+) -> int | None:
     if min_workers is None:
         return None
     checked_integer(min_workers, "min_workers", 1)
@@ -253,14 +264,14 @@ def _min_workers(min_workers, max_restarts, machines):
     return min_workers
 
 
-def _port(port, name, count):
+def _port(port: int, name: str, count: int) -> int:
     port = checked_integer(port, name, 1)
     if port + count - 1 > 65535:
         raise InputError(f"Ports end at 65535. Received: --{name}={port}")
     return port
 
 
-def _command(words):
+def _command(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the command, after checking that program and script exist."""
     words = list(words)
     if not words:
@@ -281,7 +292,9 @@ def _command(words):
     return tuple(words)
 
 
-def _folder(worker_log_dir):
+def _folder(
+    worker_log_dir: str | os.PathLike[str] | None,
+) -> pathlib.Path | None:
     if worker_log_dir is None:
         return None
     folder = pathlib.Path(worker_log_dir)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import signal
+from collections.abc import Sequence
 
 from kerasmgpu.job import loss
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
@@ -27,7 +28,7 @@ class End:
     status: int
     seconds: float
     was_asked: bool = False
-    lines: tuple = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,11 @@ class Verdict:
     culprit: End | None = None
 
 
-def of(ends, signal_number=None, lost=()):
+def of(
+    ends: Sequence[End],
+    signal_number: int | None = None,
+    lost: Sequence[tuple[str, float]] = (),
+) -> Verdict:
     """Returns the verdict on a run.
 
     The culprit is the first worker that failed before all were told to end. If
@@ -82,13 +87,14 @@ def of(ends, signal_number=None, lost=()):
         return _failed(failed[0], ends)
     if saved:
         return Verdict("saved", EXIT_PREEMPTED, "the workers saved and ended")
-    if any(e.status for e in ends) or (signal_number and not ends):
+    # Without a signal such a status was a failure, above.
+    if signal_number and (any(e.status for e in ends) or not ends):
         name = _signal_name(signal_number)
         return Verdict("ended", 128 + signal_number, f"ended by {name}")
     return Verdict("done", 0, "")
 
 
-def _ends_of_asked(signal_number):
+def _ends_of_asked(signal_number: int | None) -> tuple[int, ...]:
     """Returns exit statuses that count as ended on request.
 
     They include a kill after the grace period.
@@ -99,19 +105,26 @@ def _ends_of_asked(signal_number):
     return (0, *(-n for n in numbers), *(128 + n for n in numbers))
 
 
-def _lost_worker(by_itself, ends):
+def _lost_worker(
+    by_itself: Sequence[End], ends: Sequence[End]
+) -> tuple[End, str, End] | None:
     """Returns the lost worker, the reason and its witness, or `None`.
 
     The witness is the first worker to end.
     """
-    found = by_itself and loss.lost_in(by_itself[0].lines)
-    for end in ends if found else ():
-        if end.number == found[0]:
-            return end, found[1], by_itself[0]
+    found = loss.lost_in(by_itself[0].lines) if by_itself else None
+    if found is None:
+        return None
+    number, reason = found
+    for end in ends:
+        if end.number == number:
+            return end, reason, by_itself[0]
     return None
 
 
-def _worker_lost(culprit, reason, witness, ends):
+def _worker_lost(
+    culprit: End, reason: str, witness: End, ends: Sequence[End]
+) -> Verdict:
     """Returns the verdict on a lost worker: it failed, or it hung."""
     if not culprit.was_asked and culprit.status not in (0, EXIT_PREEMPTED):
         return _failed(culprit, ends)
@@ -123,11 +136,11 @@ def _worker_lost(culprit, reason, witness, ends):
     return Verdict("failed", 1, "\n".join(lines), culprit)
 
 
-def _last_lines(end):
+def _last_lines(end: End) -> list[str]:
     return [f"  | {line}" for line in end.lines or ["(it printed nothing)"]]
 
 
-def _failed(culprit, ends):
+def _failed(culprit: End, ends: Sequence[End]) -> Verdict:
     place = f"worker {culprit.number} on {culprit.host}"
     lines = [
         f"{place} failed first: {describe_status(culprit.status)} after "
@@ -149,7 +162,7 @@ def _failed(culprit, ends):
     )
 
 
-def _ended_early(by_itself, ends):
+def _ended_early(by_itself: Sequence[End], ends: Sequence[End]) -> Verdict:
     early = _named([f"{e.number} on {e.host}" for e in by_itself])
     rest = _named([str(e.number) for e in ends if e.was_asked])
     return Verdict(
@@ -162,19 +175,19 @@ def _ended_early(by_itself, ends):
     )
 
 
-def _named(workers):
+def _named(workers: Sequence[str]) -> str:
     """Joins the first names of a list, with the number of the others."""
     rest = len(workers) - _MOST_NAMED
     more = [f"{rest} more"] if rest > 0 else []
-    return ", ".join(workers[:_MOST_NAMED] + more)
+    return ", ".join([*workers[:_MOST_NAMED], *more])
 
 
-def exit_status(status):
+def exit_status(status: int) -> int:
     """Converts a status of `subprocess` to a shell's: 128 + the signal."""
     return 128 - status if status < 0 else status
 
 
-def describe_status(status):
+def describe_status(status: int) -> str:
     """Describes an exit status of `subprocess`."""
     if status >= 0:
         return f"exit status {status}"
@@ -182,7 +195,7 @@ def describe_status(status):
     return f"killed by {_signal_name(-status)}{hint}"
 
 
-def _signal_name(number):
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

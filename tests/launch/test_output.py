@@ -1,7 +1,9 @@
 """Lines, prefixes and progress bars."""
 
+import gc
 import io
 import os
+import sys
 
 import pytest
 
@@ -69,9 +71,11 @@ def test_colour_on_terminals_only(stream, environ, expected):
     assert stream.getvalue() == expected
 
 
-def test_full_disk_ends_the_log_only(tmp_path):
+def test_full_disk_ends_the_log_only(monkeypatch):
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     shown, said = io.StringIO(), io.StringIO()
     terminal = Terminal(shown, said, {})
     reading, writing = os.pipe()
@@ -83,3 +87,6 @@ def test_full_disk_ends_the_log_only(tmp_path):
     terminal.close()
     assert shown.getvalue() == "[0] a\n[0] b\n"
     assert "the log of worker 0 ends here" in said.getvalue()
+    del output
+    gc.collect()  # Nothing is left in a buffer of the log.
+    assert not unraisable

@@ -5,6 +5,10 @@ data attributes whose values differ from those at the beginning of training, so
 settings that the user changes before resuming are not overwritten.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import numpy as np
 from absl import logging
 
@@ -26,11 +30,11 @@ class CallbackStates:
             has just run.
     """
 
-    def __init__(self, callbacks):
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         self._callbacks = list(callbacks)
         self._begun = [_plain_attributes(callback) for callback in callbacks]
 
-    def read(self):
+    def read(self) -> list[dict[str, Any]]:
         """Returns a list of `{"class", "attributes"}`, one per callback."""
         states = []
         for callback, begun in zip(self._callbacks, self._begun):
@@ -44,7 +48,7 @@ class CallbackStates:
             )
         return states
 
-    def restore(self, states):
+    def restore(self, states: list[dict[str, Any]]) -> None:
         """Restores each callback's state.
 
         Callbacks are matched by class, several of one class by their order. A
@@ -72,11 +76,11 @@ class CallbackStates:
                 )
 
 
-def _class_name(callback):
+def _class_name(callback: keras.callbacks.Callback) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def _plain_attributes(callback):
+def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     """Copies of the attributes that are plain data, by name."""
     found = {}
     for name, value in vars(callback).items():
@@ -91,7 +95,7 @@ def _plain_attributes(callback):
     return found
 
 
-def _equal(one, other):
+def _equal(one: Any, other: Any) -> bool:
     """Whether two values of plain data are equal; NaN equals NaN."""
     arrays, others = [], []
     if repr(plain_data.encode(one, arrays)) != repr(

@@ -12,6 +12,7 @@ import hashlib
 import json
 import zipfile
 import zlib
+from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +26,9 @@ class DamagedFileError(Exception):
     """The file is damaged or not a checkpoint; the message says why."""
 
 
-def write(file, manifest, arrays):
+def write(
+    file: IO[bytes], manifest: dict[str, Any], arrays: list[np.ndarray]
+) -> None:
     """Writes a checkpoint.
 
     Args:
@@ -51,7 +54,7 @@ def write(file, manifest, arrays):
         archive.writestr(MANIFEST, json.dumps(manifest))
 
 
-def read(file):
+def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Reads a checkpoint that `write` wrote, and verifies its checksum.
 
     Args:
@@ -93,18 +96,18 @@ def read(file):
     ]
 
 
-def _name(index):
+def _name(index: int) -> str:
     return f"{index:06d}.npy"
 
 
-def _read_array(archive, name):
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as member:
         array = np.lib.format.read_array(member, allow_pickle=False)
         member.read()  # zipfile checks the CRC at the end of the member.
     return array
 
 
-def _require_known(manifest):
+def _require_known(manifest: dict[str, Any]) -> None:
     if manifest.get("format") != FORMAT:
         raise DamagedFileError("it is no checkpoint of kerasmgpu")
     if manifest.get("version") != VERSION:
@@ -114,7 +117,7 @@ def _require_known(manifest):
         )
 
 
-def _storable(array):
+def _storable(array: np.ndarray) -> np.ndarray:
     """Returns the array in a type that the `.npy` format can store."""
     # Not ascontiguousarray, which adds an axis to scalars.
     array = np.asarray(array, order="C")
@@ -123,11 +126,11 @@ def _storable(array):
     return array
 
 
-def _dtype(name):
+def _dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _digest(manifest, arrays):
+def _digest(manifest: dict[str, Any], arrays: list[np.ndarray]) -> str:
     """Returns the SHA-256 of the manifest and of the bytes of all arrays."""
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for array in arrays:

@@ -10,7 +10,9 @@ import os
 import pathlib
 import re
 import tempfile
+from typing import Any
 
+import numpy as np
 from absl import logging
 
 from kerasmgpu.atomic_files import TEMPORARY, atomic_write
@@ -20,8 +22,11 @@ from kerasmgpu.errors import InputError
 _DAMAGED = "damaged-"
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
 
+Found = tuple[pathlib.Path, dict[str, Any], list[np.ndarray]]
+"""Path, manifest and arrays of a checkpoint."""
 
-def file_name(epoch, step):
+
+def file_name(epoch: int, step: int) -> str:
     """Returns the file name for `epoch` (from 0) after `step` of its steps."""
     return f"checkpoint-{epoch:06d}-{step:09d}.npz"
 
@@ -34,11 +39,11 @@ class Folder:
         keep: Integer, number of recent checkpoints to keep.
     """
 
-    def __init__(self, path, keep):
+    def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
         self.path = pathlib.Path(path)
         self.keep = keep
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Creates the folder and removes a killed run's temporary files.
 
         Raises:
@@ -58,7 +63,7 @@ class Folder:
                 f"{self.path} ({error.strerror}); choose one that you may write"
             ) from error
 
-    def files(self):
+    def files(self) -> list[pathlib.Path]:
         """Returns the checkpoints' paths, sorted by epoch and step."""
         found = {}
         for path in self.path.glob("checkpoint-*.npz"):
@@ -67,7 +72,7 @@ class Folder:
                 found[tuple(map(int, match.groups()))] = path
         return [found[position] for position in sorted(found)]
 
-    def newest_whole(self):
+    def newest_whole(self) -> Found | None:
         """Returns the newest undamaged checkpoint.
 
         Newer ones that are damaged are logged and renamed, so that later calls
@@ -102,7 +107,13 @@ class Folder:
             )
         return None
 
-    def write(self, name, manifest, arrays, best=None):
+    def write(
+        self,
+        name: str,
+        manifest: dict[str, Any],
+        arrays: list[np.ndarray],
+        best: str | None = None,
+    ) -> None:
         """Writes a checkpoint, then deletes those beyond `keep`.
 
         Args:
@@ -124,7 +135,7 @@ class Folder:
             if path.name not in (name, best):
                 path.unlink()
 
-    def _sync(self):
+    def _sync(self) -> None:
         """Calls fsync on the folder, to put the rename on disk; POSIX only."""
         if os.name != "posix":
             return

@@ -4,6 +4,8 @@ Arrays and NumPy scalars go into a separate list, and the JSON holds their
 indices in it: type and bits are preserved.
 """
 
+from typing import Any
+
 import numpy as np
 
 _DEEPEST = 50
@@ -14,7 +16,7 @@ class NotPlainError(TypeError):
     """A value is, or contains, something other than plain data."""
 
 
-def encode(value, arrays, depth=0):
+def encode(value: Any, arrays: list[Any], depth: int = 0) -> Any:
     """Returns `value` in a form that `json` can write.
 
     Args:
@@ -55,12 +57,12 @@ def encode(value, arrays, depth=0):
         "biufc"
     ):
         arrays.append(np.array(value))
-        kind = "array" if isinstance(value, np.ndarray) else "scalar"
-        return {kind: len(arrays) - 1}
+        stored = "array" if isinstance(value, np.ndarray) else "scalar"
+        return {stored: len(arrays) - 1}
     raise NotPlainError(f"{type(value).__name__} is no plain data")
 
 
-def decode(data, arrays):
+def decode(data: Any, arrays: list[Any]) -> Any:
     """Returns the value that `encode` turned into `data` and `arrays`."""
     if isinstance(data, list):
         return [decode(item, arrays) for item in data]

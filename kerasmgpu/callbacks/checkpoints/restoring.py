@@ -5,12 +5,19 @@ need no access to that folder.
 """
 
 import io
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from kerasmgpu._keras.fit import Fit
 from kerasmgpu.callbacks.checkpoints import file_format, snapshot
+from kerasmgpu.callbacks.checkpoints.folder import Folder, Found
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
+
+Checkpoint = tuple[str, dict[str, Any], list[np.ndarray]]
+"""Name, manifest and arrays of a checkpoint."""
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
 """First byte of the first worker's message."""
@@ -27,12 +34,16 @@ class Resumption:
             `first_step` found.
     """
 
-    def __init__(self, folder, resume, data_goes_on):
+    def __init__(
+        self, folder: Folder, resume: bool, data_goes_on: bool
+    ) -> None:
         self._folder, self._resume = folder, resume
         self._data_goes_on = data_goes_on
-        self._asked = None
+        self._asked: tuple[tf.distribute.Strategy, Checkpoint | None] | None = (
+            None
+        )
 
-    def first_step(self, steps_per_epoch):
+    def first_step(self, steps_per_epoch: int) -> int:
         """See `Checkpoint.first_step`; collective."""
         strategy = tf.distribute.get_strategy()
         found = newest(strategy, self._folder, self._resume)
@@ -44,7 +55,9 @@ class Resumption:
         self._asked = strategy, found
         return first_step
 
-    def found(self, strategy, fit):
+    def found(
+        self, strategy: tf.distribute.Strategy, fit: Fit
+    ) -> Checkpoint | None:
         """Returns the running `fit`'s checkpoint, as `newest`; collective."""
         if self._data_goes_on:
             found = self._found_before(strategy, fit)
@@ -55,7 +68,9 @@ class Resumption:
             _require_same_epochs(progress, fit.steps_per_epoch)
         return found
 
-    def _found_before(self, strategy, fit):
+    def _found_before(
+        self, strategy: tf.distribute.Strategy, fit: Fit
+    ) -> Checkpoint | None:
         asked, self._asked = self._asked, None
         if asked is None or not fit.data_is_one_stream:
             raise InputError(
@@ -73,7 +88,9 @@ class Resumption:
         return found
 
 
-def _require_same_epochs(progress, steps_per_epoch):
+def _require_same_epochs(
+    progress: snapshot.Progress, steps_per_epoch: int
+) -> None:
     """Refuses a changed `steps_per_epoch`."""
     if progress.steps_per_epoch not in (None, steps_per_epoch):
         raise InputError(
@@ -84,7 +101,9 @@ def _require_same_epochs(progress, steps_per_epoch):
         )
 
 
-def newest(strategy, folder, resume):
+def newest(
+    strategy: tf.distribute.Strategy, folder: Folder, resume: bool
+) -> Checkpoint | None:
     """Returns the checkpoint to resume from; collective.
 
     Args:
@@ -118,7 +137,7 @@ def newest(strategy, folder, resume):
     return _unpack(workers.broadcast(strategy, _pack(found, error)))
 
 
-def _require_empty_or_resume(folder, resume):
+def _require_empty_or_resume(folder: Folder, resume: bool) -> None:
     files = folder.files()
     if files and not resume:
         raise InputError(
@@ -128,7 +147,7 @@ def _require_empty_or_resume(folder, resume):
         )
 
 
-def _pack(found, error):
+def _pack(found: Found | None, error: Exception | None) -> bytes:
     if error is not None:
         return _ERROR + str(error).encode()
     if found is None:
@@ -137,7 +156,7 @@ def _pack(found, error):
     return _FILE + path.name.encode() + b"\n" + path.read_bytes()
 
 
-def _unpack(data):
+def _unpack(data: bytes) -> Checkpoint | None:
     kind, content = data[:1], data[1:]
     if kind == _ERROR:
         raise InputError(content.decode())

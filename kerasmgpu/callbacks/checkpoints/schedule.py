@@ -1,5 +1,8 @@
 """When to save: by steps, by seconds, at the end of epochs, at the best log."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from kerasmgpu.errors import InputError
 
 
@@ -12,31 +15,33 @@ class Schedule:
             checkpoint is due at the end of every epoch.
     """
 
-    def __init__(self, every_steps=None, every_seconds=None):
+    def __init__(
+        self, every_steps: int | None = None, every_seconds: float | None = None
+    ) -> None:
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.every_epoch = every_steps is None and every_seconds is None
         self._steps = self._step_before = 0
-        self._saved = None
+        self._saved = 0.0
 
-    def start_epoch(self, step):
+    def start_epoch(self, step: int) -> None:
         """Starts an epoch in which `step` steps are already done."""
         self._step_before = step
 
-    def count(self, step):
+    def count(self, step: int) -> None:
         """Records that `step` steps of the epoch are done."""
         self._steps += step - self._step_before
         self._step_before = step
 
-    def saved(self, seconds):
+    def saved(self, seconds: float) -> None:
         """Records the time of a checkpoint, or of the beginning of training."""
         self._steps, self._saved = 0, seconds
 
-    def steps_are_due(self):
+    def steps_are_due(self) -> bool:
         """Whether enough steps are done; the same on all workers."""
-        return bool(self.every_steps) and self._steps >= self.every_steps
+        return self.every_steps is not None and self._steps >= self.every_steps
 
-    def seconds_are_due(self, seconds):
+    def seconds_are_due(self, seconds: float) -> bool:
         """Whether enough time has passed, by this worker's clock."""
         if not self.every_seconds:
             return False
@@ -51,13 +56,13 @@ class Best:
         mode: `"min"` or `"max"`.
     """
 
-    def __init__(self, name, mode):
+    def __init__(self, name: str | None, mode: str) -> None:
         self.name = name
-        self.value = None
-        self.file = None
+        self.value: float | None = None
+        self.file: str | None = None
         self._sign = 1 if mode == "min" else -1
 
-    def update(self, logs):
+    def update(self, logs: Mapping[str, Any]) -> bool:
         """Records an epoch's logs; returns whether it is the best so far.
 
         Raises:

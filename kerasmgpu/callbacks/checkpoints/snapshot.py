@@ -11,6 +11,7 @@
 """
 
 import dataclasses
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -31,17 +32,19 @@ class Progress:
     epoch: int
     step: int
     first_epoch: int
-    num_batches: object
+    num_batches: int | None
     stop_training: bool
-    callbacks: list
-    random: dict
-    random_at_epoch_start: object
-    best: object
-    best_file: object
-    steps_per_epoch: object = None
+    callbacks: list[dict[str, Any]]
+    random: dict[str, Any]
+    random_at_epoch_start: dict[str, Any] | None
+    best: float | None
+    best_file: str | None
+    steps_per_epoch: int | None = None
 
 
-def take(model, progress):
+def take(
+    model: keras.Model, progress: Progress
+) -> tuple[dict[str, Any], list[Any]]:
     """Copies a model's state; collective under several workers.
 
     Args:
@@ -65,13 +68,15 @@ def take(model, progress):
     return manifest, arrays + extra
 
 
-def progress_of(manifest, arrays):
+def progress_of(manifest: dict[str, Any], arrays: list[Any]) -> Progress:
     """Returns the `Progress` in a checkpoint."""
     extra = arrays[len(manifest["variables"]) :]
     return Progress(**plain_data.decode(manifest["progress"], extra))
 
 
-def restore_variables(model, manifest, arrays):
+def restore_variables(
+    model: keras.Model, manifest: dict[str, Any], arrays: list[Any]
+) -> None:
     """Assigns a checkpoint's variables to a model.
 
     Raises:

@@ -1,6 +1,7 @@
 """Writes in a background thread, one at a time."""
 
 import threading
+from collections.abc import Callable
 
 
 class BackgroundWriter:
@@ -18,11 +19,11 @@ class BackgroundWriter:
     ```
     """
 
-    def __init__(self):
-        self._thread = None
-        self._error = None
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
 
-    def submit(self, write):
+    def submit(self, write: Callable[[], None]) -> None:
         """Waits for the previous write, then starts `write()`.
 
         Raises:
@@ -34,12 +35,12 @@ class BackgroundWriter:
         )
         self._thread.start()
 
-    def check(self):
+    def check(self) -> None:
         """Raises the error of a finished write; doesn't wait."""
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits for the write in progress.
 
         Raises:
@@ -49,7 +50,7 @@ class BackgroundWriter:
         if error is not None:
             raise error
 
-    def finish(self):
+    def finish(self) -> BaseException | None:
         """Waits for the write; returns its error, or `None`."""
         if self._thread is not None:
             self._thread.join()
@@ -57,7 +58,7 @@ class BackgroundWriter:
         error, self._error = self._error, None
         return error
 
-    def _run(self, write):
+    def _run(self, write: Callable[[], None]) -> None:
         # Every exception is kept for the training thread, which raises it.
         try:
             write()
