@@ -164,11 +164,11 @@ class Fit:
 
     def build(self):
         """Creates the variables to be restored, as the first step would."""
-        data = self.iterator._distributed_dataset
         strategy = self.model._distribute_strategy
         if is_ours(strategy):
-            self.model.train_function.prepare(data)
+            self.model.train_function.prepare(self.iterator.feed)
         elif strategy is None:
+            data = self.iterator._distributed_dataset
             build.build_as_first_step(self.model, data.element_spec)
 
     def wait_for_callbacks(self):

@@ -17,14 +17,13 @@ set's functions restart with each iterator, on one device as here, and a
 generator or `PyDataset` must begin its epoch when Keras begins one.
 """
 
-import weakref
-
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 
 from kerasmgpu._keras import fit, unread_logs
 from kerasmgpu.engine import freed_iterators, pipelines
 from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.seams import replaces
 
 
@@ -45,16 +44,18 @@ class EpochSteps(trainer_module.TFEpochIterator):
                 most=_most_batches(kwargs, running if is_for_fit else None),
             )
             super().__init__(feeder, *args, **kwargs)
-            self.source = feeder.source(self)
+            # Of a data set that the user distributed, that itself.
+            self.feed = feeder.feed or Feed(self._distributed_dataset)
+            self.source = feeder.source()
         else:
             super().__init__(distribute_strategy, *args, **kwargs)
-            self.source = None
+            self.feed = self.source = None
         if is_for_fit:
             running.iterator = self
 
     def reset(self):
         super().reset()
-        if hasattr(self._distributed_dataset, "has_own_length"):
+        if self.feed is not None and self.feed.has_own_length:
             # A worker's own length is not the data set's, which is known once
             # an epoch has ended.
             self._num_batches = None
@@ -123,7 +124,7 @@ class _Feeder:
 
     def __init__(self, strategy, in_order, most):
         self._strategy, self._in_order, self._most = strategy, in_order, most
-        self._dataset = None
+        self._dataset = self.feed = None
 
     def experimental_distribute_dataset(self, dataset):
         self._dataset = limited = dataset
@@ -133,21 +134,20 @@ class _Feeder:
             and not pipelines.making_iterators_suffices(dataset)
         ):
             limited = dataset.take(self._most + 1)
-        feeding = self._strategy.dataset_for_steps(limited, self._in_order)
-        return dataset if feeding is limited else feeding
+        feed = self._strategy.dataset_for_steps(limited, self._in_order)
+        self.feed = Feed(dataset) if feed.dataset is limited else feed
+        return self.feed.dataset
 
-    def source(self, steps):
-        """Returns the `_Source` of an `EpochSteps`, or `None` to use Keras's.
+    def source(self):
+        """Returns the `_Source` of the feed, or `None` to use Keras's.
 
         `None` where workers read different files, or where the user
         distributed the data set.
         """
-        distributed = steps._distributed_dataset
-        if isinstance(self._dataset, tf.data.Dataset) and (
-            distributed is self._dataset
-            or hasattr(distributed, "batch_specification")
-        ):
-            return _Source(steps, self._dataset)
+        if self.feed is None or self.feed.has_own_length:
+            return None
+        if isinstance(self._dataset, tf.data.Dataset):
+            return _Source(self.feed, self._dataset)
         return None
 
 
@@ -155,13 +155,12 @@ class _Source:
     """Creates each epoch's iterator.
 
     Args:
-        steps: The `EpochSteps` of a model in our scope.
+        feed: The `Feed` of a model in our scope.
         dataset: `tf.data.Dataset` of global batches that feeds it.
     """
 
-    def __init__(self, steps, dataset):
-        # Weak: a reference cycle would keep the data after `fit`.
-        self._steps = weakref.ref(steps)
+    def __init__(self, feed, dataset):
+        self._feed = feed
         self._dataset = dataset
         self._draws_seeds = pipelines.making_iterators_matters(dataset)
         # The user's Python code must not run after the end of the epoch.
@@ -182,10 +181,7 @@ class _Source:
 
     def iterator_to_read(self):
         """Returns a new iterator, which is freed in the background."""
-        dataset = self._steps()._distributed_dataset
-        iterator = iter(dataset)
-        if hasattr(dataset, "batch_specification"):
-            iterator.batch_specification = dataset.batch_specification
+        iterator = self._feed.iterator()
         if not self._runs_python:
             freed_iterators.free(iterator)
         return iterator

@@ -14,6 +14,7 @@ from keras.src.backend.tensorflow import trainer as trainer_module
 
 from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.trainers import TensorFlowTrainer
+from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import seam
@@ -95,14 +96,14 @@ class Steps:
         """The partitioned programs of the steps traced so far."""
         return self._partitioned.programs
 
-    def prepare(self, data):
+    def prepare(self, feed):
         """Creates the variables that the first step would create.
 
         Args:
-            data: The data set of the steps, or an iterator of it.
+            feed: The `Feed` of the steps.
         """
         with self._strategy.scope():
-            self._program(data, with_logs=True)
+            self._program(feed, with_logs=True)
 
     def _run_eagerly(self, iterator):
         outputs, is_over = None, True
@@ -130,7 +131,7 @@ class Steps:
         return execution(iterator)
 
     def _execution(self, iterator, steps, with_logs):
-        program, names = self._program(iterator, with_logs)
+        program, names = self._program(feeds.of(iterator), with_logs)
         written = program.written(with_outputs=names is None)
         if self._trains:
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
@@ -150,15 +151,13 @@ class Steps:
 
         return without_logs
 
-    def _program(self, iterator, with_logs):
+    def _program(self, feed, with_logs):
         """Returns a step's program and the names of the logs it omits.
 
         The names are `None` if the program returns all logs.
         """
-        specification = without_optionals(
-            self._strategy.batch_specification(iterator)
-        )
-        in_shares = self._strategy.in_shares(iterator)
+        specification = without_optionals(feed.batch_specification)
+        in_shares = feed.in_shares
         if self._trains:
             build.build_optimizer(self._model)
         scope.check(self._model)

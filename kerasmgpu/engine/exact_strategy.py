@@ -1,8 +1,95 @@
-"""Recognises our strategies."""
+"""The interface through which steps, variables and tapes call our strategies."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeGuard
 
 import tensorflow as tf
 
+from kerasmgpu.engine.feeds import Feed
+from kerasmgpu.partitioner.execution import Execution
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.one_device import OneDevice
+from kerasmgpu.partitioner.program import Program, Written
+from kerasmgpu.partitioner.replicas import Replicas
 
-def is_ours(strategy: tf.distribute.Strategy | None) -> bool:
+
+class ExactStrategy(Protocol):
+    """All that `_keras/` and `engine/` use of a strategy.
+
+    Implemented by `strategies.exact_steps.ExactSteps`, which documents the
+    methods; mypy checks that it does.
+
+    Attributes:
+        batch_norm: `"global"` or `"per_replica"`: whose moments a batch
+            normalisation uses.
+        reduced_bytes_per_step: Bytes that a training step all-reduces per
+            replica; set when a training step is partitioned.
+        extended: A `OneDevice`, TensorFlow's engine.
+    """
+
+    batch_norm: str
+    reduced_bytes_per_step: int | None
+    extended: Any
+    num_replicas_in_sync: int
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Returns the context in which variables get a copy per replica."""
+
+    # Workers of the job.
+
+    @property
+    def num_workers(self) -> int:
+        """Number of processes of the job."""
+
+    @property
+    def is_first_worker(self) -> bool:
+        """Whether this process writes files."""
+
+    def any_worker(self, flag: bool) -> bool:
+        """Whether `flag` is true on any worker; collective."""
+
+    def from_first_worker(self, data: bytes) -> bytes:
+        """Broadcasts the first worker's bytes to all workers; collective."""
+
+    # From a data set to a step's inputs.
+
+    def dataset_for_steps(
+        self, dataset: tf.data.Dataset, in_order: bool = False
+    ) -> Feed:
+        """Chooses how the batches of a data set reach the steps."""
+
+    def prepared(self, batch: Any) -> Any:
+        """Converts an iterator's batch to inputs of a partitioned function."""
+
+    def whole(self, batch: Any) -> Any:
+        """Gathers a batch from `prepared` over all replicas of the job."""
+
+    # Steps.
+
+    @property
+    def replicas(self) -> Replicas:
+        """This process's replicas."""
+
+    def partitioned(
+        self,
+        function: Callable[..., Any],
+        jit_compile: bool = False,
+        name: str | None = None,
+    ) -> Partitioned:
+        """Partitions a function of global batches over the replicas."""
+
+    def execution(
+        self, program: Program, written: Written, steps: int
+    ) -> Execution:
+        """Returns a function of an iterator that runs several steps."""
+
+    def run_on_one_device(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        """Runs a function eagerly on one device, then updates the copies."""
+
+
+def is_ours(strategy: object) -> TypeGuard[ExactStrategy]:
     """Whether a strategy trains exactly, i.e. is one of kerasmgpu's."""
-    return hasattr(strategy, "run_on_one_device")
+    return isinstance(getattr(strategy, "extended", None), OneDevice)

@@ -29,7 +29,26 @@ _HEARTBEAT_FACTOR = 4
 A worker waits for the answer to a heartbeat for half of TensorFlow's."""
 
 
-class LocalExtended(OneDevice, MirroredExtended):
+class _SharedNames(OneDevice):
+    """Gives a replica's copies of all variables the same name.
+
+    TensorFlow prepares an operation per distinct name, in half a millisecond;
+    one more copy of the same name takes a tenth of that. The names are not
+    visible: a mirrored variable has the name of its first copy.
+    """
+
+    def _create_variable(self, next_creator, **kwargs):
+        def create_copy(**kwargs):
+            # "dense/kernel/replica_1/"; a final slash means an absolute name.
+            copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
+            if copy is not None:
+                kwargs["name"] = copy.group()
+            return next_creator(**kwargs)
+
+        return super()._create_variable(create_copy, **kwargs)
+
+
+class LocalExtended(_SharedNames, MirroredExtended):
     """TensorFlow's single-process engine, which can also act as one device.
 
     Args:
@@ -37,10 +56,6 @@ class LocalExtended(OneDevice, MirroredExtended):
         devices: Names of the devices.
         cross_device_ops: `tf.distribute.CrossDeviceOps` or `None`.
     """
-
-    def __init__(self, strategy, devices, cross_device_ops):
-        super().__init__(strategy, devices, cross_device_ops)
-        share_names_of_copies(self)
 
     def replicas(self, devices, host, first, tell):
         """Returns the partitioner's replicas, with the user's collectives.
@@ -61,7 +76,7 @@ class LocalExtended(OneDevice, MirroredExtended):
         return CrossDeviceReplicas(devices, host, operations)
 
 
-class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
+class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
     """TensorFlow's multi-worker engine on chosen devices.
 
     Args:
@@ -101,7 +116,6 @@ class WorkerExtended(OneDevice, CollectiveAllReduceExtended):
         except tf.errors.DeadlineExceededError as error:
             raise _not_started(error, cluster_resolver, start_seconds) from None
         _in_job = _in_job or self._num_workers > 1
-        share_names_of_copies(self)
 
     def replicas(self, devices, host, first, tell):
         """Returns the partitioner's replicas of this worker.
@@ -184,45 +198,6 @@ def _hint(extended):
     return extended._communication_options.implementation.value.lower()
 
 
-def share_names_of_copies(extended):
-    """Gives a replica's copies of all variables the same name.
-
-    TensorFlow prepares an operation per distinct name, in half a millisecond;
-    one more copy of the same name takes a tenth of that. The names are not
-    visible: a mirrored variable has the name of its first copy.
-
-    Args:
-        extended: The `extended` of a mirrored strategy.
-    """
-    create = extended._create_variable
-
-    def create_variable(next_creator, **kwargs):
-        def create_copy(**kwargs):
-            # "dense/kernel/replica_1/"; a final slash means an absolute name.
-            copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
-            if copy is not None:
-                kwargs["name"] = copy.group()
-            return next_creator(**kwargs)
-
-        return create(create_copy, **kwargs)
-
-    extended._create_variable = create_variable
-
-
 def in_job():
     """Whether this process has joined a job of several workers."""
     return _in_job
-
-
-def set_length(distributed, dataset):
-    """Sets the cardinality of a distributed data set, in batches.
-
-    TensorFlow doesn't know it for data sets from per-worker functions.
-
-    Args:
-        distributed: `tf.distribute.DistributedDataset` with an element for each
-            replica of each batch.
-        dataset: The `tf.data.Dataset` of its batches.
-    """
-    if tf.executing_eagerly():
-        distributed._cardinality = dataset.cardinality().numpy()

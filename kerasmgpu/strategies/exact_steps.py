@@ -4,29 +4,68 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu.engine.extended import set_length
+from kerasmgpu.engine import feeds
+from kerasmgpu.engine.exact_strategy import ExactStrategy
+from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import file_sharding, workers
-from kerasmgpu.partitioner.execution import Execution, is_empty
+from kerasmgpu.partitioner.execution import Execution
 from kerasmgpu.partitioner.function import Partitioned, joined
 from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.partitioner.program import Program, Written
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.strategies import shares
 
+if TYPE_CHECKING:
 
-class ExactSteps(tf.distribute.Strategy):
+    class _Strategy:
+        """The methods of `tf.distribute.Strategy` that are used here.
+
+        TensorFlow has no types: with its class as a base, mypy would not see
+        that a method of `ExactStrategy` is missing.
+        """
+
+        cluster_resolver: Any
+        extended: Any
+        num_replicas_in_sync: int
+
+        def scope(self) -> Any: ...
+
+        def run(self, fn: Any, args: Any, kwargs: Any, options: Any) -> Any: ...
+
+        def experimental_distribute_dataset(
+            self, dataset: Any, options: Any = None
+        ) -> Any: ...
+
+        def distribute_datasets_from_function(
+            self, dataset_fn: Any, options: Any
+        ) -> Any: ...
+
+        def experimental_local_results(self, value: Any) -> Any: ...
+
+    def _implements(strategy: "ExactSteps") -> ExactStrategy:
+        return strategy
+
+else:
+    _Strategy = tf.distribute.Strategy
+
+
+class ExactSteps(_Strategy):
     """Mixin for strategies, listed before TensorFlow's class in the bases.
 
     Every worker of a job reads the same global batches, and every replica
     takes its share of them, in the order of the rows. A strategy with several
     workers sets `own_time`, with which their speeds are compared.
+
+    `_keras/` and `engine/` call it through `engine.exact_strategy`.
     """
+
+    batch_norm: str
 
     own_time: OwnTime | None = None
 
@@ -191,13 +230,13 @@ class ExactSteps(tf.distribute.Strategy):
             A `tf.distribute.DistributedDataset`.
         """
         distributed = self._distribute_shares(dataset, options)
-        set_length(distributed, dataset)
+        feeds.set_length(distributed, dataset)
         return distributed
 
     def dataset_for_steps(
         self, dataset: tf.data.Dataset, in_order: bool = False
-    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Returns the data set from which a Keras model's steps are fed.
+    ) -> Feed:
+        """Returns the feed of a Keras model's steps.
 
         On GPUs, shares are copied to each replica's device ahead of the step.
         CPU devices share their memory with the data set: batches stay whole
@@ -215,18 +254,19 @@ class ExactSteps(tf.distribute.Strategy):
             in_order: Whether outputs must keep the order of the rows, as those
                 of `predict`; files are not sharded then.
         """
-        if not _are_all_rows(dataset.element_spec):
-            return dataset
+        if not feeds.are_all_rows(dataset.element_spec):
+            return Feed(dataset)
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
-            distributed = super().experimental_distribute_dataset(dataset)
             # The epoch lasts until the worker with the most batches has ended.
-            distributed.has_own_length = True
-            return distributed
+            return Feed(
+                super().experimental_distribute_dataset(dataset),
+                has_own_length=True,
+            )
         if self.replicas.shares_memory:
-            return dataset
-        distributed = self._distribute_shares(dataset, None)
-        distributed.batch_specification = dataset.element_spec
-        return distributed
+            return Feed(dataset)
+        return Feed(
+            self._distribute_shares(dataset, None), dataset.element_spec
+        )
 
     def _distribute_shares(
         self,
@@ -246,52 +286,6 @@ class ExactSteps(tf.distribute.Strategy):
             return super().distribute_datasets_from_function(
                 local_shares, options
             )
-
-    def batch_specification(self, iterator: Any) -> Any:
-        """Returns the `element_spec` of the global batches of an iterator.
-
-        Args:
-            iterator: An iterator or a data set. If it yields shares, the number
-                of rows is static only if it is static in all leaves.
-        """
-        source = getattr(iterator, "iterator", iterator)
-        whole = getattr(source, "batch_specification", None)
-        if whole is not None and _has_fixed_rows(whole):
-            return whole
-        return tf.nest.map_structure(_of_any_rows, iterator.element_spec)
-
-    def in_shares(self, iterator: Any) -> tuple[bool, ...] | None:
-        """Returns whether each tensor of a batch is split into shares.
-
-        Args:
-            iterator: A data set or an iterator of it.
-
-        Returns:
-            Tuple of booleans; `None` if batches are whole.
-        """
-        iterator = getattr(iterator, "iterator", iterator)
-        if not isinstance(
-            iterator,
-            (
-                tf.distribute.DistributedIterator,
-                tf.distribute.DistributedDataset,
-            ),
-        ):
-            return None
-        leaves = tf.nest.flatten(self.batch_specification(iterator))
-        if any(
-            isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is None
-            for leaf in leaves
-        ):
-            raise InputError(
-                "Of a tensor of unknown rank nobody knows whether it has rows. "
-                "Received: a distributed data set with one; set its shape "
-                "(`map` with `set_shape` or `tf.ensure_shape`), or give the "
-                "step the data set's own batches, which it shares out."
-            )
-        return tuple(
-            is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
-        )
 
     def prepared(self, batch: Any) -> Any:
         """Converts an iterator's batch to inputs of a partitioned function."""
@@ -321,49 +315,6 @@ def _is_composite(value):
     """Whether a tensor or a `tf.TypeSpec` is sparse or ragged."""
     sparse = (tf.SparseTensor, tf.SparseTensorSpec)
     return isinstance(value, (*sparse, tf.RaggedTensor, tf.RaggedTensorSpec))
-
-
-def _are_all_rows(specification):
-    """Whether a batch is only scalars and dense tensors of equal row count."""
-    leaves = [
-        leaf for leaf in tf.nest.flatten(specification) if not is_empty(leaf)
-    ]
-    if not all(
-        isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None
-        for leaf in leaves
-    ):
-        return False
-    return len({leaf.shape[0] for leaf in leaves if leaf.shape.rank}) <= 1
-
-
-def _has_fixed_rows(specification):
-    return all(
-        isinstance(leaf, tf.TensorSpec)
-        and (leaf.shape.rank == 0 or leaf.shape[:1].is_fully_defined())
-        for leaf in tf.nest.flatten(specification)
-    )
-
-
-def _of_any_rows(specification):
-    """Returns a leaf's specification; for shares, with any number of rows."""
-    if not hasattr(specification, "_value_specs"):
-        return specification
-    share = specification._value_specs[0]
-    if isinstance(share, tf.TensorSpec) and share.shape.rank:
-        return tf.TensorSpec([None, *share.shape[1:]], share.dtype)
-    return share
-
-
-def _tensors_in_shares(specification):
-    """Returns whether each tensor of a leaf is split into shares."""
-    if is_empty(specification):
-        return ()
-    if isinstance(specification, tf.TensorSpec):
-        return (bool(specification.shape.rank),)
-    # `prepared` joins the shares of composite tensors before the step.
-    return (False,) * len(
-        tf.nest.flatten(specification, expand_composites=True)
-    )
 
 
 @contextlib.contextmanager

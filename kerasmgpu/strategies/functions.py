@@ -18,6 +18,7 @@ from typing import Any, TypeVar, overload
 import tensorflow as tf
 
 from kerasmgpu.engine import devices as device_choice
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import tape
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
@@ -115,7 +116,7 @@ def partition(
             "itself, not what it returns."
         )
     current = tf.distribute.get_strategy()
-    if hasattr(current, "partitioned"):
+    if is_ours(current):
         given = {
             name: what for name, what in chosen.items() if what is not None
         }
@@ -196,7 +197,7 @@ class PartitionedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = tf.distribute.get_strategy()
-        if getattr(current.extended, "is_one_device", False):
+        if is_ours(current) and current.extended.is_one_device:
             # Inside a step's one-device trace, which is partitioned whole.
             return self._fn(*args, **kwargs)
         inputs = tf.nest.map_structure(as_tensor, (args, kwargs))

@@ -1,0 +1,144 @@
+"""Feeds: how the batches of a data set reach the steps."""
+
+import dataclasses
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.execution import is_empty
+
+_feeds: weakref.WeakKeyDictionary[Any, "Feed"] = weakref.WeakKeyDictionary()
+"""Maps iterators to the feeds that made them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """A data set that steps read, and what it was made of.
+
+    Attributes:
+        dataset: `tf.data.Dataset` of global batches, or
+            `tf.distribute.DistributedDataset` of a share for each replica; of
+            a user's data set or iterator, that itself.
+        shared_out: The `element_spec` of the global batches whose shares
+            `dataset` yields; `None` if it yields global batches, or shares
+            that we did not make.
+        has_own_length: Whether this worker reads other files than the others,
+            so that its number of batches is not the epoch's.
+    """
+
+    dataset: Any
+    shared_out: Any = None
+    has_own_length: bool = False
+
+    def iterator(self) -> Any:
+        """Returns a new iterator, of which `of` returns this feed."""
+        iterator = iter(self.dataset)
+        _feeds[iterator] = self
+        return iterator
+
+    @property
+    def batch_specification(self) -> Any:
+        """The `element_spec` of the global batches.
+
+        Of shares, the number of rows is static only if it is static in all
+        leaves.
+        """
+        if self.shared_out is not None and _has_fixed_rows(self.shared_out):
+            return self.shared_out
+        return tf.nest.map_structure(_of_any_rows, self.dataset.element_spec)
+
+    @property
+    def in_shares(self) -> tuple[bool, ...] | None:
+        """Whether each tensor of a batch is split; `None`: batches are whole.
+
+        Raises:
+            InputError: For shares of a tensor of unknown rank.
+        """
+        if not isinstance(
+            self.dataset,
+            (
+                tf.distribute.DistributedIterator,
+                tf.distribute.DistributedDataset,
+            ),
+        ):
+            return None
+        leaves = tf.nest.flatten(self.batch_specification)
+        if any(
+            isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is None
+            for leaf in leaves
+        ):
+            raise InputError(
+                "Of a tensor of unknown rank nobody knows whether it has rows. "
+                "Received: a distributed data set with one; set its shape "
+                "(`map` with `set_shape` or `tf.ensure_shape`), or give the "
+                "step the data set's own batches, which it shares out."
+            )
+        return tuple(
+            is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)
+        )
+
+
+def of(iterator: Any) -> Feed:
+    """Returns the feed of an iterator; a new one for a user's iterator."""
+    # `ThroughputLogger` wraps iterators.
+    source = getattr(iterator, "iterator", iterator)
+    return _feeds.get(source) or Feed(source)
+
+
+def are_all_rows(specification: Any) -> bool:
+    """Whether a batch is only scalars and dense tensors of equal row count."""
+    leaves = [
+        leaf for leaf in tf.nest.flatten(specification) if not is_empty(leaf)
+    ]
+    if not all(
+        isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None
+        for leaf in leaves
+    ):
+        return False
+    return len({leaf.shape[0] for leaf in leaves if leaf.shape.rank}) <= 1
+
+
+def set_length(distributed: Any, dataset: tf.data.Dataset) -> None:
+    """Sets the cardinality of a distributed data set, in batches.
+
+    TensorFlow doesn't know it for data sets from per-worker functions.
+
+    Args:
+        distributed: `tf.distribute.DistributedDataset` with an element for each
+            replica of each batch.
+        dataset: The `tf.data.Dataset` of its batches.
+    """
+    if tf.executing_eagerly():
+        distributed._cardinality = dataset.cardinality().numpy()
+
+
+def _has_fixed_rows(specification: Any) -> bool:
+    return all(
+        isinstance(leaf, tf.TensorSpec)
+        and (leaf.shape.rank == 0 or leaf.shape[:1].is_fully_defined())
+        for leaf in tf.nest.flatten(specification)
+    )
+
+
+def _of_any_rows(specification: Any) -> Any:
+    """Returns a leaf's specification; for shares, with any number of rows."""
+    if not hasattr(specification, "_value_specs"):
+        return specification
+    share = specification._value_specs[0]
+    if isinstance(share, tf.TensorSpec) and share.shape.rank:
+        return tf.TensorSpec([None, *share.shape[1:]], share.dtype)
+    return share
+
+
+def _tensors_in_shares(specification: Any) -> tuple[bool, ...]:
+    """Returns whether each tensor of a leaf is split into shares."""
+    if is_empty(specification):
+        return ()
+    if isinstance(specification, tf.TensorSpec):
+        return (bool(specification.shape.rank),)
+    # `ExactStrategy.prepared` joins shares of composite tensors before the step.
+    return (False,) * len(
+        tf.nest.flatten(specification, expand_composites=True)
+    )
