@@ -202,7 +202,7 @@ FAULTS = {
     ),
     "ring": Fault(
         "a ring's all-reduce takes half of its messages",
-        "plan/model.py",
+        "plan/step_time.py",
         "messages = 2 * (num_members - 1)",
         "messages = num_members - 1",
         "tests/plan",

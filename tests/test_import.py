@@ -40,7 +40,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "job.rendezvous",
         "job.watch",
         "plan.__main__",
-        "plan.model",
+        "plan.step_time",
         "launch.__main__",
         "launch.notebook",
         "recipes.alexnet",

@@ -9,7 +9,7 @@ the copies and gives their share of the time.
 
 from kerasmgpu.placement.copies import measure_copies
 from kerasmgpu.placement.layers import OnDevice, on_device, without
-from kerasmgpu.placement.updates import place_updates
+from kerasmgpu.placement.placed_updates import place_updates
 
 __all__ = [
     "OnDevice",

@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasmgpu.engine import devices
 from kerasmgpu.errors import InputError
 from kerasmgpu.placement.gradients import call_on_device
-from kerasmgpu.placement.updates import device_of
+from kerasmgpu.placement.placed_updates import device_of
 
 
 def on_device(layer: keras.layers.Layer, device: str) -> "OnDevice":

@@ -4,13 +4,13 @@
         --parameters=25.6e6 --link=nvlink3 --link_between=100gbit
 
 predicts them for 2 to 1024 replicas from one replica's step, and names the
-bottleneck. The arithmetic is in `kerasmgpu.plan.model`.
+bottleneck. The arithmetic is in `kerasmgpu.plan.step_time`.
 
 * `links`: rates and latencies of links, with their sources;
 * `published`: published measurements, to check the predictions;
-* `sources`: one replica's step, from a file or a run;
-* `measuring`: that run, in its process;
-* `planning`: one prediction per number of replicas;
+* `sources`: reads or measures one replica's step;
+* `measuring`: the child process that measures it;
+* `scaling_prediction`: one prediction per number of replicas;
 * `tables`: the table and the plot;
 * `__main__`: the command.
 """

@@ -15,15 +15,16 @@ rows), `--global_batch_size` for strong scaling (all share them).
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 
 from absl import flags
 
 from kerasmgpu.commands import flag_parsing, plots
 from kerasmgpu.commands.command_line import LOADING, start
 from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.plan import planning, published, sources, tables
+from kerasmgpu.plan import published, scaling_prediction, sources, tables
 from kerasmgpu.plan.links import LINKS, link
-from kerasmgpu.plan.model import ALGORITHMS, Machines, Step
+from kerasmgpu.plan.step_time import ALGORITHMS, Machines, Step
 
 _STEP_FLAGS = {
     "fixed_seconds": "fixed_seconds",
@@ -36,7 +37,7 @@ _STEP_FLAGS = {
 """Maps a flag to the attribute of `Step` that it sets."""
 
 
-def _step(values):
+def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
     """Returns the `Step` that the flags describe, and notes about it."""
     given = {
         attribute: values[flag].value
@@ -82,14 +83,14 @@ def _step(values):
     step = dataclasses.replace(measured.step, **given)
     if "reduced_bytes" not in given and not step.reduced_bytes:
         raise InputError(
-            "how many bytes are summed over the replicas is not in "
+            "the size of the gradients is not in "
             f"{values['from'].value or values.module}; give --parameters or "
             "--bytes"
         )
     return sources.with_rows(step, batch or step.rows), measured.notes
 
 
-def _machines(values):
+def _machines(values: flags.FlagValues) -> Machines:
     per_machine = checked_integer(
         values.replicas_per_machine, "replicas_per_machine", minimum=1
     )
@@ -100,27 +101,30 @@ def _machines(values):
     return Machines(per_machine, inside, between, values.all_reduce)
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
 
-    def number(name, help_text, default=None):
+    def number(name: str, help_text: str, default: float | None = None) -> None:
         flags.DEFINE_float(name, default, help_text, flag_values=flag_values)
 
-    def integer(name, help_text, default=None):
+    def integer(name: str, help_text: str, default: int | None = None) -> None:
         flags.DEFINE_integer(
             name, default, help_text, lower_bound=1, flag_values=flag_values
         )
 
-    def text(name, help_text, default=None):
+    def text(name: str, help_text: str, default: str | None = None) -> None:
         flags.DEFINE_string(name, default, help_text, flag_values=flag_values)
 
-    number("step_seconds", "Seconds of one replica's step, input at hand.")
-    text("from", "benchmark.json, or a file of ThroughputLogger.")
+    number(
+        "step_seconds",
+        "Seconds of one replica's step, without waiting for input.",
+    )
+    text("from", "File with the step: benchmark.json, or of ThroughputLogger.")
     text("module", "MODULE:FUNCTION or FILE.py:FUNCTION to run and measure.")
-    text("workload", "Which workload of a benchmark.json.")
+    text("workload", "Workload of the benchmark.json to take.")
     text(
         "contender",
-        "Which contender of a benchmark.json.",
+        "Contender of the benchmark.json to take.",
         flag_parsing.defaults(sources.from_file)["contender"],
     )
     integer(
@@ -130,39 +134,43 @@ def define_flags(flag_values):
     )
     integer("batch_size_per_replica", "Rows of each replica (weak scaling).")
     integer("global_batch_size", "Rows of all replicas (strong scaling).")
-    number("parameters", "Trainable parameters, summed as float32.")
-    number("bytes", "Bytes to sum over the replicas, instead.")
-    number("fixed_seconds", "Part of a step that fewer rows don't save.")
-    number("host_seconds", "Host's seconds per step with one replica.")
+    number("parameters", "Trainable parameters, all-reduced as float32.")
+    number("bytes", "Bytes to all-reduce, instead of --parameters.")
+    number("fixed_seconds", "Seconds of a step that don't depend on its rows.")
+    number("host_seconds", "Host time of a step with one replica, in seconds.")
     number(
         "host_seconds_per_replica",
-        "What each further replica of a machine adds. Default: the same.",
+        "Host time that each further replica of a machine adds. Default: the same.",
     )
-    number("input_examples_per_second", "Input pipeline of one machine.")
+    number("input_examples_per_second", "Rate of one machine's input.")
     number("overlap", "Share of the backward pass that hides the all-reduce.")
     names = f"{', '.join(LINKS)}, or GB/s."
     text("link", f"Between the replicas of a machine: {names}", "pcie4")
     text("link_between", f"Between machines: {names}", "25gbit")
-    number("latency_seconds", "Of a message inside. Default: the link's.")
-    number("latency_between_seconds", "Between machines, the same.")
+    number("latency_seconds", "Latency inside a machine. Default: the link's.")
+    number(
+        "latency_between_seconds",
+        "Latency between machines. Default: the link's.",
+    )
     integer("replicas_per_machine", "GPUs of a machine.", 8)
     flags.DEFINE_enum(
         "all_reduce",
         ALGORITHMS[0],
         ALGORITHMS,
-        "A ring in each machine and one between them, or one through all.",
+        "Hierarchical: a ring in each machine and one between them; ring: one "
+        "through all replicas.",
         flag_values=flag_values,
     )
     flags.DEFINE_list(
         "replica_counts",
-        [str(count) for count in planning.REPLICA_COUNTS],
+        [str(count) for count in scaling_prediction.REPLICA_COUNTS],
         "Numbers of replicas.",
         flag_values=flag_values,
     )
     number(
         "worth",
-        "Share that a further replica must bring to help.",
-        flag_parsing.defaults(planning.plan)["worth"],
+        "Least speed-up of a further replica that counts as help.",
+        flag_parsing.defaults(scaling_prediction.plan)["worth"],
     )
     text("output_dir", "Folder for plan.json and plan.png. Default: none.")
     flags.DEFINE_boolean(
@@ -173,7 +181,7 @@ def define_flags(flag_values):
     )
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     """Predicts for the settings in the flags, and prints the table."""
     if len(argv) > 1:
         raise InputError(
@@ -188,7 +196,7 @@ def main(argv):
         plots.tell_if_missing()
     machines = _machines(values)
     step, notes = _step(values)
-    planning.run(
+    scaling_prediction.run(
         step,
         machines,
         replica_counts=flag_parsing.counts_of_flag(values.replica_counts),

@@ -1,9 +1,9 @@
-"""Rates and latencies of links, from public specifications."""
+"""Rates and latencies of links, from their specifications."""
 
 import dataclasses
 
 from kerasmgpu.errors import InputError, checked_number
-from kerasmgpu.plan.model import Link
+from kerasmgpu.plan.step_time import Link
 
 PAYLOAD_SHARE = 0.9
 """Share of a link's rate that is data, the same for all named links.
@@ -38,7 +38,7 @@ class NamedLink:
     source: str
 
 
-def _pci(generation, gigatransfers):
+def _pci(generation: int, gigatransfers: float) -> NamedLink:
     # 16 lanes, 130 bits on the wire for 128 of data, 8 bits in a byte.
     return NamedLink(
         gigatransfers * 16 * 128 / 130 / 8,
@@ -47,7 +47,7 @@ def _pci(generation, gigatransfers):
     )
 
 
-def _nvlink(gpu, links, gigabytes):
+def _nvlink(gpu: str, links: int, gigabytes: float) -> NamedLink:
     return NamedLink(
         links * gigabytes,
         _NVLINK_LATENCY,
@@ -55,7 +55,7 @@ def _nvlink(gpu, links, gigabytes):
     )
 
 
-def _network(gigabits):
+def _network(gigabits: float) -> NamedLink:
     return NamedLink(
         gigabits / 8, _NET_LATENCY, f"{gigabits} Gbit/s Ethernet or InfiniBand"
     )
@@ -79,7 +79,9 @@ LINKS = {
 """Maps a name to its `NamedLink`; `nvlink` is an A100's."""
 
 
-def link(text, latency_seconds=None, flag="link"):
+def link(
+    text: str, latency_seconds: float | None = None, flag: str = "link"
+) -> Link:
     """Returns the `Link` of a name, or of a measured rate.
 
     Args:

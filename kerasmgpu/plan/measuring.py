@@ -1,33 +1,33 @@
-"""One replica's step, measured: `python -m kerasmgpu.plan.measuring FOLDER`.
+"""Measures one replica's step, with plain Keras on the first GPU or the CPU.
 
-`FOLDER/job.json` names the user's function; `FOLDER/result.json` is what came
-of it. Plain Keras on the first GPU, or on the CPU: what one replica does.
+It is a child process, `python -m kerasmgpu.plan.measuring FOLDER`.
 """
 
 import time
+from typing import Any
 
 from kerasmgpu.commands import child_processes
 
 
-def main(job):
-    """Measures as the job says; returns the result."""
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Measures with the settings of a job; see `measure`."""
     return measure(job["build"], job["steps"])
 
 
-def measure(build, steps):
-    """Trains the model that `build` makes; returns seconds and rates.
+def measure(build: str, steps: int) -> dict[str, Any]:
+    """Trains the model that `build` returns, and measures its step.
 
     Args:
         build: String, `"module:function"`.
-        steps: Integer, steps to measure, after as many that warm up.
+        steps: Integer, steps to measure, after as many to warm up.
 
     Returns:
-        Dictionary of `rows`, `step_seconds` (with the input at hand),
+        Dictionary of `rows`, `step_seconds` (without waiting for input),
         `host_seconds` (CPU time of the process in a step),
         `input_rows_per_second` (of the data set alone), `parameters`,
         `device` and `on_cpu`.
     """
-    # Imported here: the parent, which never measures, imports no TensorFlow.
+    # Imported here, so that no parent imports TensorFlow.
     import keras
     import numpy as np
     import tensorflow as tf
@@ -39,25 +39,25 @@ def measure(build, steps):
     model, dataset = _model_and_batches(build)
     iterator = iter(dataset.repeat())
     largest, most_rows = None, 0
-    for _ in range(steps):  # Uses up what the pipeline has in stock.
+    for _ in range(steps):  # Empties the pipeline's buffers.
         batch = next(iterator)
         if num_rows(batch) > most_rows:
             largest, most_rows = batch, num_rows(batch)
     begin = time.perf_counter()
     rows = sum(num_rows(next(iterator)) for _ in range(steps))
     input_seconds = time.perf_counter() - begin
-    # The same batch again and again: the input can't be late.
-    clocks = []
+    # One batch, repeated: the step never waits for input.
+    clocks: list[tuple[float, float]] = []
     timer = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda *_: clocks.append(_clocks()),
         on_epoch_end=lambda *_: clocks.append(_clocks()),
     )
-    at_hand = tf.data.Dataset.from_tensors(largest).cache().repeat()
+    repeated = tf.data.Dataset.from_tensors(largest).cache().repeat()
     model.fit(
-        at_hand, steps_per_epoch=steps, epochs=2, callbacks=[timer], verbose=0
+        repeated, steps_per_epoch=steps, epochs=2, callbacks=[timer], verbose=0
     )
-    *_, begin, end = clocks
-    wall_seconds, cpu_seconds = np.subtract(end, begin).tolist()
+    *_, at_begin, at_end = clocks
+    wall_seconds, cpu_seconds = np.subtract(at_end, at_begin).tolist()
     weights = model.trainable_weights
     return {
         "rows": most_rows,
@@ -70,13 +70,13 @@ def measure(build, steps):
     }
 
 
-def _clocks():
-    """Seconds by the wall's clock, and of CPU time of all threads."""
+def _clocks() -> tuple[float, float]:
+    """Returns wall time and the CPU time of all threads, in seconds."""
     return time.perf_counter(), time.process_time()
 
 
-def _model_and_batches(build):
-    """The user's compiled model, and a `tf.data.Dataset` of batches."""
+def _model_and_batches(build: str) -> tuple[Any, Any]:
+    """Returns the user's compiled model and a `tf.data.Dataset` of batches."""
     import tensorflow as tf
 
     from kerasmgpu.errors import InputError
@@ -93,7 +93,7 @@ def _model_and_batches(build):
                 "the data must be a tf.data.Dataset of batches, or arrays "
                 f"(x, y). Received: {type(data).__name__}"
             )
-        # As fit does where it is not told.
+        # The default batch size of `fit`.
         data = tf.data.Dataset.from_tensor_slices(as_nest(data)).batch(32)
     return model, data
 

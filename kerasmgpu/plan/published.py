@@ -1,8 +1,8 @@
-"""Published measurements, and the model's predictions for them.
+"""Published efficiencies, and predictions of them.
 
 No number is fitted: rates and latencies are those of `links`. Only the link and
-the overlap of each of the two programs were chosen, knowing the measurements;
-`compare` takes others, to show the effect of the choice.
+the overlap of the two programs were chosen with knowledge of the measurements;
+`compare` takes others, to show their effect.
 
 * TensorFlow's benchmarks (May 2017, tensorflow.org/performance/benchmarks; one
   DGX-1 with 8 P100): overlap 0, all gradients are summed after the backward
@@ -26,7 +26,7 @@ billion: He et al., arXiv:1512.03385, table 1).
 import dataclasses
 
 from kerasmgpu.plan.links import link
-from kerasmgpu.plan.model import Machines, Step, predict
+from kerasmgpu.plan.step_time import Machines, Step, predict
 
 PARAMETERS = {
     "AlexNet": 61.1e6,
@@ -81,13 +81,17 @@ class Row:
     predicted: float
 
     @property
-    def error(self):
+    def error(self) -> float:
         """Relative error of the prediction."""
         return self.predicted / self.published - 1
 
 
-def compare(tensorflow_overlap=0.0, horovod_overlap=1.0, dgx_link="pcie3"):
-    """Predicts every row.
+def compare(
+    tensorflow_overlap: float = 0.0,
+    horovod_overlap: float = 1.0,
+    dgx_link: str = "pcie3",
+) -> list[Row]:
+    """Predicts all published efficiencies.
 
     Args:
         tensorflow_overlap: Float, see the module docstring. Defaults to 0.
@@ -121,7 +125,7 @@ def compare(tensorflow_overlap=0.0, horovod_overlap=1.0, dgx_link="pcie3"):
     return rows
 
 
-def _step(model, rows, rate, overlap):
+def _step(model: str, rows: int, rate: float, overlap: float) -> Step:
     return Step(
         rows=rows,
         compute_seconds=rows / rate,

@@ -1,21 +1,23 @@
-"""One replica's step: from a file or from a run."""
+"""Reads one replica's step from a file, or measures it."""
 
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import tempfile
+from typing import Any
 
 from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.plan.model import Step
+from kerasmgpu.plan.step_time import Step
 from kerasmgpu.verify import references
 
 BYTES_PER_PARAMETER = 4
 """Gradients are float32 like the variables, also under mixed precision."""
 
 _WAITING = 0.1
-"""From this share of a step spent waiting, training counts as input-bound."""
+"""Share of a step spent waiting above which training is input-bound."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +25,14 @@ class Measured:
     """A step, and notes on how it was measured."""
 
     step: Step
-    notes: tuple = ()
+    notes: tuple[str, ...] = ()
 
 
-def from_file(path, workload=None, contender="kerasmgpu"):
+def from_file(
+    path: str | os.PathLike[str],
+    workload: str | None = None,
+    contender: str = "kerasmgpu",
+) -> Measured:
     """Reads a `benchmark.json`, or a file of `ThroughputLogger`.
 
     Args:
@@ -52,13 +58,13 @@ def from_file(path, workload=None, contender="kerasmgpu"):
         return _from_throughput(path, content)
     except (KeyError, TypeError) as error:
         raise InputError(
-            f"{path} lacks or garbles {error}; write it again with "
-            "python -m benchmarks or ThroughputLogger"
+            f"{path}: a value is missing or wrong ({error}); write the file "
+            "again with python -m benchmarks or ThroughputLogger"
         ) from None
 
 
-def _content(path, text):
-    """Returns the benchmark's object, or that in the last of JSON lines."""
+def _content(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
+    """Returns the object of a JSON file, or of the last of JSON lines."""
     for candidate in (text, (text.strip().splitlines() or [""])[-1]):
         try:
             content = json.loads(candidate)
@@ -76,7 +82,12 @@ def _content(path, text):
     )
 
 
-def _from_benchmark(path, report, workload, contender):
+def _from_benchmark(
+    path: str | os.PathLike[str],
+    report: dict[str, Any],
+    workload: str | None,
+    contender: str,
+) -> Measured:
     names = list(dict.fromkeys(row["workload"] for row in report["rows"]))
     if workload is None and len(names) == 1:
         (workload,) = names
@@ -107,15 +118,15 @@ def _from_benchmark(path, report, workload, contender):
     notes = []
     if report["settings"]["virtual_devices"]:
         notes.append(
-            "measured on CPU devices: the step is a CPU's, and its host time "
-            f"is taken from what a further replica cost ({further * 1e3:.2f} "
-            "ms), as the arithmetic is in the rest"
+            "measured on CPU devices, where CPU time includes the model's "
+            "arithmetic: the host time is the CPU time that each further "
+            f"replica added ({further * 1e3:.2f} ms)"
         )
         one = further
     if most == 1:
         notes.append(
-            "only one replica was measured: the host's time is taken to grow "
-            "with the replicas of a machine"
+            "only one replica was measured: host time is assumed to be "
+            "proportional to the replicas of a machine"
         )
     step = Step(
         rows=facts["global_batch_size"],
@@ -127,24 +138,26 @@ def _from_benchmark(path, report, workload, contender):
     return Measured(step, tuple(notes))
 
 
-def _from_throughput(path, record):
+def _from_throughput(
+    path: str | os.PathLike[str], record: dict[str, Any]
+) -> Measured:
     if record["replicas"] != 1:
         raise InputError(
-            f"{path} was logged on {record['replicas']} replicas; log a run "
-            "on one"
+            f"{path} was logged on {record['replicas']} replicas. Expected: a "
+            "log of one replica"
         )
     seconds, share = record["step_seconds_median"], record["input_wait_share"]
     if seconds is None or share is None:
         raise InputError(
-            f"the last epoch in {path} has no figures: all its steps were "
-            "compiled in; log an epoch more"
+            f"the last epoch in {path} has no step time, because compilation "
+            "took part in all its steps; log one more epoch"
         )
     waits = share > _WAITING
     notes = []
     if waits:
         notes.append(
-            f"the step waited for input for {share:.0%} of the time: the "
-            "input's rate is what was reached, compute the rest of the step"
+            f"the step waited for input {share:.0%} of the time: the input "
+            "rate is the measured examples/s, compute the rest of the step"
         )
     rows = max(1, round(record["examples"] / record["steps"]))
     step = Step(
@@ -156,8 +169,10 @@ def _from_throughput(path, record):
     return Measured(step, tuple(notes))
 
 
-def from_module(build, steps=20, timeout_seconds=600):
-    """Trains the user's model on one replica, in a process, and measures it.
+def from_module(
+    build: str, steps: int = 20, timeout_seconds: float = 600
+) -> Measured:
+    """Measures the user's model on one replica, in a child process.
 
     Args:
         build: String, `"my_module:build"` or `"file.py:build"`; the function
@@ -185,9 +200,9 @@ def from_module(build, steps=20, timeout_seconds=600):
     notes = [f"measured on {result['device']}, {job['steps']} steps"]
     if result["on_cpu"]:
         notes.append(
-            "no GPU: compute is the CPU's, and the host's time can't be told "
-            "from it and is left out; give --step_seconds of a GPU for a plan "
-            "with GPUs"
+            "no GPU: compute is the CPU's, and host time, which can't be "
+            "measured separately there, is left out; to predict for GPUs, "
+            "give --step_seconds of one"
         )
     step = Step(
         rows=result["rows"],
@@ -199,7 +214,7 @@ def from_module(build, steps=20, timeout_seconds=600):
     return Measured(step, tuple(notes))
 
 
-def with_rows(step, rows):
+def with_rows(step: Step, rows: int) -> Step:
     """Returns the step at another batch size, with the variable time scaled."""
     variable = step.compute_seconds - step.fixed_seconds
     seconds = step.fixed_seconds + variable * rows / step.rows

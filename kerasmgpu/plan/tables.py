@@ -1,18 +1,23 @@
 """The table, the verdict and the plot of a plan."""
 
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
 from rich.table import Table
 
 from kerasmgpu.commands import plots, reports
-from kerasmgpu.plan.model import LIMITS
+from kerasmgpu.plan.published import Row
+from kerasmgpu.plan.step_time import LIMITS, Prediction
 
 _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
 
 
-def print_plan(report):
+def print_plan(report: dict[str, Any]) -> None:
     """Prints a plan.
 
     Args:
-        report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
+        report: Dictionary, as `kerasmgpu.plan.scaling_prediction.run` returns it.
     """
     console = reports.console()
     table = Table(title=f"{report['scaling']} scaling, {report['title']}")
@@ -29,7 +34,7 @@ def print_plan(report):
         "efficiency",
     ):
         table.add_column(name, justify="right")
-    table.add_column("limit")
+    table.add_column("bottleneck")
     for row in report["predictions"]:
         table.add_row(
             str(row["replicas"]),
@@ -55,43 +60,45 @@ def print_plan(report):
     console.print(report["verdict"], markup=False, soft_wrap=True)
 
 
-def verdict(predictions, last, worth):
-    """Returns a sentence on how many replicas help, and the bottleneck beyond.
+def verdict(
+    predictions: Sequence[Prediction], last: int | None, worth: float
+) -> str:
+    """Returns how many replicas help and the bottleneck of more, in words.
 
     Args:
         predictions: List of `Prediction`, fewest replicas first.
-        last: Integer or `None`, result of `model.last_that_helps`.
-        worth: Float, see `model.last_that_helps`.
+        last: Integer or `None`, result of `step_time.last_that_helps`.
+        worth: Float, see `step_time.last_that_helps`.
     """
     good = max(p.replicas for p in predictions if p.efficiency >= 0.5)
-    half = f"Efficiency is 50 % or more up to {good}."
+    half = f"Efficiency is at least 50 % up to {good}."
     if last is None:
         most = predictions[-1]
         return (
-            f"Every number up to {most.replicas} replicas helps "
-            f"({most.speed_up:.1f} times one replica there). {half}"
+            f"More replicas help up to {most.replicas}, the most predicted "
+            f"({most.speed_up:.1f} times as fast as one). {half}"
         )
     counts = [prediction.replicas for prediction in predictions]
     position = counts.index(last)
     here, beyond = predictions[position], predictions[position + 1]
     replicas = "replica" if last == 1 else "replicas"
     return (
-        f"More than {last} {replicas} ({here.speed_up:.2f} times one replica) "
-        f"don't help: each further one brings less than {worth:.0%} of one. "
-        f"The limit there is {beyond.limit}. {half}"
+        f"More than {last} {replicas} ({here.speed_up:.2f} times as fast as "
+        f"one) don't help: each adds less than {worth:.0%} of one replica's "
+        f"speed. The bottleneck is {beyond.limit}. {half}"
     )
 
 
-def print_published(rows):
-    """Prints predictions beside published efficiencies.
+def print_published(rows: Sequence[Row]) -> None:
+    """Prints published and predicted efficiencies.
 
     Args:
         rows: List of `published.Row`.
     """
-    table = Table(title="published efficiency, and what the model predicts")
+    table = Table(title="published and predicted efficiency")
     for name in ("source", "model"):
         table.add_column(name)
-    for name in ("batch", "GPUs", "published", "predicted", "off by"):
+    for name in ("batch", "GPUs", "published", "predicted", "error"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
@@ -106,13 +113,13 @@ def print_published(rows):
     reports.console().print(table)
 
 
-def draw(report, path):
+def draw(report: dict[str, Any], path: pathlib.Path) -> None:
     """Draws speed-up over replicas, and the ideal; colours show bottlenecks.
 
     Without matplotlib, prints one line instead.
 
     Args:
-        report: Dictionary, as `kerasmgpu.plan.planning.run` returns it.
+        report: Dictionary, as `kerasmgpu.plan.scaling_prediction.run` returns it.
         path: Path of the PNG file.
     """
     figure = plots.new_figure()
@@ -131,7 +138,7 @@ def draw(report, path):
             if row["limit"] == limit
         ]
         if points:
-            label = f"limit: {limit}"
+            label = f"bottleneck: {limit}"
             axes.plot(*zip(*points), "o", color=color, label=label)
     plots.count_axis(axes, counts, "replicas")
     axes.set_yscale("log", base=2)

@@ -13,8 +13,8 @@ differ, and the likely cause. No GPU is needed. The files, from the inside out:
 * `batches`, `training`, `layer_outputs`, `child`: one run, in its process;
 * `references`: names of functions, for other processes to import;
 * `user_models`: calls the user's functions and checks their results;
-* `runs`: starts the runs one after the other and compares them;
-* `report`: the tables;
+* `verification`: starts the runs one after the other and compares them;
+* `parity_report`: the tables;
 * `__main__`: the command.
 
 The module is callable: `kerasmgpu.verify(build, data)` calls the function
@@ -98,9 +98,9 @@ def verify(
         print(report["in_parity"])
     ```
     """
-    from kerasmgpu.verify import runs
+    from kerasmgpu.verify import verification
 
-    return runs.run(
+    return verification.run(
         build,
         data,
         replica_counts,

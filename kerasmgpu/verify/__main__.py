@@ -18,7 +18,7 @@ from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import runs, verify
+from kerasmgpu.verify import verification, verify
 
 _DEFAULTS = flag_parsing.defaults(verify)
 
@@ -101,7 +101,7 @@ def main(argv):
     folder = pathlib.Path(values.output or ".").resolve().parent
     if not folder.is_dir():
         raise InputError(f"no such folder for --output: {folder}")
-    result = runs.run(
+    result = verification.run(
         argv[1],
         values.data,
         flag_parsing.counts_of_flag(values.replica_counts),
@@ -114,7 +114,7 @@ def main(argv):
         show=True,
     )
     if values.output:
-        write_text(values.output, runs.to_json(result))
+        write_text(values.output, verification.to_json(result))
     sys.exit(0 if result["in_parity"] else 1)
 
 

@@ -1,4 +1,4 @@
-"""The first batches of whatever the user trains on, and their checksums."""
+"""The first batches of the user's data, and their checksums."""
 
 import functools
 import hashlib
@@ -17,7 +17,7 @@ DEFAULT_ROWS = 26
 
 
 def first_batches(data, steps, global_batch_size=None):
-    """The first global batches of `data`, each the same whenever it is read.
+    """Returns the first global batches of `data`, the same in each epoch.
 
     Args:
         data: Arrays `x`, `(x, y)` or `(x, y, sample_weight)` (nests), or
@@ -36,8 +36,9 @@ def first_batches(data, steps, global_batch_size=None):
     is_array = isinstance(data, (np.ndarray, tf.Tensor, dict, tuple))
     if global_batch_size is not None and not is_array:
         raise InputError(
-            f"Received: global_batch_size={global_batch_size}, but the data "
-            f"({type(data).__name__}) come in batches already; leave it out."
+            f"global_batch_size is for arrays, but the data "
+            f"({type(data).__name__}) are in batches already. Received: "
+            f"global_batch_size={global_batch_size}; leave it out"
         )
     if isinstance(data, tf.data.Dataset):
         dataset = data.take(steps)
@@ -55,15 +56,15 @@ def first_batches(data, steps, global_batch_size=None):
             "tf.data.Dataset, a keras.utils.PyDataset or a generator of "
             f"batches. Received: {type(data).__name__}"
         )
-    # Whatever the data set shuffles or draws, it does once.
+    # Cached, so that it shuffles and draws once.
     return dataset.cache()
 
 
 def batch_sizes(rows, steps, global_batch_size=None):
-    """Rows of each batch of arrays; the last is smaller, as in an epoch.
+    """Returns the rows of each batch of arrays; the last batch is smaller.
 
     Args:
-        rows: Integer, rows that there are.
+        rows: Integer, rows of the arrays.
         steps: Integer, batches wanted.
         global_batch_size: Integer. Default: 26, or fewer where rows are few.
 
@@ -103,14 +104,16 @@ def _cut_out(data, start, end):
 
 def _dataset_of(batches):
     if not batches:
-        raise InputError("the data gave no batch at all")
+        raise InputError("the data are empty; at least one batch is needed")
     parts = [tf.data.Dataset.from_tensors(as_nest(batch)) for batch in batches]
     return functools.reduce(lambda a, b: a.concatenate(b), parts)
 
 
 def as_nest(value):
-    """Lists become tuples, which `tf.data` takes for structure; as `fit` does,
-    floats become Keras's float type and a missing sample weight is left out.
+    """Converts data to a nest for `tf.data`, as `fit` does.
+
+    Lists become tuples, floats become Keras's float type, and `None` at the
+    end (a missing sample weight) is dropped.
     """
     if isinstance(value, (list, tuple)):
         while value and value[-1] is None:
@@ -134,10 +137,10 @@ def _as_parts(value):
 
 
 def describe(batch):
-    """Rows, checksum and sorted checksums of the rows of a batch.
+    """Returns rows, checksum and sorted row checksums of a batch.
 
     Returns:
-        Dictionary that JSON can hold; `"row_checksums"` is `None` for sparse
+        JSON-serialisable dictionary; `"row_checksums"` is `None` for sparse
         and ragged batches.
     """
     leaves = [
@@ -159,7 +162,7 @@ def describe(batch):
 
 
 def num_rows(batch):
-    """Rows of the first leaf that has any, as Keras counts; 0 if none has."""
+    """Returns the rows of the first leaf with rows, as Keras does, or 0."""
     for leaf in tf.nest.flatten(batch):
         if leaf is not None and shares.has_rows(leaf):
             return int(shares.num_rows(leaf))
@@ -167,10 +170,10 @@ def num_rows(batch):
 
 
 def checksum(leaves):
-    """Sixteen hexadecimal digits of a list of arrays' values."""
+    """Returns a checksum of arrays, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for leaf in map(np.asarray, leaves):
-        # The bytes of an array of strings are addresses.
+        # An array of strings holds pointers.
         is_text = leaf.dtype.kind not in "biufc"
         digest.update(
             repr(leaf.tolist()).encode() if is_text else leaf.tobytes()

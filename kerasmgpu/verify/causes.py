@@ -1,44 +1,47 @@
-"""Likely causes of a difference between runs, in words."""
+"""Likely causes of a difference between runs, as sentences."""
+
+from typing import Any
+
+from kerasmgpu.verify.comparison import Comparison
+from kerasmgpu.verify.outcome import Outcome
 
 
-def why_not_reproducible(one, again):
+def why_not_reproducible(one: Outcome, again: Outcome) -> str:
     """Returns the reason why two one-device runs differ.
 
     Args:
         one: `Outcome` of the first run.
         again: `Outcome` of the second.
-
-    Returns:
-        String.
     """
     first, second = one.facts["batches"], again.facts["batches"]
-    pairs = zip(first, second)
-    at = [
-        index + 1
-        for index, (a, b) in enumerate(pairs)
+    different = [
+        number
+        for number, (a, b) in enumerate(zip(first, second), start=1)
         if a["checksum"] != b["checksum"]
     ]
-    if not at and len(first) == len(second):
+    if not different and len(first) == len(second):
         return (
-            "its batches are the same each time, so something else is drawn "
-            "anew: unseeded randomness in build(), in a layer or in "
-            "train_step (numpy's default_rng(), tf.random's generators, "
-            "os.urandom, the time, the order of a set). Seed it."
+            "two runs get the same batches, but end with different weights: "
+            "build(), a layer or train_step draws unseeded random numbers "
+            "(numpy's default_rng(), tf.random's generators, os.urandom), or "
+            "depends on the time or on the order of a set. Seed it."
         )
-    rows = [_rows(batches) for batches in (first, second)]
-    where = f"batch {at[0]} is the first to differ" if at else "their number"
+    where = "the number of batches differs"
+    if different:
+        where = f"batch {different[0]} is the first to differ"
     what = "other rows"
-    if None not in rows and rows[0] & rows[1]:
+    rows = [_rows(batches) for batches in (first, second)]
+    if rows[0] and rows[1] and rows[0] & rows[1]:
         what = "its rows in another order"
     return (
-        f"the data set gives {what} each time ({where}): give its shuffle a "
-        "seed, and any random number that it draws."
+        f"the data set gives {what} each time ({where}). Seed its shuffle, and "
+        "every random number that it draws."
     )
 
 
-def _rows(batches):
+def _rows(batches: list[dict[str, Any]]) -> set[str] | None:
     """Returns the set of all rows' checksums, or `None` if a batch has none."""
-    rows = set()
+    rows: set[str] = set()
     for batch in batches:
         if batch["row_checksums"] is None:
             return None
@@ -46,8 +49,8 @@ def _rows(batches):
     return rows
 
 
-def other_data(one, many):
-    """Returns why the replicas' batches differ, or `None` if they are equal."""
+def other_data(one: Outcome, many: Outcome) -> str | None:
+    """Returns why the runs' batches differ, or `None` if they are equal."""
     checksums = [
         [batch["checksum"] for batch in outcome.facts["batches"]]
         for outcome in (one, many)
@@ -60,7 +63,7 @@ def other_data(one, many):
     )
 
 
-def is_rounding(comparison, rounding):
+def is_rounding(comparison: Comparison, rounding: Comparison) -> bool:
     """Whether rounding errors on one device cause as large a difference.
 
     Args:
@@ -74,7 +77,12 @@ def is_rounding(comparison, rounding):
     return True
 
 
-def likely_causes(comparison, one, many, rounding=None):
+def likely_causes(
+    comparison: Comparison,
+    one: Outcome,
+    many: Outcome,
+    rounding: Comparison | None = None,
+) -> list[str]:
     """Returns likely causes of a difference between replicas and one device.
 
     Args:
@@ -82,51 +90,50 @@ def likely_causes(comparison, one, many, rounding=None):
         one: `Outcome` on one device.
         many: `Outcome` on the replicas.
         rounding: See `is_rounding`, or `None`.
-
-    Returns:
-        List of strings.
     """
     data = other_data(one, many)
     if data is not None:
         return [data]
     if rounding is not None and is_rounding(comparison, rounding):
         return [
-            "rounding: one device differs as much from itself "
-            f"(W {rounding.weights:.0e}) when its weights start one rounding "
-            "error aside, as where an optimizer such as Adam divides a "
-            "gradient of nearly 0 by its own size (a bias before batch "
-            "normalisation). Probably no fault; --float64 settles it."
+            "rounding: one device's own results change as much "
+            f"(W {rounding.weights:.0e}) when its initial weights change by "
+            "one rounding error. Adam, for example, divides a gradient of "
+            "nearly 0 by its own size (a bias before batch normalisation). "
+            "Probably no fault; --float64 settles it."
         ]
-    return [_cause(comparison, many)]
+    return [
+        f"{_symptom(comparison, many)}. Replicas run the program of one device, "
+        "so the program depends on something else: the number of devices, "
+        "replicas or workers, state in Python, a clock or files. If it does "
+        "not, please report this with the file that --output writes."
+    ]
 
 
-def _cause(comparison, many):
-    """Returns the cause when neither the data nor rounding explain it."""
+def _symptom(comparison: Comparison, many: Outcome) -> str:
+    """Returns what differs, if neither the data nor rounding explain it."""
     if comparison.spread:
         path = next(iter(comparison.spread))
-        who = f"the variable {path!r} of layer {_owner(path, many)!r} has"
-        what = "copies that differ between replicas"
-    elif comparison.weights <= comparison.tolerance:
-        who = "the weights are those of one device, what is reported isn't: "
-        what = "a metric, a loss or a callback"
-    else:
-        layer = comparison.first_layer()
-        who = "the step" if layer is None else f"layer {layer['name']!r}"
-        what = "computes something else"
-        ratio = comparison.update_ratio
-        if ratio is not None and abs(ratio - 1) > comparison.tolerance:
-            what += (
-                f" (the first update is {ratio:.2g} times that of one device)"
-            )
+        return (
+            f"the replicas' copies of the variable {path!r} of layer "
+            f"{_layer_of(path, many)!r} differ"
+        )
+    if comparison.weights <= comparison.tolerance:
+        return (
+            "the weights are those of one device, but a metric, a loss or a "
+            "callback gives another result"
+        )
+    layer = comparison.first_layer()
+    who = "the step" if layer is None else f"layer {layer['name']!r}"
+    ratio = comparison.update_ratio
+    if ratio is None or abs(ratio - 1) <= comparison.tolerance:
+        return f"{who} gives another result"
     return (
-        f"{who} {what}. Replicas run what one device runs, so the program "
-        "itself does something else there: it asks how many devices, replicas "
-        "or workers there are, keeps state in Python, reads a clock or files. "
-        "If it does none of these, please report this with the file that "
-        "--output writes."
+        f"{who} gives another result (the first update is {ratio:.2g} times "
+        "that of one device)"
     )
 
 
-def _owner(path, outcome):
+def _layer_of(path: str, outcome: Outcome) -> str:
     variables = outcome.facts["variables"]
     return next(v["layer"] for v in variables if v["path"] == path)

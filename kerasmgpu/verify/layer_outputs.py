@@ -24,7 +24,8 @@ def layer_outputs(model, dataset):
     names, tensors = _graph(model)
     if not tensors:
         return [], []
-    # In the structure to which data are matched; a `Sequential` has none.
+    # `predict` matches data to the structure of `input`; a `Sequential` has
+    # a list.
     is_sequential = isinstance(model, keras.Sequential)
     inputs = model.inputs if is_sequential else model.input
     outputs = InTrainingMode(inputs, tensors).predict(dataset, verbose=0)

@@ -43,7 +43,7 @@ def _module_of_program(name):
     if getattr(program, "__file__", None) is None:
         raise InputError(
             f"{name} is defined in an interactive session, where other "
-            "processes can't find it. Move it into a module and import it."
+            "processes can't find it; move it into a module and import it"
         )
     return str(pathlib.Path(program.__file__).resolve())
 
@@ -65,7 +65,7 @@ def _checked(text, name):
     if not top.isidentifier() or importlib.util.find_spec(top) is None:
         raise InputError(
             f"no module named {top!r} (in {name}={text!r}); run the command "
-            "where `import` finds it, or give the path of its file."
+            "in the module's folder, or give the path of its file"
         )
     return text
 

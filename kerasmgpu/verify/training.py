@@ -1,4 +1,4 @@
-"""One run: the user's program on one device, or on replicas."""
+"""Trains the user's model on one device or on replicas, and records it."""
 
 import contextlib
 import pathlib
@@ -16,17 +16,21 @@ from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
 
 def train(job, tell):
-    """Trains the model of a job and writes what happened to its folder.
+    """Trains the model of a job and records the run.
 
     Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
     (see `Outcome`).
 
     Args:
-        job: Dictionary, as `runs.run` makes it.
-        tell: Function of a string, called when the run enters a new phase.
+        job: Dictionary, as `verification.run` makes it.
+        tell: Function of the name of each phase that the run enters.
+
+    Returns:
+        JSON-serialisable dictionary; see `_facts`.
 
     Raises:
-        InputError: If the user's functions return what can't be used.
+        InputError: If the model or the data are not as `kerasmgpu.verify`
+            needs them.
     """
     folder = pathlib.Path(job["folder"])
     if job["float64"]:
@@ -50,7 +54,7 @@ def train(job, tell):
         start = _set_start(model, job)
         save_arrays(folder / "start.npz", start)
     tell("fitting the model to the data")
-    # However many numbers build() drew, training draws the same from here.
+    # Training draws the same numbers however many build() drew.
     keras.utils.set_random_seed(job["seed"])
     recorder = _Recorder(folder)
     history = model.fit(
@@ -76,7 +80,7 @@ def train(job, tell):
 
 
 def _data(data, module, job, tell):
-    """The data of the job: its own, `build`'s, or the module's."""
+    """Returns the data: the job's, `build`'s, or those of its module."""
     tell("data()")
     if job["data_file"]:
         return tuple(load_arrays(job["data_file"]))
@@ -90,16 +94,16 @@ def _data(data, module, job, tell):
 
 def _require_data(described):
     if not described:
-        raise InputError("the data set gave no batch at all")
+        raise InputError("the data are empty; at least one batch is needed")
 
 
 def _has_call(model):
-    """Whether the model can be called, which one with own steps needn't."""
+    """Whether the model has a `call`; a custom `train_step` needs none."""
     return type(model).call is not keras.Model.call
 
 
 def _set_start(model, job):
-    """Gives the model the weights of the first run; returns its variables.
+    """Assigns the first run's initial weights; returns all variables.
 
     With `job["perturb"]`, each weight then moves by one rounding error.
     """
@@ -109,9 +113,8 @@ def _set_start(model, job):
     start = load_arrays(job["start"])
     if [a.shape for a in start] != [a.shape for a in own]:
         raise InputError(
-            "build() made a model with other variables than before "
-            f"({len(own)}, not {len(start)}, or of other shapes); it must make "
-            "the same model each time"
+            "build() must make the same model each time. Received: "
+            f"{len(own)} variables, before {len(start)}, or other shapes"
         )
     if job["perturb"]:
         random = np.random.default_rng(0)
@@ -133,7 +136,7 @@ def _values(model):
 
 def _array(value):
     array = tf.convert_to_tensor(value).numpy()
-    # NumPy's files don't know bfloat16 and its like.
+    # `.npz` files can't hold bfloat16 and float8.
     return array if array.dtype.kind in "biuf" else array.astype("float32")
 
 
@@ -143,7 +146,7 @@ def _assign(model, arrays):
 
 
 class _Recorder(keras.callbacks.Callback):
-    """Keeps the logs and variables after every step, and of every replica."""
+    """Records logs, variables and copies' differences after each step."""
 
     def __init__(self, folder):
         super().__init__()
@@ -164,9 +167,9 @@ class _Recorder(keras.callbacks.Callback):
 
 
 def _spread(variable):
-    """Largest difference between the replicas' copies of a variable."""
+    """Returns the largest difference between the copies of a variable."""
     if getattr(variable, "synchronization", "auto") == "on_read":
-        return 0.0  # Each replica holds its part of the value, by design.
+        return 0.0  # Each replica holds a partial sum.
     copies = [_array(copy) for copy in getattr(variable.value, "values", ())]
     if not copies or copies[0].dtype.kind not in "iuf":
         return 0.0
@@ -176,12 +179,16 @@ def _spread(variable):
 
 
 def _numbers(logs):
-    """Logs as a flat dictionary of numbers; vectors as their mean."""
+    """Returns logs as a dictionary of floats; vectors as their mean."""
     return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
 def _evaluation(model, dataset):
-    """What `evaluate` returns, or `None` where only the user's step can tell."""
+    """Returns the logs of `evaluate`, or `None` if it may not work.
+
+    A model with its own `train_step` may compile no loss for Keras's
+    `test_step`.
+    """
     own_train = type(model).train_step is not keras.Model.train_step
     own_test = type(model).test_step is not keras.Model.test_step
     if own_train and not own_test:
@@ -190,7 +197,7 @@ def _evaluation(model, dataset):
 
 
 def _facts(model, recorder, history):
-    """What the comparison and its words need to know of a run."""
+    """Returns what `Outcome.facts` has of a run without its data."""
     return {
         "model": model.name,
         "dtype": _dtype(model),
@@ -204,14 +211,14 @@ def _facts(model, recorder, history):
 
 
 def _dtype(model):
-    """The float type with the fewest digits that a layer computes in."""
+    """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
     order = ("bfloat16", "float16", "float32", "float64")
     return next((name for name in order if name in used), "float32")
 
 
 def _describe_variables(model):
-    """Path, layer and kind of each variable, in the model's order."""
+    """Returns path, layer and kind of each variable, in the model's order."""
     layer_of = {}
     for layer in _layers(model):
         for variable in layer.variables:
@@ -235,14 +242,14 @@ def _describe_variables(model):
 
 
 def _layer_names(model):
-    """Names of the layers in the model's order, and of the model itself."""
+    """Returns the layers' names in the model's order, then the model's."""
     return list(
         dict.fromkeys([*(layer.name for layer in _layers(model)), model.name])
     )
 
 
 def _layers(model):
-    """Layers of a model, those of nested models after the model's own."""
+    """Yields a model's layers, each nested model before its own layers."""
     for layer in model.layers:
         yield layer
         if isinstance(layer, keras.Model):

@@ -26,8 +26,8 @@ def build(function):
         )
     if not model.compiled:
         raise InputError(
-            f"{name}() must return a compiled keras.Model. Received a model "
-            "that is not: call `model.compile(…)` before it is returned."
+            f"{name}() must return a compiled keras.Model. Received: a model "
+            "that is not compiled; call `model.compile(…)` before returning it"
         )
     return model, data
 
@@ -40,7 +40,7 @@ def data_in(module):
     """
     if not callable(getattr(module, "data", None)):
         raise InputError(
-            "there are no data: let build() return (model, data), define data() "
-            f"in {module.__name__}, or give verify --data=MODULE:FUNCTION"
+            "no data. Return (model, data) from build(), define data() in "
+            f"{module.__name__}, or pass --data=MODULE:FUNCTION to verify"
         )
     return module.data()

@@ -183,7 +183,7 @@ def test_gpus_are_used_where_there_are_enough(
         ({"workloads": []}, "Received: none"),
         ({"contenders": ["stock", "stock"]}, "each once"),
         ({"replica_counts": [0]}, "replica_counts must be"),
-        ({"replica_counts": []}, "replica_counts must name"),
+        ({"replica_counts": []}, "replica_counts must have"),
         ({"rounds": 0}, "rounds must be"),
         ({"steps": 1.5}, "steps must be"),
         ({"global_batch_size": 0}, "global_batch_size must be"),

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from kerasmgpu.plan.links import link
-from kerasmgpu.plan.model import Link, Machines, Step
-from kerasmgpu.plan.planning import plan
+from kerasmgpu.plan.scaling_prediction import plan
+from kerasmgpu.plan.step_time import Link, Machines, Step
 
 RESNET = (
     "--step_seconds=0.3",
@@ -75,11 +75,11 @@ def test_verdict_names_the_number_and_the_limit():
     step = Step(64, 0.1, 0.0, host_seconds=0.05)
     machines = Machines(8, Link(1e9))
     report = plan(step, machines, (2, 4, 8))
-    # The host needs 0.1 s for two: from there on it sets the pace.
+    # The host needs 0.1 s for two: from there on it is the bottleneck.
     assert report["last_that_helps"] == 2
-    assert "More than 2 replicas (2.00 times one" in report["verdict"]
-    assert "The limit there is host" in report["verdict"]
-    assert "50 % or more up to 4" in report["verdict"]
+    assert "More than 2 replicas (2.00 times as fast" in report["verdict"]
+    assert "The bottleneck is host" in report["verdict"]
+    assert "at least 50 % up to 4" in report["verdict"]
 
 
 def test_published_measurements_are_shown():

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.plan import sources
-from kerasmgpu.plan.model import Step
+from kerasmgpu.plan import measuring, sources
+from kerasmgpu.plan.step_time import Step
 
 PROGRAM = """
 import time
@@ -72,7 +72,7 @@ def test_benchmark_on_cpus_tells_host_time_from_arithmetic(tmp_path):
     path = benchmark(tmp_path, virtual_devices=True, n1=50.0, n4=56.0)
     measured = sources.from_file(path)
     assert measured.step.host_seconds == pytest.approx(0.002)
-    assert "a further replica cost (2.00 ms)" in measured.notes[0]
+    assert "replica added (2.00 ms)" in measured.notes[0]
 
 
 def test_benchmark_of_one_replica_says_what_it_takes_for_granted(tmp_path):
@@ -131,8 +131,8 @@ def test_a_log_that_waited_tells_the_input_rate(tmp_path):
     "changes, message",
     [
         ({"replicas": 2}, "was logged on 2 replicas"),
-        ({"step_seconds_median": None}, "has no figures"),
-        ({"steps": "x"}, "lacks or garbles"),
+        ({"step_seconds_median": None}, "has no step time"),
+        ({"steps": "x"}, "a value is missing or wrong"),
     ],
 )
 def test_unusable_log(tmp_path, changes, message):
@@ -164,6 +164,17 @@ def test_a_module_is_run_and_measured(tmp_path):
     assert 10 < step.input_rows_per_second < 55
     assert step.compute_seconds < 0.05
     assert step.host_seconds == 0 and "no GPU" in measured.notes[1]
+
+
+def test_data_may_be_a_list_of_arrays(tmp_path):
+    path = tmp_path / "program.py"
+    arrays = "[np.ones((40, 3)), np.ones((40, 2))]"
+    path.write_text(
+        PROGRAM.partition("def data")[0] + f"def data(): return {arrays}\n"
+    )
+    result = measuring.measure(f"{path}:build", steps=2)
+    # Batches of 32 rows, as those of `fit`.
+    assert result["rows"] == 32
 
 
 def test_a_module_that_can_not_be_measured(tmp_path):

@@ -104,7 +104,7 @@ def test_checksum_of_strings_is_of_their_letters():
         ((), "same number of rows"),
         ([X, Y], "must be arrays.*Received: list"),
         (iter(()), "Received: tuple_iterator"),
-        ((x for x in ()), "no batch at all"),
+        ((x for x in ()), "at least one batch is needed"),
     ],
 )
 def test_data_that_are_none(data, message):
@@ -113,7 +113,7 @@ def test_data_that_are_none(data, message):
 
 
 def test_batches_keep_their_size():
-    with pytest.raises(InputError, match="come in batches already"):
+    with pytest.raises(InputError, match="are in batches already"):
         first_batches(generator(), 5, 8)
 
 

@@ -213,7 +213,7 @@ def test_data_must_be_findable_too():
 
 def test_parent_needs_no_tensorflow():
     code = (
-        "import sys, kerasmgpu.verify.runs\n"
+        "import sys, kerasmgpu.verify.verification\n"
         "assert callable(kerasmgpu.verify)\n"
         "print('tensorflow' in sys.modules, 'keras' in sys.modules)"
     )

@@ -11,13 +11,13 @@ import keras
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import report, runs
+from kerasmgpu.verify import parity_report, verification
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.training import train
 
 
 class InProcess:
-    """Stands in for `runs._Runs`."""
+    """Stands in for `verification._Runs`."""
 
     def __init__(self, folder, build, **job):
         self.folder = folder
@@ -49,7 +49,7 @@ class InProcess:
 def verify(tmp_path):
     def verify(build, replica_counts=(2,), **job):
         in_process = InProcess(tmp_path, build, **job)
-        return runs.compare_all(
+        return verification.compare_all(
             in_process, replica_counts, None, lambda line: None
         )
 
@@ -82,7 +82,7 @@ def test_sound_programs_are_in_parity(verify, program, counts):
     "program, message",
     [
         ("returns_nothing", "must return a compiled keras.Model, or (model"),
-        ("not_compiled", "that is not: call `model.compile(…)`"),
+        ("not_compiled", "that is not compiled; call `model.compile(…)`"),
         ("no_such", "programs has no function 'no_such'"),
     ],
 )
@@ -102,8 +102,8 @@ def test_layer_that_asks_for_devices(verify):
     run, cause = only_cause(verify("layer_that_asks_for_devices"))
     assert run["first_step"] == 1
     assert run["first_layer"] == "scaled"
-    assert "layer 'scaled' computes something else" in cause
-    assert "asks how many devices" in cause
+    assert "layer 'scaled' gives another result" in cause
+    assert "the number of devices" in cause
 
 
 def test_step_that_asks_for_devices(verify):
@@ -116,7 +116,7 @@ def test_metric_that_asks_for_devices(verify):
     run, cause = only_cause(verify("metric_that_asks_for_devices"))
     assert run["checks"]["weights (W)"]["distance"] <= 1e-5
     assert run["metrics"]["devices"] == pytest.approx(1.0)
-    assert "what is reported isn't" in cause
+    assert "a metric, a loss or a callback gives another" in cause
 
 
 def test_data_in_another_order_each_time(verify):
@@ -130,31 +130,31 @@ def test_data_in_another_order_each_time(verify):
 def test_unseeded_randomness(verify):
     result = verify("unseeded_noise")
     assert not result["in_parity"] and result["runs"] == []
-    assert "its batches are the same each time" in result["not_reproducible"]
-    assert "unseeded randomness" in result["not_reproducible"]
+    assert "two runs get the same batches" in result["not_reproducible"]
+    assert "unseeded random numbers" in result["not_reproducible"]
 
 
 def test_rounding_is_told_from_faults(verify):
     run, cause = only_cause(verify("ill_conditioned"))
     assert run["checks"]["weights (W)"]["distance"] > 1e-3
-    assert cause.startswith("rounding: one device differs as much from itself")
+    assert cause.startswith("rounding: one device's own results change as much")
     assert "--float64" in cause
 
 
 def test_tables_name_the_layer(verify, capsys):
     result = verify("layer_that_asks_for_devices")
-    report.print_tables(result)
+    parity_report.print_tables(result)
     shown = capsys.readouterr().out
     assert "scaled ← first to differ" in shown
     assert "A training step on replicas" in shown
     assert "OUT OF PARITY with 2 replicas" in shown
-    assert json.loads(runs.to_json(result))["in_parity"] is False
+    assert json.loads(verification.to_json(result))["in_parity"] is False
 
 
 def test_tables_repeat_no_cause(verify, capsys):
     result = verify("metric_that_asks_for_devices", replica_counts=(2, 4))
-    report.print_tables(result)
+    parity_report.print_tables(result)
     shown = capsys.readouterr().out
-    assert shown.count("what is reported isn't") == 1
-    assert "likely cause: as with 2 replicas" in shown
+    assert shown.count("a metric, a loss or a callback") == 1
+    assert "likely cause: the same as with 2 replicas" in shown
     assert "OUT OF PARITY with 2 and 4 replicas" in shown

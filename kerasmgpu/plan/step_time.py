@@ -19,6 +19,7 @@ slower than the prediction.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 
@@ -97,7 +98,7 @@ class Step:
     input_rows_per_second: float = math.inf
     overlap: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         checked_integer(self.rows, "rows", minimum=1)
         checked_number(self.compute_seconds, "compute_seconds")
         for name in ("reduced_bytes", "fixed_seconds", "host_seconds"):
@@ -142,7 +143,7 @@ class Prediction:
     efficiency: float = 1.0
 
 
-def ring_seconds(num_bytes, num_members, link):
+def ring_seconds(num_bytes: float, num_members: int, link: Link) -> float:
     """Returns the seconds of a ring all-reduce.
 
     It sends 2 (N - 1) messages of 1 / N of the bytes in sequence: a
@@ -166,7 +167,9 @@ def ring_seconds(num_bytes, num_members, link):
     )
 
 
-def all_reduce_seconds(num_bytes, num_replicas, machines):
+def all_reduce_seconds(
+    num_bytes: float, num_replicas: int, machines: Machines
+) -> float:
     """Returns the seconds to all-reduce the gradients of all replicas.
 
     `"hierarchical"` is a reduce-scatter inside each machine, a ring all-reduce
@@ -204,7 +207,12 @@ def all_reduce_seconds(num_bytes, num_replicas, machines):
     return ring_seconds(num_bytes, num_replicas, Link(slowest, latency))
 
 
-def predict(step, machines, num_replicas, global_batch_size=None):
+def predict(
+    step: Step,
+    machines: Machines,
+    num_replicas: int,
+    global_batch_size: int | None = None,
+) -> Prediction:
     """Predicts the step of `num_replicas` replicas.
 
     Args:
@@ -240,7 +248,12 @@ def predict(step, machines, num_replicas, global_batch_size=None):
     )
 
 
-def _step_of(step, machines, num_replicas, global_batch_size):
+def _step_of(
+    step: Step,
+    machines: Machines,
+    num_replicas: int,
+    global_batch_size: int | None,
+) -> Prediction:
     """Returns the `Prediction` without `speed_up` and `efficiency`."""
     global_rows = global_batch_size or step.rows * num_replicas
     # The largest share limits the step.
@@ -272,14 +285,18 @@ def _step_of(step, machines, num_replicas, global_batch_size):
     )
 
 
-def _limit(compute, exposed, host, input_seconds):
-    """Returns the slowest stage; of the device's, the longer part."""
+def _limit(
+    compute: float, exposed: float, host: float, input_seconds: float
+) -> str:
+    """Returns the slowest stage; for the device, its longer part."""
     if compute + exposed >= max(host, input_seconds):
         return "compute" if compute >= exposed else "all-reduce"
     return "host" if host >= input_seconds else "input"
 
 
-def last_that_helps(predictions, worth=0.1):
+def last_that_helps(
+    predictions: Sequence[Prediction], worth: float = 0.1
+) -> int | None:
     """Returns the number of replicas beyond which more don't help.
 
     More replicas help if some larger number of them raises the speed-up by at

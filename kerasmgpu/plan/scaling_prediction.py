@@ -3,37 +3,40 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.errors import checked_counts, checked_number
 from kerasmgpu.plan import tables
-from kerasmgpu.plan.model import last_that_helps, predict
+from kerasmgpu.plan.step_time import Machines, Step, last_that_helps, predict
 
 REPLICA_COUNTS = tuple(2**power for power in range(1, 11))
 
 
 def plan(
-    step,
-    machines,
-    replica_counts=REPLICA_COUNTS,
-    global_batch_size=None,
-    worth=0.1,
-):
+    step: Step,
+    machines: Machines,
+    replica_counts: Sequence[int | str] = REPLICA_COUNTS,
+    global_batch_size: int | None = None,
+    worth: float = 0.1,
+) -> dict[str, Any]:
     """Predicts the step for several numbers of replicas.
 
     Args:
-        step: `model.Step` of one replica.
-        machines: `model.Machines`.
+        step: `step_time.Step` of one replica.
+        machines: `step_time.Machines`.
         replica_counts: Sequence of integers; 1 is always among them.
             Defaults to 2, 4, 8 … 1024.
         global_batch_size: Integer (strong scaling). Default: `step.rows` for
             every replica (weak scaling).
-        worth: Float, see `model.last_that_helps`. Defaults to 0.1.
+        worth: Float, see `step_time.last_that_helps`. Defaults to 0.1.
 
     Returns:
         JSON-serialisable dictionary: `scaling`, `step`, `predictions`
-        (dictionaries of `model.Prediction`), `last_that_helps` and
+        (dictionaries of `step_time.Prediction`), `last_that_helps` and
         `verdict`.
 
     Raises:
@@ -63,12 +66,19 @@ def plan(
     }
 
 
-def run(step, machines, title="", notes=(), output_dir=None, **keywords):
+def run(
+    step: Step,
+    machines: Machines,
+    title: str = "",
+    notes: Sequence[str] = (),
+    output_dir: str | os.PathLike[str] | None = None,
+    **keywords: Any,
+) -> dict[str, Any]:
     """Calls `plan`, prints the table and writes the files.
 
     Args:
-        step: `model.Step` of one replica.
-        machines: `model.Machines`.
+        step: `step_time.Step` of one replica.
+        machines: `step_time.Machines`.
         title: String, description of the machines.
         notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and

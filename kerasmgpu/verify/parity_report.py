@@ -17,8 +17,7 @@ def print_tables(result):
     if result["not_reproducible"]:
         _say(
             console,
-            "NOT REPRODUCIBLE on one device, before any replica comes in: "
-            + result["not_reproducible"],
+            "NOT REPRODUCIBLE on one device: " + result["not_reproducible"],
         )
         return
     good = [run for run in result["runs"] if "checks" in run]
@@ -29,17 +28,17 @@ def print_tables(result):
     for run in result["runs"]:
         if "failed" in run:
             _say(console, f"{run['replicas']} replicas failed: {run['failed']}")
-    parted = [run for run in good if not run["in_parity"]]
-    for run in parted[:1]:
+    different = [run for run in good if not run["in_parity"]]
+    for run in different[:1]:
         if run["first_layer"]:
             console.print(_layers(run))
     told = {}
-    for run in parted:
+    for run in different:
         _say(console, _where(run))
         for cause in run["causes"]:
             replicas = told.setdefault(cause, run["replicas"])
             again = replicas != run["replicas"]
-            words = f"as with {replicas} replicas" if again else cause
+            words = f"the same as with {replicas} replicas" if again else cause
             _say(console, f"  likely cause: {words}")
     _say(console, _verdict(result))
 
@@ -103,8 +102,8 @@ def _partition(result):
     """Returns the table of each layer's operations and their communication."""
     table = Table(
         title="A training step on replicas",
-        caption="bytes that each replica sums or gathers with the others, in a "
-        f"step of {result['batch_rows'][0]} rows",
+        caption="summed, gathered: bytes that a replica exchanges with the "
+        f"others in a step of {result['batch_rows'][0]} rows",
     )
     table.add_column("layer")
     for name in ("operations", "on own rows", "summed", "gathered", "no rule"):
@@ -128,10 +127,10 @@ def _number(value):
 def _where(run):
     replicas = f"{run['replicas']} replicas"
     if run["first_step"] is None:
-        return f"{replicas} keep the weights of one device, but not all else"
+        return f"{replicas}: the weights are those of one device"
     layer = run["first_layer"]
-    return f"{replicas} part from one device at step {run['first_step']}" + (
-        f", first in layer {layer!r}" if layer else ""
+    return f"{replicas}: step {run['first_step']} is the first to differ" + (
+        f", and in it layer {layer!r}" if layer else ""
     )
 
 

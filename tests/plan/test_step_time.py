@@ -6,7 +6,7 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.plan.links import LINKS, link
-from kerasmgpu.plan.model import (
+from kerasmgpu.plan.step_time import (
     Link,
     Machines,
     Prediction,

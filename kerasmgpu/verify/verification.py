@@ -17,7 +17,7 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
-from kerasmgpu.verify import causes, child, report
+from kerasmgpu.verify import causes, child, parity_report
 from kerasmgpu.verify.comparison import compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays
 from kerasmgpu.verify.references import reference
@@ -67,7 +67,7 @@ def run(
         runs = _Runs(folder, job, seconds, say)
         result = compare_all(runs, counts, tolerance, say)
     if show:
-        report.print_tables(result)
+        parity_report.print_tables(result)
     return result
 
 
@@ -109,9 +109,9 @@ def compare_all(runs, counts, tolerance, say):
     step = first_not_finite(one)
     if step is not None:
         raise InputError(
-            f"the weights are no numbers (NaN) after step {step} on one "
-            "device, so there is nothing to compare; lower the learning rate "
-            "or look for the division by 0"
+            f"the weights are not finite after step {step} on one device, so "
+            "nothing can be compared; lower the learning rate, or look for a "
+            "division by 0"
         )
     runs.job["start"] = str(one.folder / "start.npz")
     again = runs.outcome("one device again")
