@@ -34,7 +34,7 @@ COMMANDS = {
     ),
     "plan": (
         "kerasmgpu.plan",
-        "predict what more GPUs bring, and what limits them",
+        "predict the speed-up of more GPUs, and the bottleneck",
     ),
     "scaling_report": (
         "kerasmgpu.commands.scaling_report",
@@ -42,16 +42,16 @@ COMMANDS = {
     ),
     "verify": (
         "kerasmgpu.verify",
-        "check that your own model trains alike on one and on N replicas",
+        "compare your own model on N replicas with one device",
     ),
 }
 """Maps a command to its module, which `python -m` also runs, and its help."""
 
 _MOVED = {"image_batch_study": "alexnet --preset=batch_study"}
-"""Former commands to what to type now."""
+"""Maps former commands to today's."""
 
 
-def main():
+def main() -> None:
     """Runs the command in `sys.argv`, or lists all commands.
 
     Exits with status 2 if there is no such command.
@@ -83,7 +83,7 @@ def main():
         sys.exit(2)
 
 
-def usage():
+def usage() -> str:
     """Returns the help text, which lists the commands."""
     width = max(map(len, COMMANDS))
     lines = [

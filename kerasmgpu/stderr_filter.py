@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import time
+from typing import NoReturn
 
 _LONGEST_WAIT_SECONDS = 2.0
 
@@ -28,7 +29,7 @@ _NOISE = re.compile(
 )
 
 
-def start_unless_asked():
+def start_unless_asked() -> None:
     """Hides TensorFlow's start-up lines, and its C++ logs below errors.
 
     A set `TF_CPP_MIN_LOG_LEVEL` is respected: then nothing is hidden.
@@ -41,7 +42,7 @@ def start_unless_asked():
         start()
 
 
-def start():
+def start() -> None:
     """Starts the filter process on standard error."""
     sys.stderr.flush()
     read, write = os.pipe()
@@ -56,7 +57,7 @@ def start():
     atexit.register(_end, child, terminal, os.getpid())
 
 
-def _pass_on(read):
+def _pass_on(read: int) -> NoReturn:
     """Runs the filter process; ends when the pipe has no writer left."""
     # Ctrl-C is for the command, whose last lines must still be passed on.
     os.dup2(read, 0)
@@ -77,12 +78,12 @@ def _pass_on(read):
     os._exit(0)
 
 
-def _may_be_noise(text):
+def _may_be_noise(text: bytes) -> bool:
     """Whether an incomplete line may still match `_NOISE`."""
     return text[:1] in b"EIW0123456789T" or b"cu" in text
 
 
-def _write(data):
+def _write(data: bytes) -> None:
     while data:
         try:
             data = data[os.write(2, data) :]
@@ -90,7 +91,7 @@ def _write(data):
             os._exit(0)
 
 
-def _end(child, terminal, owner):
+def _end(child: int, terminal: int, owner: int) -> None:
     if os.getpid() != owner:
         return
     os.dup2(terminal, 2)  # Closes the filter's pipe, so that it ends …

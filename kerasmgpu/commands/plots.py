@@ -1,6 +1,9 @@
 """The style of all plots; without matplotlib, none is drawn."""
 
 import importlib.util
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kerasmgpu.atomic_files import atomic_write
 
@@ -10,13 +13,13 @@ _FEW_POINTS = 30
 """Up to so many points, a line gets markers: a single point needs one."""
 
 
-def tell_if_missing():
+def tell_if_missing() -> None:
     """Prints what to install if matplotlib is missing; call before a run."""
     if importlib.util.find_spec("matplotlib") is None:
         _tell_missing()
 
 
-def _tell_missing():
+def _tell_missing() -> None:
     """Prints what to install, once per process."""
     global _told
     if not _told:
@@ -28,7 +31,7 @@ def _tell_missing():
         )
 
 
-def new_figure(width=6, height=4):
+def new_figure(width: float = 6, height: float = 4) -> Any:
     """Returns an empty figure, or `None` without matplotlib.
 
     Without matplotlib, prints what to install, once per process.
@@ -48,7 +51,9 @@ def new_figure(width=6, height=4):
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def line(axes, x, y, **style):
+def line(
+    axes: Any, x: Sequence[float], y: Sequence[float], **style: Any
+) -> None:
     """Draws a line, with markers if it has few points.
 
     Args:
@@ -62,7 +67,7 @@ def line(axes, x, y, **style):
     axes.plot(x, y, **style)
 
 
-def epoch_axis(axes):
+def epoch_axis(axes: Any) -> None:
     """Labels the x axis "epoch", with ticks at integers only.
 
     Args:
@@ -74,7 +79,7 @@ def epoch_axis(axes):
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def count_axis(axes, counts, label):
+def count_axis(axes: Any, counts: Iterable[int], label: str) -> None:
     """Labels the x axis, with a tick at each of the given counts only.
 
     Counts that grow by factors (replicas, rows of a batch) get a logarithmic
@@ -94,7 +99,7 @@ def count_axis(axes, counts, label):
     axes.set_xlabel(label)
 
 
-def save(figure, path):
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
     """Writes or replaces a PNG file of a figure atomically.
 
     Args:

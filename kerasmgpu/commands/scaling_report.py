@@ -38,11 +38,15 @@ TensorFlow is not imported here, so that only the runs use the devices.
 
 import importlib.util
 import json
+import os
 import pathlib
 import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from absl import flags
 
+import kerasmgpu
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import (
@@ -72,12 +76,12 @@ _NEEDED = {f"{_RECIPES}.deepconn": {"placement": "data_parallel"}}
 
 
 def run(
-    recipe,
-    replica_counts,
-    output_dir,
-    virtual_devices=False,
-    recipe_flags=(),
-):
+    recipe: str,
+    replica_counts: Iterable[int | str],
+    output_dir: str | os.PathLike[str],
+    virtual_devices: bool = False,
+    recipe_flags: Sequence[str] = (),
+) -> dict[str, Any]:
     """Runs a recipe once per number of replicas, and reports.
 
     Args:
@@ -126,7 +130,9 @@ def run(
     return report
 
 
-def _run_once(module, count, folder, arguments):
+def _run_once(
+    module: str, count: int, folder: pathlib.Path, arguments: list[str]
+) -> dict[str, Any]:
     """Runs the recipe in a process; returns its entry of the report."""
     output_dir = folder / f"replicas-{count}"
     log = folder / f"replicas-{count}.log"
@@ -145,19 +151,19 @@ def _run_once(module, count, folder, arguments):
         return {**entry, "failed": f"no usable result.json: {error}"}
 
 
-def _checked_result(result):
+def _checked_result(result: Any) -> dict[str, Any]:
     if not isinstance(result, dict):
-        raise InputError("it is not an object")
+        raise InputError("not a JSON object")
     missing = [key for key in RESULT_KEYS if key not in result]
     if missing:
-        raise InputError(f"it lacks {', '.join(missing)}")
+        raise InputError(f"missing: {', '.join(missing)}")
     for key in ("seconds", *RESULT_KEYS[-2:]):
         checked_number(result[key], key)
     # A NaN loss is a result too: training diverged.
     return {**result, "loss": float(result["loss"])}
 
 
-def _compare(runs):
+def _compare(runs: list[dict[str, Any]]) -> None:
     """Adds speed-up and efficiency to the entries of successful runs."""
     good = [run for run in runs if "result" in run]
     for run in good:
@@ -171,7 +177,7 @@ def _compare(runs):
         )
 
 
-def _module(recipe):
+def _module(recipe: str) -> str:
     """Returns the name of a recipe's module; raises if there is none."""
     name = recipe if "." in recipe else f"{_RECIPES}.{recipe}"
     try:
@@ -182,42 +188,38 @@ def _module(recipe):
     if found and (room != _RECIPES or last in _recipes()):
         return name
     raise InputError(
-        f"unknown recipe {recipe!r}; there are: {', '.join(_recipes())} "
-        "(or the dotted name of any module that is run like them)"
+        f"unknown recipe {recipe!r}; expected one of: {', '.join(_recipes())} "
+        "(or the dotted name of a module with the same flags)"
     )
 
 
-def _recipes():
-    """Returns the recipes' names: those with presets, so no studies."""
-    package = importlib.util.find_spec(_RECIPES)
-    return sorted(
-        path.parent.name
-        for folder in package.submodule_search_locations
-        for path in pathlib.Path(folder).glob("*/presets")
-    )
+def _recipes() -> list[str]:
+    """Returns the names of the recipes: folders with presets."""
+    folder = pathlib.Path(kerasmgpu.__file__).parent / "recipes"
+    return sorted(path.parent.name for path in folder.glob("*/presets"))
 
 
-def _checked_flags(module, recipe_flags):
+def _checked_flags(module: str, recipe_flags: Sequence[str]) -> list[str]:
     """Returns the flags of every run, including those the recipe needs."""
     needed = _NEEDED.get(module, {})
     for flag in recipe_flags:
         if _name(flag) in _OURS:
             raise InputError(
-                f"{flag} is set by the report itself for each run; give the "
-                "report's own flag before --"
+                f"{flag} is set by the report itself for each run; pass the "
+                "report's own flag, before --"
             )
     for name, value in needed.items():
         given = _value(name, recipe_flags)
         if given not in (None, value):
             raise InputError(
-                f"The report is of runs with --{name}={value}. Received: "
+                f"the report needs --{name}={value}. Received: "
                 f"--{name}={given}; leave it out"
             )
     # Last, so that no flag file overrides them.
     return [*recipe_flags, *(f"--{k}={v}" for k, v in needed.items())]
 
 
-def _check_with_parser(module, recipe_flags):
+def _check_with_parser(module: str, recipe_flags: Sequence[str]) -> None:
     """Lets a kerasmgpu recipe parse its flags, before any run starts.
 
     The flags of other modules are not checked.
@@ -235,11 +237,11 @@ def _check_with_parser(module, recipe_flags):
         raise InputError(f"{module.rpartition('.')[2]}: {error}") from None
 
 
-def _name(flag):
+def _name(flag: str) -> str:
     return flag.lstrip("-").partition("=")[0]
 
 
-def _value(name, recipe_flags):
+def _value(name: str, recipe_flags: Sequence[str]) -> str | None:
     """Returns the value of `--name=value` or `--name value`, or `None`."""
     for flag, following in zip(recipe_flags, [*recipe_flags[1:], ""]):
         if flag.startswith("-") and _name(flag) == name:
@@ -247,11 +249,11 @@ def _value(name, recipe_flags):
     return None
 
 
-def _replicas(count):
+def _replicas(count: int) -> str:
     return "1 replica" if count == 1 else f"{count} replicas"
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flags.DEFINE_list(
         "replica_counts",
@@ -275,7 +277,7 @@ def define_flags(flag_values):
     flag_values.set_gnu_getopt(True)
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     """Runs the recipe named in `argv` once per number of replicas."""
     if len(argv) < 2:
         raise InputError(

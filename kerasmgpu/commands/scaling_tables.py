@@ -1,11 +1,14 @@
 """The table and the plot of a scaling report."""
 
+import pathlib
+from typing import Any
+
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import plots, reports
 
-PUBLISHED = {
+PUBLISHED: dict[str, dict[str, Any]] = {
     "autoencoder": {
         "devices": "GeForce GTX 970",
         "settings": "n-10-5-10-n on MovieLens-1M for 10,000 steps: compare "
@@ -32,7 +35,7 @@ SHARED_CORES = (
 )
 
 
-def published_speed_up(recipe, replicas):
+def published_speed_up(recipe: str, replicas: int) -> float | None:
     """Returns the published speed-up on `replicas` replicas, or `None`."""
     rows = PUBLISHED.get(recipe, {"rows": {}})["rows"]
     if replicas not in rows:
@@ -40,7 +43,7 @@ def published_speed_up(recipe, replicas):
     return replica_arithmetic.speed_up(1 / rows[replicas][0], 1 / rows[1][0])
 
 
-def print_tables(report):
+def print_tables(report: dict[str, Any]) -> None:
     """Prints a table of the runs, with published measurements if any.
 
     Args:
@@ -84,7 +87,7 @@ def print_tables(report):
         console.print(SHARED_CORES)
 
 
-def draw(report, path):
+def draw(report: dict[str, Any], path: pathlib.Path) -> None:
     """Draws measured, ideal and published speed-up over replicas.
 
     Without matplotlib or a successful run, prints one line instead.
@@ -95,7 +98,7 @@ def draw(report, path):
     """
     runs = [run for run in report["runs"] if "speed_up" in run]
     if not runs:
-        print("no plot: no run ended well")
+        print("no plot: every run failed")
         return
     figure = plots.new_figure()
     if figure is None:
@@ -122,17 +125,17 @@ def draw(report, path):
     plots.save(figure, path)
 
 
-def _title(report):
+def _title(report: dict[str, Any]) -> str:
     good = [run for run in report["runs"] if "result" in run]
     devices = f", on {_devices(good[-1])}" if good else ""
     return report["recipe"] + devices
 
 
-def _devices(run):
+def _devices(run: dict[str, Any]) -> str:
     return ", ".join(run["result"]["devices"])
 
 
-def _measured(run):
+def _measured(run: dict[str, Any]) -> tuple[str, ...]:
     if "failed" in run:
         return ("failed", "", "", "", "")
     result = run["result"]
@@ -145,7 +148,7 @@ def _measured(run):
     )
 
 
-def _published(recipe, replicas):
+def _published(recipe: str, replicas: int) -> tuple[str, ...]:
     speed_up = published_speed_up(recipe, replicas)
     if speed_up is None:
         return ("–",) * 4

@@ -1,10 +1,18 @@
-"""Calls a layer on a device, with its gradients on the same device."""
+"""Calls a layer and computes its gradients on one device."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-def call_on_device(layer, device, args, kwargs):
+def call_on_device(
+    layer: keras.layers.Layer,
+    device: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any]:
     """Calls a layer and computes its gradients, both on the device.
 
     A device scope covers forward operations only: TensorFlow adds gradient
@@ -20,7 +28,7 @@ def call_on_device(layer, device, args, kwargs):
     structure = masks = None
 
     @tf.custom_gradient
-    def placed(*inputs):
+    def placed(*inputs: Any) -> Any:
         nonlocal structure, masks
         # Persistent, since the caller's tape may be persistent, too.
         with tf.device(device), tf.GradientTape(persistent=True) as tape:
@@ -37,7 +45,9 @@ def call_on_device(layer, device, args, kwargs):
             masks = _MaskOf()(structure)
             outputs = tf.nest.flatten(structure, expand_composites=True)
 
-        def backward(*output_gradients, variables=()):
+        def backward(
+            *output_gradients: Any, variables: Sequence[Any] = ()
+        ) -> Any:
             with tf.device(device):
                 gradients = tape.gradient(
                     outputs,
@@ -63,18 +73,18 @@ def call_on_device(layer, device, args, kwargs):
 class _MaskOf(keras.layers.Layer):
     """Returns the mask that Keras has attached to a tensor, or `None`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(autocast=False)
         self.supports_masking = True
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Any, mask: Any = None) -> Any:
         return mask
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         return None
 
 
-def _is_differentiable(leaf):
+def _is_differentiable(leaf: Any) -> bool:
     return tf.is_tensor(leaf) and (
         leaf.dtype.is_floating or leaf.dtype.is_complex
     )

@@ -5,8 +5,10 @@ github.com/openxla/xla), but its Python module is not part of TensorFlow's
 public API: needed fields are declared here, and all others are skipped.
 """
 
+import os
 import pathlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -55,10 +57,10 @@ class Event(NamedTuple):
     line: str
     name: str
     seconds: float
-    details: dict
+    details: dict[str, str]
 
 
-def read(folder):
+def read(folder: str | os.PathLike[str]) -> Iterator[Event]:
     """Yields the events of the last profile below a folder.
 
     Args:
@@ -73,8 +75,8 @@ def read(folder):
     paths = sorted(pathlib.Path(folder).glob("**/*.xplane.pb"))
     if not paths:
         raise InputError(
-            f"Expected a profile (*.xplane.pb) below the folder. Received: "
-            f"{folder}"
+            f"no profile (*.xplane.pb) in {folder}, where TensorFlow's profiler "
+            "was to write one"
         )
     space = _message_class("Space")()
     space.ParseFromString(paths[-1].read_bytes())
@@ -98,7 +100,7 @@ def read(folder):
                 )
 
 
-def _message_class(name):
+def _message_class(name: str) -> Any:
     """Returns the class of a message of `_FIELDS`."""
     file = descriptor_pb2.FileDescriptorProto(
         name="kerasmgpu/xplane.proto", package="kerasmgpu", syntax="proto3"

@@ -23,7 +23,7 @@ from kerasmgpu.verify import verification, verify
 _DEFAULTS = flag_parsing.defaults(verify)
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flags.DEFINE_list(
         "replica_counts",
@@ -90,7 +90,7 @@ def define_flags(flag_values):
     flag_values.set_gnu_getopt(True)
 
 
-def main(argv):
+def main(argv: list[str]) -> None:
     """Verifies the model in `argv`; exits with status 1 if not in parity."""
     if len(argv) != 2:
         raise InputError(

@@ -4,6 +4,8 @@ import functools
 import hashlib
 import itertools
 import types
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +18,9 @@ DEFAULT_ROWS = 26
 """Rows of a batch of arrays: 2 and 4 replicas get 13, 13 and 7, 7, 6, 6."""
 
 
-def first_batches(data, steps, global_batch_size=None):
+def first_batches(
+    data: Any, steps: int, global_batch_size: int | None = None
+) -> tf.data.Dataset:
     """Returns the first global batches of `data`, the same in each epoch.
 
     Args:
@@ -60,7 +64,9 @@ def first_batches(data, steps, global_batch_size=None):
     return dataset.cache()
 
 
-def batch_sizes(rows, steps, global_batch_size=None):
+def batch_sizes(
+    rows: int, steps: int, global_batch_size: int | None = None
+) -> list[int]:
     """Returns the rows of each batch of arrays; the last batch is smaller.
 
     Args:
@@ -81,7 +87,7 @@ def batch_sizes(rows, steps, global_batch_size=None):
     return [global_batch_size] * full + [last]
 
 
-def _cut(data, steps, global_batch_size):
+def _cut(data: Any, steps: int, global_batch_size: int | None) -> list[Any]:
     data = as_nest(data)
     leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
     rows = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
@@ -96,20 +102,20 @@ def _cut(data, steps, global_batch_size):
     return [_cut_out(data, end - size, end) for size, end in zip(sizes, ends)]
 
 
-def _cut_out(data, start, end):
+def _cut_out(data: Any, start: int, end: int) -> Any:
     return tf.nest.map_structure(
         lambda leaf: None if leaf is None else leaf[start:end], data
     )
 
 
-def _dataset_of(batches):
+def _dataset_of(batches: list[Any]) -> tf.data.Dataset:
     if not batches:
         raise InputError("the data are empty; at least one batch is needed")
     parts = [tf.data.Dataset.from_tensors(as_nest(batch)) for batch in batches]
     return functools.reduce(lambda a, b: a.concatenate(b), parts)
 
 
-def as_nest(value):
+def as_nest(value: Any) -> Any:
     """Converts data to a nest for `tf.data`, as `fit` does.
 
     Lists become tuples, floats become Keras's float type, and `None` at the
@@ -121,7 +127,7 @@ def as_nest(value):
     return _as_parts(value)
 
 
-def _as_parts(value):
+def _as_parts(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_parts(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -136,7 +142,7 @@ def _as_parts(value):
     return array
 
 
-def describe(batch):
+def describe(batch: Any) -> dict[str, Any]:
     """Returns rows, checksum and sorted row checksums of a batch.
 
     Returns:
@@ -161,7 +167,7 @@ def describe(batch):
     }
 
 
-def num_rows(batch):
+def num_rows(batch: Any) -> int:
     """Returns the rows of the first leaf with rows, as Keras does, or 0."""
     for leaf in tf.nest.flatten(batch):
         if leaf is not None and shares.has_rows(leaf):
@@ -169,7 +175,7 @@ def num_rows(batch):
     return 0
 
 
-def checksum(leaves):
+def checksum(leaves: Iterable[Any]) -> str:
     """Returns a checksum of arrays, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for leaf in map(np.asarray, leaves):

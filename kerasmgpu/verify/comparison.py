@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from kerasmgpu.verify.outcome import Outcome
+
 TOLERANCES = {
     "float64": 1e-12,
     "float32": 1e-5,
@@ -66,12 +68,12 @@ class Comparison:
     loss_ratio: float | None
 
     @property
-    def log_tolerance(self):
+    def log_tolerance(self) -> float:
         """Largest relative difference of logs that counts as parity."""
         return max(self.tolerance, LOG_TOLERANCE)
 
     @property
-    def checks(self):
+    def checks(self) -> dict[str, tuple[float, float]]:
         """`{name: (distance, its tolerance)}`, in the order of the table."""
         metrics = max(self.metrics.values(), default=0.0)
         spread = max(self.spread.values(), default=0.0)
@@ -85,11 +87,11 @@ class Comparison:
         }
 
     @property
-    def in_parity(self):
+    def in_parity(self) -> bool:
         """Whether every distance is within its tolerance."""
         return all(value <= limit for value, limit in self.checks.values())
 
-    def first_layer(self):
+    def first_layer(self) -> dict[str, Any] | None:
         """Returns the first layer that differs, or `None`.
 
         In the model's order, that is the first layer whose output differs in
@@ -105,12 +107,14 @@ class Comparison:
         return None
 
 
-def differs(distance, tolerance):
+def differs(distance: float | None, tolerance: float) -> bool:
     """Whether a distance, which may be `None`, is above its tolerance."""
     return distance is not None and distance > tolerance
 
 
-def compare(one, many, tolerance=None):
+def compare(
+    one: Outcome, many: Outcome, tolerance: float | None = None
+) -> Comparison:
     """Compares a run with the reference.
 
     Args:
@@ -153,7 +157,13 @@ def compare(one, many, tolerance=None):
     )
 
 
-def weight_differences(start, one, many, kinds, steps):
+def weight_differences(
+    start: list[np.ndarray],
+    one: list[np.ndarray],
+    many: list[np.ndarray],
+    kinds: list[str],
+    steps: int,
+) -> list[float]:
     """Returns each variable's difference / the largest update of its kind.
 
     Args:
@@ -167,12 +177,13 @@ def weight_differences(start, one, many, kinds, steps):
         List of floats; 0 for seeds, infinite if only one run's values are
         finite or the shapes differ.
     """
-    updates, excesses = {}, []
+    updates: dict[str, float] = {}
+    excesses: list[float] = []
     for before, a, b, kind in zip(start, one, many, kinds):
         update = np.abs(_wide(a) - _wide(before)).max(initial=0.0)
         updates[kind] = max(updates.get(kind, 0.0), float(update))
         excesses.append(_excess(a, b, steps))
-    distances = []
+    distances: list[float] = []
     for excess, kind in zip(excesses, kinds):
         if kind == "seed" or excess == 0:
             distances.append(0.0)
@@ -181,7 +192,7 @@ def weight_differences(start, one, many, kinds, steps):
     return distances
 
 
-def _excess(a, b, steps):
+def _excess(a: np.ndarray, b: np.ndarray, steps: int) -> float:
     """Returns the largest difference beyond the rounding of stored values."""
     if a.shape != b.shape:
         return float("inf")
@@ -196,7 +207,7 @@ def _excess(a, b, steps):
     return float(excess.max(initial=0.0))
 
 
-def relative_difference(one, many):
+def relative_difference(one: Any, many: Any) -> float:
     """Returns the largest difference / the largest absolute value of `one`.
 
     The divisor is at least 1e-3, so that zeros compare by absolute difference.
@@ -214,7 +225,7 @@ def relative_difference(one, many):
     return float(np.abs(a[finite] - b[finite]).max()) / scale
 
 
-def first_not_finite(outcome):
+def first_not_finite(outcome: Outcome) -> int | None:
     """Returns the first step after which a weight is not finite, or `None`."""
     for step in outcome.facts["steps"]:
         for array in outcome.weights(step):
@@ -223,27 +234,33 @@ def first_not_finite(outcome):
     return None
 
 
-def _wide(array):
+def _wide(array: Any) -> np.ndarray:
     return np.asarray(array, "float64")
 
 
-def _quotient(value, by):
+def _quotient(value: float, by: float) -> float:
     return value / by if by > 0 else float("inf")
 
 
-def _kinds(outcome):
+def _kinds(outcome: Outcome) -> list[str]:
     return [variable["kind"] for variable in outcome.facts["variables"]]
 
 
-def _of_variables(start, one, many, step, kinds):
+def _of_variables(
+    start: list[np.ndarray],
+    one: Outcome,
+    many: Outcome,
+    step: int,
+    kinds: list[str],
+) -> list[float]:
     return weight_differences(
         start, one.weights(step), many.weights(step), kinds, step
     )
 
 
-def _of_results(one, many, losses):
+def _of_results(one: Outcome, many: Outcome, losses: bool) -> dict[str, float]:
     """Returns relative differences of the epoch's and evaluation's results."""
-    distances = {}
+    distances: dict[str, float] = {}
     for source in ("history", "evaluation"):
         a, b = one.facts[source] or {}, many.facts[source] or {}
         for name in a:
@@ -254,16 +271,18 @@ def _of_results(one, many, losses):
     return distances
 
 
-def _of_leaves(one, many):
+def _of_leaves(one: list[np.ndarray], many: list[np.ndarray]) -> float:
     if len(one) != len(many):
         return float("inf")
     return max(map(relative_difference, one, many), default=0.0)
 
 
-def _of_layers(one, many, distances):
+def _of_layers(
+    one: Outcome, many: Outcome, distances: list[float]
+) -> list[dict[str, Any]]:
     """Returns `Comparison.layers`."""
     ours, theirs = one.layer_outputs(), many.layer_outputs()
-    layers = {
+    layers: dict[str, dict[str, Any]] = {
         name: {"name": name, "output": None, "trainable": None, "state": None}
         for name in one.facts["layers"]
     }
@@ -281,7 +300,9 @@ def _of_layers(one, many, distances):
     ]
 
 
-def _update_ratio(start, one, many, kinds):
+def _update_ratio(
+    start: list[np.ndarray], one: Outcome, many: Outcome, kinds: list[str]
+) -> float | None:
     """Returns `Comparison.update_ratio`."""
     step = one.facts["steps"][0]
     along = total = 0.0
@@ -295,6 +316,6 @@ def _update_ratio(start, one, many, kinds):
     return _ratio(total, along)
 
 
-def _ratio(one, many):
+def _ratio(one: float, many: float) -> float | None:
     ratio = many / one if one else float("nan")
     return ratio if np.isfinite(ratio) else None

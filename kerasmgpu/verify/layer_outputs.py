@@ -1,11 +1,15 @@
 """Each layer's output for the first batch, in training mode."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 
-def layer_outputs(model, dataset):
+def layer_outputs(
+    model: keras.Model, dataset: tf.data.Dataset
+) -> tuple[list[str], list[np.ndarray]]:
     """Returns the outputs of a model's layers for a batch, as in training.
 
     The layers are called with `training=True`, through `predict` of a model
@@ -36,14 +40,15 @@ def layer_outputs(model, dataset):
 class InTrainingMode(keras.Model):
     """A model whose `predict` calls its layers with `training=True`."""
 
-    def predict_step(self, data):
+    def predict_step(self, data: Any) -> Any:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self(x, training=True)
 
 
-def _graph(model):
+def _graph(model: keras.Model) -> tuple[list[str], list[Any]]:
     """Returns a functional model's layer names and output tensors."""
-    names, tensors = [], []
+    names: list[str] = []
+    tensors: list[Any] = []
     if not hasattr(model, "inputs") or not model.inputs:
         return names, tensors
     for layer in model.layers:
@@ -57,7 +62,7 @@ def _graph(model):
     return names, tensors
 
 
-def _is_computed_from(inputs, tensor):
+def _is_computed_from(inputs: Any, tensor: Any) -> bool:
     """Whether a layer's first output lies in the graph from `inputs`."""
     try:
         keras.Model(inputs, tensor)

@@ -1,7 +1,10 @@
 """The result of a run, with its files of arrays."""
 
 import dataclasses
+import os
 import pathlib
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -16,36 +19,36 @@ class Outcome:
     """
 
     folder: pathlib.Path
-    facts: dict
+    facts: dict[str, Any]
 
-    def start(self):
+    def start(self) -> list[np.ndarray]:
         """Returns the variables before the first step, in the model's order."""
         return load_arrays(self.folder / "start.npz")
 
-    def weights(self, step):
+    def weights(self, step: int) -> list[np.ndarray]:
         """Returns the variables after a step (from 1), in the model's order."""
         return load_arrays(self.folder / f"step-{step}.npz")
 
-    def predictions(self):
+    def predictions(self) -> list[np.ndarray]:
         """Returns the leaves of the result of `predict` after training."""
         return load_arrays(self.folder / "predictions.npz")
 
-    def layer_outputs(self):
+    def layer_outputs(self) -> dict[str, list[np.ndarray]]:
         """Returns a dictionary: layer name to leaves of its first output."""
         arrays = load_arrays(self.folder / "outputs.npz")
-        outputs = {}
+        outputs: dict[str, list[np.ndarray]] = {}
         for name, array in zip(self.facts["output_layers"], arrays):
             outputs.setdefault(name, []).append(array)
         return outputs
 
 
-def save_arrays(path, arrays):
+def save_arrays(path: str | os.PathLike[str], arrays: Iterable[Any]) -> None:
     """Writes a list of arrays to an `.npz` file."""
     named = {f"{index:06d}": array for index, array in enumerate(arrays)}
     np.savez(path, **named)
 
 
-def load_arrays(path):
+def load_arrays(path: str | os.PathLike[str]) -> list[np.ndarray]:
     """Reads the list of arrays that `save_arrays` wrote."""
     with np.load(path) as file:
         return [file[name] for name in sorted(file.files)]

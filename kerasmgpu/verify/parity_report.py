@@ -1,5 +1,8 @@
 """Prints the result of a verification: tables, causes and the verdict."""
 
+from typing import Any
+
+from rich.console import Console
 from rich.table import Table
 
 from kerasmgpu.commands import reports
@@ -7,7 +10,7 @@ from kerasmgpu.commands import reports
 _LAYERS_SHOWN = 12
 
 
-def print_tables(result):
+def print_tables(result: dict[str, Any]) -> None:
     """Prints the comparisons, and likely causes of differences.
 
     Args:
@@ -32,7 +35,7 @@ def print_tables(result):
     for run in different[:1]:
         if run["first_layer"]:
             console.print(_layers(run))
-    told = {}
+    told: dict[str, int] = {}
     for run in different:
         _say(console, _where(run))
         for cause in run["causes"]:
@@ -43,11 +46,11 @@ def print_tables(result):
     _say(console, _verdict(result))
 
 
-def _say(console, line):
+def _say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _checks(result, runs):
+def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> Table:
     rows = ", ".join(map(str, result["batch_rows"]))
     table = Table(
         title=f"{result['model']} ({result['dtype']}), batches of {rows} rows"
@@ -63,7 +66,7 @@ def _checks(result, runs):
     return table
 
 
-def _cell(check):
+def _cell(check: dict[str, float]) -> str:
     distance, is_good = (
         check["distance"],
         check["distance"] <= check["tolerance"],
@@ -74,7 +77,7 @@ def _cell(check):
     return f"{distance:.1e} {mark}"
 
 
-def _layers(run):
+def _layers(run: dict[str, Any]) -> Table:
     """Returns the table of distances per layer, from two before the first."""
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
@@ -98,7 +101,7 @@ def _layers(run):
     return table
 
 
-def _partition(result):
+def _partition(result: dict[str, Any]) -> Table:
     """Returns the table of each layer's operations and their communication."""
     table = Table(
         title="A training step on replicas",
@@ -120,11 +123,11 @@ def _partition(result):
     return table
 
 
-def _number(value):
+def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1e}"
 
 
-def _where(run):
+def _where(run: dict[str, Any]) -> str:
     replicas = f"{run['replicas']} replicas"
     if run["first_step"] is None:
         return f"{replicas}: the weights are those of one device"
@@ -134,7 +137,7 @@ def _where(run):
     )
 
 
-def _verdict(result):
+def _verdict(result: dict[str, Any]) -> str:
     if result["in_parity"]:
         return (
             "IN PARITY: replicas train the same model as one device, within "

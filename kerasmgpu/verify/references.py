@@ -4,11 +4,14 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+import types
+from collections.abc import Callable
+from typing import Any
 
 from kerasmgpu.errors import InputError
 
 
-def reference(function, name):
+def reference(function: Callable[..., Any] | str, name: str) -> str:
     """Returns the reference `"module:function"` of a function.
 
     For functions of the running program (`__main__`) it has the program's
@@ -36,19 +39,21 @@ def reference(function, name):
     return f"{module}:{path}"
 
 
-def _module_of_program(name):
+def _module_of_program(name: str) -> str:
     program = sys.modules["__main__"]
-    if getattr(program, "__spec__", None) is not None:
-        return program.__spec__.name
-    if getattr(program, "__file__", None) is None:
+    spec = getattr(program, "__spec__", None)
+    if spec is not None:
+        return spec.name
+    path = getattr(program, "__file__", None)
+    if path is None:
         raise InputError(
             f"{name} is defined in an interactive session, where other "
             "processes can't find it; move it into a module and import it"
         )
-    return str(pathlib.Path(program.__file__).resolve())
+    return str(pathlib.Path(path).resolve())
 
 
-def _checked(text, name):
+def _checked(text: str, name: str) -> str:
     """Returns a reference if its module or file exists; imports nothing."""
     module, _, function = text.rpartition(":")
     if not module or not function.isidentifier():
@@ -70,7 +75,7 @@ def _checked(text, name):
     return text
 
 
-def load(text):
+def load(text: str) -> tuple[types.ModuleType, str]:
     """Imports the module of a reference.
 
     Returns:
@@ -86,14 +91,14 @@ def load(text):
             raise InputError(f"no module named {error.name!r}") from None
     path = pathlib.Path(module)
     sys.path.insert(0, str(path.parent))  # As `python file.py` does.
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded
     spec.loader.exec_module(loaded)
     return loaded, function
 
 
-def function_of(module, name):
+def function_of(module: types.ModuleType, name: str) -> Callable[..., Any]:
     """Returns a module's function by name.
 
     Raises:

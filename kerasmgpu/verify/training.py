@@ -2,6 +2,9 @@
 
 import contextlib
 import pathlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +18,7 @@ from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
 
-def train(job, tell):
+def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     """Trains the model of a job and records the run.
 
     Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
@@ -35,7 +38,7 @@ def train(job, tell):
     folder = pathlib.Path(job["folder"])
     if job["float64"]:
         keras.config.set_floatx("float64")
-    scope = contextlib.nullcontext
+    scope: Callable[[], Any] = contextlib.nullcontext
     if job["num_replicas"]:
         strategy = kerasmgpu.strategy(virtual_devices=job["num_replicas"])
         scope = strategy.scope
@@ -79,7 +82,12 @@ def train(job, tell):
     return facts
 
 
-def _data(data, module, job, tell):
+def _data(
+    data: Any,
+    module: types.ModuleType,
+    job: dict[str, Any],
+    tell: Callable[[str], None],
+) -> Any:
     """Returns the data: the job's, `build`'s, or those of its module."""
     tell("data()")
     if job["data_file"]:
@@ -92,17 +100,17 @@ def _data(data, module, job, tell):
     return user_models.data_in(module) if data is None else data
 
 
-def _require_data(described):
+def _require_data(described: list[dict[str, Any]]) -> None:
     if not described:
         raise InputError("the data are empty; at least one batch is needed")
 
 
-def _has_call(model):
+def _has_call(model: keras.Model) -> bool:
     """Whether the model has a `call`; a custom `train_step` needs none."""
     return type(model).call is not keras.Model.call
 
 
-def _set_start(model, job):
+def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
     """Assigns the first run's initial weights; returns all variables.
 
     With `job["perturb"]`, each weight then moves by one rounding error.
@@ -123,24 +131,24 @@ def _set_start(model, job):
     return start
 
 
-def _perturbed(array, random):
+def _perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     signs = random.choice([-1, 1], size=array.shape).astype(array.dtype)
     return array * (1 + signs * np.finfo(array.dtype).eps)
 
 
-def _values(model):
+def _values(model: keras.Model) -> list[np.ndarray]:
     return [_array(variable.value) for variable in model.variables]
 
 
-def _array(value):
+def _array(value: Any) -> np.ndarray:
     array = tf.convert_to_tensor(value).numpy()
     # `.npz` files can't hold bfloat16 and float8.
     return array if array.dtype.kind in "biuf" else array.astype("float32")
 
 
-def _assign(model, arrays):
+def _assign(model: keras.Model, arrays: list[np.ndarray]) -> None:
     for variable, array in zip(model.variables, arrays):
         variable.assign(array)
 
@@ -148,14 +156,16 @@ def _assign(model, arrays):
 class _Recorder(keras.callbacks.Callback):
     """Records logs, variables and copies' differences after each step."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: pathlib.Path) -> None:
         super().__init__()
         self.folder = folder
-        self.steps = []
-        self.logs = []
-        self.spread = {}
+        self.steps: list[int] = []
+        self.logs: list[dict[str, float]] = []
+        self.spread: dict[str, float] = {}
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         step = batch + 1
         self.steps.append(step)
         self.logs.append(_numbers(logs))
@@ -166,7 +176,7 @@ class _Recorder(keras.callbacks.Callback):
                 self.spread.setdefault(variable.path, spread)
 
 
-def _spread(variable):
+def _spread(variable: keras.Variable) -> float:
     """Returns the largest difference between the copies of a variable."""
     if getattr(variable, "synchronization", "auto") == "on_read":
         return 0.0  # Each replica holds a partial sum.
@@ -178,12 +188,14 @@ def _spread(variable):
     return spread if np.isfinite(spread) else float("inf")
 
 
-def _numbers(logs):
+def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
     """Returns logs as a dictionary of floats; vectors as their mean."""
     return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
-def _evaluation(model, dataset):
+def _evaluation(
+    model: keras.Model, dataset: tf.data.Dataset
+) -> dict[str, float] | None:
     """Returns the logs of `evaluate`, or `None` if it may not work.
 
     A model with its own `train_step` may compile no loss for Keras's
@@ -196,7 +208,9 @@ def _evaluation(model, dataset):
     return _numbers(model.evaluate(dataset, verbose=0, return_dict=True))
 
 
-def _facts(model, recorder, history):
+def _facts(
+    model: keras.Model, recorder: "_Recorder", history: dict[str, list[float]]
+) -> dict[str, Any]:
     """Returns what `Outcome.facts` has of a run without its data."""
     return {
         "model": model.name,
@@ -210,14 +224,14 @@ def _facts(model, recorder, history):
     }
 
 
-def _dtype(model):
+def _dtype(model: keras.Model) -> str:
     """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
     order = ("bfloat16", "float16", "float32", "float64")
     return next((name for name in order if name in used), "float32")
 
 
-def _describe_variables(model):
+def _describe_variables(model: keras.Model) -> list[dict[str, str]]:
     """Returns path, layer and kind of each variable, in the model's order."""
     layer_of = {}
     for layer in _layers(model):
@@ -226,7 +240,7 @@ def _describe_variables(model):
     trainable = {id(variable) for variable in model.trainable_variables}
     weights = {id(variable) for variable in model.weights}
 
-    def kind(variable):
+    def kind(variable: keras.Variable) -> str:
         if id(variable) in trainable:
             return "trainable"
         return "state" if id(variable) in weights else "seed"
@@ -241,14 +255,14 @@ def _describe_variables(model):
     ]
 
 
-def _layer_names(model):
+def _layer_names(model: keras.Model) -> list[str]:
     """Returns the layers' names in the model's order, then the model's."""
     return list(
         dict.fromkeys([*(layer.name for layer in _layers(model)), model.name])
     )
 
 
-def _layers(model):
+def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     """Yields a model's layers, each nested model before its own layers."""
     for layer in model.layers:
         yield layer

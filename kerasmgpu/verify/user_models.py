@@ -1,11 +1,15 @@
 """Calls the user's functions for the model and its data."""
 
+import types
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from kerasmgpu.errors import InputError
 
 
-def build(function):
+def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
     """Calls the user's function.
 
     Returns:
@@ -32,7 +36,7 @@ def build(function):
     return model, data
 
 
-def data_in(module):
+def data_in(module: types.ModuleType) -> Any:
     """Returns the result of the function `data` of the model's module.
 
     Raises:

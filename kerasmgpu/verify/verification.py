@@ -7,6 +7,8 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from kerasmgpu.errors import (
     checked_number,
 )
 from kerasmgpu.verify import causes, child, parity_report
-from kerasmgpu.verify.comparison import compare, first_not_finite
+from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays
 from kerasmgpu.verify.references import reference
 
@@ -27,18 +29,18 @@ _RUNNING = "KERASMGPU_VERIFY_RUN"
 
 
 def run(
-    build,
-    data,
-    replica_counts,
+    build: Callable[[], Any] | str,
+    data: Any,
+    replica_counts: Iterable[int | str],
     *,
-    steps,
-    global_batch_size,
-    tolerance,
-    float64,
-    seed,
-    timeout_seconds,
-    show,
-):
+    steps: int,
+    global_batch_size: int | None,
+    tolerance: float | None,
+    float64: bool,
+    seed: int,
+    timeout_seconds: float,
+    show: bool,
+) -> dict[str, Any]:
     """Trains twice on one device, then on replicas; see `kerasmgpu.verify`."""
     if _RUNNING in os.environ:
         raise InputError(
@@ -61,8 +63,8 @@ def run(
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }
     say = _say if show else _say_nothing
-    with tempfile.TemporaryDirectory(prefix="kerasmgpu-verify-") as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-verify-") as name:
+        folder = pathlib.Path(name)
         job.update(_data_of(data, folder))
         runs = _Runs(folder, job, seconds, say)
         result = compare_all(runs, counts, tolerance, say)
@@ -71,7 +73,7 @@ def run(
     return result
 
 
-def _data_of(data, folder):
+def _data_of(data: Any, folder: pathlib.Path) -> dict[str, str | None]:
     """Returns the job's entries for data: a reference, or a file of arrays."""
     if isinstance(data, np.ndarray):
         data = (data,)
@@ -89,7 +91,12 @@ def _data_of(data, folder):
     return {"data": None, "data_file": str(path)}
 
 
-def compare_all(runs, counts, tolerance, say):
+def compare_all(
+    runs: Any,
+    counts: Iterable[int],
+    tolerance: float | None,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
     """Makes all runs and compares them.
 
     Args:
@@ -116,7 +123,7 @@ def compare_all(runs, counts, tolerance, say):
     runs.job["start"] = str(one.folder / "start.npz")
     again = runs.outcome("one device again")
     itself = compare(one, again, tolerance)
-    result = {
+    result: dict[str, Any] = {
         "build": runs.job["build"],
         "model": one.facts["model"],
         "dtype": one.facts["dtype"],
@@ -131,7 +138,7 @@ def compare_all(runs, counts, tolerance, say):
         return {"in_parity": False, **result}
     rounding = None
     for count in counts:
-        entry = {"replicas": count, "in_parity": False}
+        entry: dict[str, Any] = {"replicas": count, "in_parity": False}
         result["runs"].append(entry)
         try:
             many = runs.outcome(f"{count} replicas", num_replicas=count)
@@ -150,9 +157,14 @@ def compare_all(runs, counts, tolerance, say):
     return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
 
 
-def _entry(comparison, one, many, rounding):
+def _entry(
+    comparison: Comparison,
+    one: Outcome,
+    many: Outcome,
+    rounding: Comparison | None,
+) -> dict[str, Any]:
     """Returns a run's JSON-serialisable entry of the report."""
-    entry = {
+    entry: dict[str, Any] = {
         "in_parity": comparison.in_parity,
         "checks": {
             name: {"distance": value, "tolerance": limit}
@@ -182,14 +194,22 @@ class _Runs:
         say: Function that prints a line of progress.
     """
 
-    def __init__(self, folder, job, seconds, say):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        job: dict[str, Any],
+        seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
         self.folder = folder
         self.job = {"start": None, **job}
         self.seconds = seconds
         self.say = say
         self.count = 0
 
-    def outcome(self, name, num_replicas=None, perturb=False):
+    def outcome(
+        self, name: str, num_replicas: int | None = None, perturb: bool = False
+    ) -> Outcome:
         """Runs the job; returns its `Outcome`.
 
         Raises:
@@ -237,10 +257,10 @@ def _reason(folder: pathlib.Path, error: ChildCrashed) -> str:
     return f"{phase} {error}"
 
 
-def to_json(result):
+def to_json(result: dict[str, Any]) -> str:
     """Returns the report as JSON; NaN and infinity become strings."""
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -252,9 +272,9 @@ def to_json(result):
     return json.dumps(plain(result), indent=2) + "\n"
 
 
-def _say(line):
+def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _say_nothing(line):
+def _say_nothing(line: str) -> None:
     pass

@@ -108,7 +108,7 @@ def test_a_result_that_lacks_a_figure_is_a_failure(recipe, tmp_path, key):
     report = report_on(
         recipe, tmp_path, counts=[1], recipe_flags=[f"--forget={key}"]
     )
-    assert report["runs"][0]["failed"].endswith(f"it lacks {key}")
+    assert report["runs"][0]["failed"].endswith(f"missing: {key}")
 
 
 def test_logical_devices_are_asked_for_and_told(recipe, tmp_path, capfd):
