@@ -309,5 +309,6 @@ def _require_no_strategy(name: str) -> None:
             f"The layer {name!r} is placed on a device, but a strategy places "
             "a copy of every layer on each of its devices. Build and call the "
             "model outside of the strategy's scope, or leave on_device out "
-            "(`kerasmgpu.placement.without(model)` copies a model without)."
+            "(`kerasmgpu.placement.without(model)` returns a copy without "
+            "placement)."
         )

@@ -6,7 +6,7 @@
 predicts them for 2 to 1024 replicas from one replica's step, and names the
 bottleneck. The arithmetic is in `kerasmgpu.plan.step_time`.
 
-* `links`: rates and latencies of links, with their sources;
+* `link_rates`: rates and latencies of links, with their sources;
 * `published`: published measurements, to check the predictions;
 * `sources`: reads or measures one replica's step;
 * `measuring`: the child process that measures it;

@@ -23,7 +23,7 @@ from kerasmgpu.commands import flag_parsing, plots
 from kerasmgpu.commands.command_line import LOADING, start
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan import published, scaling_prediction, sources, tables
-from kerasmgpu.plan.links import LINKS, link
+from kerasmgpu.plan.link_rates import LINKS, link
 from kerasmgpu.plan.step_time import ALGORITHMS, Machines, Step
 
 _STEP_FLAGS = {

@@ -1,6 +1,6 @@
 """Published efficiencies, and predictions of them.
 
-No number is fitted: rates and latencies are those of `links`. Only the link and
+No number is fitted: rates and latencies are those of `link_rates`. Only the link and
 the overlap of the two programs were chosen with knowledge of the measurements;
 `compare` takes others, to show their effect.
 
@@ -25,7 +25,7 @@ billion: He et al., arXiv:1512.03385, table 1).
 
 import dataclasses
 
-from kerasmgpu.plan.links import link
+from kerasmgpu.plan.link_rates import link
 from kerasmgpu.plan.step_time import Machines, Step, predict
 
 PARAMETERS = {

@@ -8,8 +8,8 @@ a separate process. It prints the differences, the first step and layer to
 differ, and the likely cause. No GPU is needed. The files, from the inside out:
 
 * `comparison`: distances between two runs, in plain NumPy;
-* `causes`: likely causes of a difference, in words;
-* `outcome`: a run's result files;
+* `causes`: likely causes of a difference, as sentences;
+* `outcome`: a run's result, with its files of arrays;
 * `batches`, `training`, `layer_outputs`, `child`: one run, in its process;
 * `references`: names of functions, for other processes to import;
 * `user_models`: calls the user's functions and checks their results;

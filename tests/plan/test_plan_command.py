@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kerasmgpu.plan.links import link
+from kerasmgpu.plan.link_rates import link
 from kerasmgpu.plan.scaling_prediction import plan
 from kerasmgpu.plan.step_time import Link, Machines, Step
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.plan.links import LINKS, link
+from kerasmgpu.plan.link_rates import LINKS, link
 from kerasmgpu.plan.step_time import (
     Link,
     Machines,
