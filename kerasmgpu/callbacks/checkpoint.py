@@ -192,7 +192,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         fit.begin_at(sys.maxsize if over else progress.epoch)
         logging.warning(
             "Checkpoint: %s %s (epoch %d, step %d).",
-            "nothing is left to do after" if over else "going on from",
+            "training is complete in" if over else "resuming from",
             self._folder.path / name,
             progress.epoch + 1,
             progress.step,
@@ -348,16 +348,17 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         except OSError as error:
             raise InputError(
                 f"A checkpoint could not be written to {self._folder.path} "
-                f"({error.strerror or error}); those before are whole. Make "
-                "room or mend the folder, then start the program again to go on"
+                f"({error.strerror or error}); earlier ones are intact. Free "
+                "disk space or fix the folder, then start the program again to "
+                "resume"
             ) from error
 
     def _end_process(self) -> NoReturn:
         self._check_writes(wait=True)
         self._sigterm.stop()
         logging.warning(
-            "Checkpoint: ended by SIGTERM, saved in %s, where a resumed run "
-            "goes on (exit status %d).",
+            "Checkpoint: saved in %s and ended by SIGTERM; the same command "
+            "resumes it (exit status %d).",
             self._folder.path,
             EXIT_PREEMPTED,
         )
@@ -375,7 +376,7 @@ def _has_state(
 def _tell_reading(num_batches: int, start: float) -> None:
     if num_batches:
         logging.info(
-            "Checkpoint: read %d batches again to find the place in the data, "
+            "Checkpoint: read %d batches again to restore the data position, "
             "%.1f seconds.",
             num_batches,
             time.monotonic() - start,

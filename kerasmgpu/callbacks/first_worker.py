@@ -87,9 +87,9 @@ def _checked(callback: Any) -> keras.callbacks.Callback:
     for kind in _SAVING:
         if isinstance(callback, kind):
             raise InputError(
-                f"{type(callback).__name__} saves the model, in which all "
-                "workers take part: pass it to fit itself, on all of them. "
-                "What it writes is written once."
+                f"{type(callback).__name__} saves the model, which needs all "
+                "workers: pass it to fit directly, on every worker. Its files "
+                "are written once."
             )
     return callback
 

@@ -112,7 +112,7 @@ class Entrance:
             self._unknown.discard(channel)
             self._welcome(channel, hello)
         except OSError as error:
-            logging.debug("kerasmgpu: a stranger was sent away: %s", error)
+            logging.debug("kerasmgpu: refused a connection: %s", error)
             channel.close()
         finally:
             self._forget(channel)

@@ -59,9 +59,8 @@ def read(environ: Mapping[str, str] = os.environ) -> str:
             return file.read()
     except FileNotFoundError:
         logging.warning(
-            "kerasmgpu: the token of this job's run was used by a process "
-            "before this one; its workers now know one another by their "
-            "addresses only."
+            "kerasmgpu: an earlier process of this worker has used the token "
+            "of this run; its workers now identify one another by address only."
         )
         return ""
     except OSError as error:

@@ -140,7 +140,7 @@ class Links:
                 first = min(first, link.channel.last_heard)
             elif not _has_data(link.channel.socket):
                 # Else this process was suspended, and data have arrived since.
-                reason = f"nothing heard of it for {self._timeout_seconds:g} s"
+                reason = f"no heartbeat for {self._timeout_seconds:g} s"
                 self._drop(link, reason)
         self._next_look = first + self._timeout_seconds
 

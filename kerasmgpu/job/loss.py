@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kerasmgpu.job.cluster import Worker
 
-_LINE = re.compile(r"kerasmgpu: worker (\d+) \(\S+\) is gone: (.*)\. This ")
+_LINE = re.compile(r"kerasmgpu: worker (\d+) \(\S+\) is lost: (.*)\. This ")
 
 
 def line(
@@ -30,18 +30,18 @@ def line(
     reason = " ".join(reason.split())
     if lost == worker.index:
         return (
-            f"kerasmgpu: this worker ({lost}) is gone to the others, which "
-            f"end: {reason}. It can't go on."
+            f"kerasmgpu: this worker ({lost}) is lost to the others, which "
+            f"end: {reason}. It can't continue."
         )
     address = worker.addresses[lost]
     if has_ended:
         return (
-            f"kerasmgpu: worker {lost} ({address}) is gone: {reason}. "
+            f"kerasmgpu: worker {lost} ({address}) is lost: {reason}. "
             f"This worker ({worker.index}) had ended."
         )
     return (
-        f"kerasmgpu: worker {lost} ({address}) is gone: {reason}. "
-        f"This worker ({worker.index}) can't go on."
+        f"kerasmgpu: worker {lost} ({address}) is lost: {reason}. "
+        f"This worker ({worker.index}) can't continue."
     )
 
 

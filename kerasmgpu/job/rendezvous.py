@@ -39,8 +39,8 @@ _CONNECT_SECONDS = 5.0
 _MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
 _MOST_WORKERS = 1 << 16
 _MOST_DOUBTS = 3  # Failed claims in the final error message.
-_SOMETHING_ELSE = "something else answers there"
-_ANOTHER = "another worker of that index answers there"
+_SOMETHING_ELSE = "another program answers there"
+_ANOTHER = "another worker with that index answers there"
 
 
 def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
@@ -85,14 +85,14 @@ def _own_port(worker: Worker) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             why = (
-                "it is in use, by another program or by a worker with the same "
-                "index. Give each worker an index of its own, or choose"
+                "it is in use by another program or by a worker with the same "
+                "index. Give each worker its own index, or choose"
             )
         else:
             why = f"{error.strerror}. Choose"
         raise InputError(
-            f"Worker {worker.index} can't have port {port} ({address}): {why} "
-            "another port."
+            f"Worker {worker.index} can't listen on port {port} ({address}): "
+            f"{why} another port."
         ) from None
 
 
@@ -219,21 +219,20 @@ class _Gathering:
         worker = self._worker
         if num_workers != worker.num_workers:
             return (
-                f"Worker {index} (on {there}) knows of {num_workers} workers, "
-                f"and worker 0 of {worker.num_workers}. Give all the same "
-                "addresses."
+                f"Worker {index} (on {there}) has a list of {num_workers} "
+                f"workers, and worker 0 one of {worker.num_workers}. Give all "
+                "workers the same addresses."
             )
         if problem is _ANOTHER:
             return (
-                f"Two workers say that they are worker {index} (the second on "
-                f"{there}). Give each an index of its own, 0 to "
-                f"{num_workers - 1}."
+                f"Two workers have index {index} (the second on {there}). Give "
+                f"each worker its own index, 0 to {num_workers - 1}."
             )
         if problem is not None:
             return (
-                f"Worker {index} runs on {there}, and can't be reached from "
-                f"worker 0 at its address {worker.addresses[index]}: "
-                f"{problem}. Is it right, and does a firewall let it through?"
+                f"Worker 0 can't reach worker {index}, which runs on {there}, at "
+                f"its address {worker.addresses[index]}: {problem}. Check the "
+                "address and the firewall."
             )
         return None
 
@@ -245,11 +244,11 @@ class _Gathering:
             if index and index not in self._links
         ]
         text = (
-            f"Not there after {self._timeout_seconds:g} s: "
-            f"{', '.join(missing)}. Was it started, and can it reach "
-            f"{self._worker.addresses[0]}?"
+            f"Missing after {self._timeout_seconds:g} s: "
+            f"{', '.join(missing)}. Check that it was started and can "
+            f"reach {self._worker.addresses[0]}."
         )
-        return " Sent away: ".join([text, *self._doubts.values()])
+        return " Rejected: ".join([text, *self._doubts.values()])
 
 
 # All others ------------------------------------------------------------------
@@ -288,16 +287,16 @@ def _report(
             time.sleep(_PAUSE_SECONDS)
     return (
         f"Worker 0 ({worker.addresses[0]}) could not be reached for "
-        f"{timeout_seconds:g} s: {_reason(found)}. Was it started, and are its "
-        "address and this worker's index right?"
+        f"{timeout_seconds:g} s: {_reason(found)}. Check that it was started, its "
+        "address, and this worker's index."
     )
 
 
 def _of_another_job(worker: Worker) -> str:
     return (
-        f"Worker 0 ({worker.addresses[0]}) is of another job, or of an earlier "
-        "run of this one: its launcher gave it another token. Start all "
-        "workers of a job by the same launchers."
+        f"Worker 0 ({worker.addresses[0]}) belongs to another job, or to an earlier "
+        "run of this one: it has another token. Start all workers of a job by "
+        "the same launchers."
     )
 
 

@@ -172,8 +172,8 @@ class FirstWorker(_Watch):
             return
         early = next(iter(self._done))
         reason = (
-            f"it ended {self._timeout_seconds:g} s ago while others went on; "
-            "all workers must take the same steps"
+            f"it ended {self._timeout_seconds:g} s ago while others continued; "
+            "all workers must run the same steps"
         )
         self._report_and_tell(early, reason)
 

@@ -40,34 +40,34 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "max_restarts",
         _DEFAULTS["max_restarts"],
-        "How often the job is started anew when a worker fails, is preempted "
+        "Number of times to restart the job after a worker fails, is preempted "
         "(exit status 75) or its machine is lost.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "min_workers",
         None,
-        "Goes on with so many workers if a machine does not come back. "
-        "Default: all of them.",
+        "Number of workers with which to continue if a machine does not come "
+        "back. Default: all.",
         flag_values=flag_values,
     )
     flags.DEFINE_string(
         "worker_log_dir",
         None,
-        "Folder for what each worker prints, in worker-N.log; appended to.",
+        "Folder for the workers' output, appended to worker-N.log.",
         flag_values=flag_values,
     )
     flags.DEFINE_boolean(
         "isolate",
         _DEFAULTS["isolate"],
-        "Runs the workers in a network namespace of their own: they reach one "
-        "another, and nothing else does. For one machine, without downloads.",
+        "Runs the workers in their own network namespace, which nothing else "
+        "reaches. For one machine, without downloads.",
         flag_values=flag_values,
     )
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "Prints what would run where, and starts nothing.",
+        "Prints the workers, their machines and devices; starts nothing.",
         flag_values=flag_values,
     )
 
@@ -76,39 +76,39 @@ def _define_places(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_workers",
         None,
-        "Workers on this machine. Default: as many as there are GPUs for.",
+        "Number of workers on this machine. Default: as many as its GPUs allow.",
         flag_values=flag_values,
     )
     flags.DEFINE_string(
         "hosts",
         None,
-        "Machines of the job with their numbers of workers, as a:4,b:4.",
+        "Machines of the job and their numbers of workers, such as a:4,b:4.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "rank",
         None,
-        "Which of --hosts this machine is, from 0. Default: SLURM_NODEID or "
+        "Index of this machine in --hosts, from 0. Default: SLURM_NODEID or "
         "JOB_COMPLETION_INDEX.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "devices_per_worker",
         _DEFAULTS["devices_per_worker"],
-        "GPUs of each worker; it has a replica on each.",
+        "Number of GPUs of each worker, with a replica on each.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "port",
         _DEFAULTS["port"],
-        "Where the launcher of rank 0 listens for the others.",
+        "Port of the launcher of rank 0, to which the others connect.",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "first_worker_port",
         None,
-        "First of the ports of a machine's workers, for firewalls. Default: "
-        "free ones below the kernel's own (mostly 20000 to 32767).",
+        "First port of a machine's workers, for firewalls. Default: free ports "
+        "below the kernel's ephemeral ones (mostly 20000 to 32767).",
         flag_values=flag_values,
     )
 
@@ -117,23 +117,23 @@ def _define_waits(flag_values: flags.FlagValues) -> None:
     for name, purpose in (
         (
             "timeout_seconds",
-            "After how long a silent machine or worker counts as lost.",
+            "Seconds without a heartbeat until a machine or worker is lost.",
         ),
         (
             "grace_seconds",
-            "What workers get to save and end before they are killed.",
+            "Seconds for workers to save and end before they are killed.",
         ),
         (
             "exit_wait_seconds",
-            "What others get to end when a worker has ended without error.",
+            "Seconds for others to end once a worker has ended without error.",
         ),
         (
             "start_wait_seconds",
-            "How long machines wait for each other at the start.",
+            "Seconds that machines wait for each other at the start.",
         ),
         (
             "restart_wait_seconds",
-            "How long a restart waits for a lost machine to come back.",
+            "Seconds that a restart waits for a lost machine to come back.",
         ),
     ):
         flags.DEFINE_float(

@@ -137,7 +137,7 @@ class Controller:
         timeout = self._settings.timeout_seconds
         if time.monotonic() - channel.last_heard > timeout:
             self._lose(
-                rank, f"not heard of for {timeout:g} s", channel.last_heard
+                rank, f"no heartbeat for {timeout:g} s", channel.last_heard
             )
 
     def _receive(self, rank: int) -> None:
@@ -160,7 +160,7 @@ class Controller:
         if hello["settings"] != self._settings.digest():
             problem = f"rank 0 was started with {self._settings.shared()}"
         elif rank in self._members:
-            problem = f"rank {rank} is taken: two launchers were given it"
+            problem = f"rank {rank} is in use by another launcher"
         else:
             self._members[rank] = channel
             self._selector.register(channel.socket, selectors.EVENT_READ, rank)

@@ -94,14 +94,14 @@ def visible(environ: Mapping[str, str]) -> Gpus:
         return Gpus((), "no nvidia-smi")
     except subprocess.TimeoutExpired:
         raise InputError(
-            f"nvidia-smi -L gave no answer in {_SECONDS_TO_LIST} s: see to "
+            f"nvidia-smi -L did not answer within {_SECONDS_TO_LIST} s: check "
             f"the driver, or set {_VARIABLE} (-1: CPU only)"
         ) from None
     if listing.returncode:
         said = " ".join((listing.stdout + listing.stderr).split())
         raise InputError(
             f"nvidia-smi -L failed with status {listing.returncode}: {said}. "
-            f"See to the driver, or set {_VARIABLE} (-1: CPU only)"
+            f"Check the driver, or set {_VARIABLE} (-1: CPU only)"
         )
     count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
     return Gpus(tuple(map(str, range(count))), "nvidia-smi -L")

@@ -98,7 +98,7 @@ class Job:
         self._leaving.discard(rank)
         if len(self._hosts) > 1:
             later = self.state not in ("gathering", "finished")
-            note = "; it takes part from the next restart on" if later else ""
+            note = "; it takes part after the next restart" if later else ""
             self._say(f"{self._name(rank)} joined{note}")
         self.on_time(now)
 
@@ -234,7 +234,7 @@ class Job:
             )
         else:
             self._say(
-                f"going on with {left} of {total} workers, without {names}"
+                f"continuing with {left} of {total} workers, without {names}"
             )
             self._prepare(ranks)
             return
@@ -305,14 +305,11 @@ class Job:
         if self._policy.max_restarts == 0:
             return ""
         if self._restarts == self._policy.max_restarts:
-            return f"no restart is left of --max_restarts={self._restarts}"
+            return f"all restarts of --max_restarts={self._restarts} are used"
         culprit = judged.culprit
         if culprit and culprit.status > 0 and not self._has_run_long:
             if culprit.status in _HOPELESS_STATUSES or self._restarts > 0:
-                return (
-                    "not started again: it failed at once, "
-                    "as it would the next time"
-                )
+                return "not restarted: it failed at once, and would again"
         return None
 
     def _restart(self, judged: verdict.Verdict, now: float) -> None:
@@ -333,7 +330,7 @@ class Job:
         self.state = "finished"
         message = "\n".join(filter(None, [judged.message, reason]))
         if judged.kind == "saved":
-            message += "\nstart the same command again to go on"
+            message += "\nstart the same command again to resume"
         judged = dataclasses.replace(judged, message=message)
         for rank in sorted(self._joined):
             self._send_finish(rank, judged)

@@ -16,8 +16,8 @@ from kerasmgpu.signals import Recorder
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OPEN_PORTS = (
-    "whoever reaches the workers' ports can run code as you: TensorFlow asks "
-    "for no password. Keep others off this network (docs/security.md)"
+    "anyone who reaches the workers' ports can run code as you: TensorFlow's "
+    "server has no password. Restrict access to them (docs/security.md)"
 )
 
 

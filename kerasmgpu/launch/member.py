@@ -61,9 +61,9 @@ def connect(
             return _call(settings)
         except handshake.WrongToken:
             raise InputError(
-                f"The launcher of rank 0 at {settings.controller} is of "
-                f"another job, or has another {job_token.VARIABLE}. Set the "
-                "same in the environment of all launchers, or none"
+                f"The launcher of rank 0 at {settings.controller} belongs "
+                f"to another job, or has another {job_token.VARIABLE}. Set the "
+                "same one for all launchers, or none"
             ) from None
         except OSError as error:  # Includes a host name not yet in DNS.
             if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ class Member:
         # Not if `ready`: heartbeats arrive unread while workers are started.
         if not ready and silent_seconds > self._settings.timeout_seconds:
             seconds = self._settings.timeout_seconds
-            raise ConnectionError(f"not heard of for {seconds:g} s")
+            raise ConnectionError(f"no heartbeat for {seconds:g} s")
         self._send_alive()
         while self._recorder.received:
             self._pass_on(self._recorder.received.pop(0))
@@ -229,7 +229,9 @@ class Member:
     def _kill(self) -> None:
         self._kill_at = None
         if len(self._workers):
-            self._say(f"killed what had not ended: {self._workers.numbers()}")
+            self._say(
+                f"killed after the grace period: {self._workers.numbers()}"
+            )
         self._report(self._workers.kill())
 
     def _report(self, ended: Sequence[Ended]) -> None:

@@ -187,5 +187,5 @@ class WorkerOutput:
             self._log.close()
             self._log = None
             self._terminal.say(
-                f"the log of worker {self._number} ends here: {error}"
+                f"stopped writing the log of worker {self._number}: {error}"
             )

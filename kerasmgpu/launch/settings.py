@@ -187,8 +187,8 @@ def _this_machine(
         num_workers = len(found.names) // devices_per_worker
         if num_workers == 0:
             raise InputError(
-                f"How many workers? {found.describe()}, and --num_workers was "
-                "not given; --num_workers=2 runs two"
+                f"{found.describe()}, so --num_workers has no default. Give it, "
+                "such as --num_workers=2"
             )
     checked_integer(num_workers, "num_workers", 1)
     return Host("127.0.0.1", num_workers)
@@ -221,9 +221,9 @@ def _rank(
             rank = 0
         else:
             raise InputError(
-                "Which of the machines is this? Give --rank=0 on "
-                f"{machines[0].name}, --rank=1 on {machines[1].name} …; it is "
-                "found only under srun and in an indexed Kubernetes Job"
+                "The rank of this machine is not known. Give --rank=0 on "
+                f"{machines[0].name}, --rank=1 on {machines[1].name} …; only "
+                "srun and indexed Kubernetes Jobs set it"
             )
     if not 0 <= rank < len(machines):
         raise InputError(
@@ -258,8 +258,8 @@ def _min_workers(
         )
     if max_restarts == 0:
         raise InputError(
-            "--min_workers says when a restart is worth it; give "
-            "--max_restarts of at least 1 as well"
+            "--min_workers applies to restarts. Received: --max_restarts=0; "
+            "give at least 1"
         )
     return min_workers
 
@@ -276,19 +276,19 @@ def _command(words: Sequence[str]) -> tuple[str, ...]:
     words = list(words)
     if not words:
         raise InputError(
-            "What are the workers to run? Put it behind --, such as: "
+            "There is no command for the workers. Give one after --, such as: "
             "python -m kerasmgpu.launch --num_workers=2 -- python train.py"
         )
     if words[0] == "-m" or words[0].endswith(".py"):
         words.insert(0, sys.executable)
     if shutil.which(words[0]) is None:
         raise InputError(
-            f"There is no program {words[0]!r} to run. Expected behind --: "
+            f"Can't find the program {words[0]!r}. Expected after --: "
             "python train.py, train.py or -m module"
         )
     script = words[1] if len(words) > 1 else ""
     if script.endswith(".py") and not os.path.exists(script):
-        raise InputError(f"There is no file {script!r} in {os.getcwd()}")
+        raise InputError(f"Can't find the file {script!r} in {os.getcwd()}")
     return tuple(words)
 
 
@@ -302,6 +302,6 @@ def _folder(
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise InputError(
-            f"--worker_log_dir={worker_log_dir} is no folder"
+            f"--worker_log_dir={worker_log_dir} is not a folder"
         ) from None
     return folder

@@ -129,8 +129,8 @@ def _worker_lost(
     if not culprit.was_asked and culprit.status not in (0, EXIT_PREEMPTED):
         return _failed(culprit, ends)
     lines = [
-        f"worker {culprit.number} on {culprit.host} is gone: {reason}; "
-        f"worker {witness.number} on {witness.host} noticed. Its last lines:",
+        f"worker {culprit.number} on {culprit.host} is lost: {reason}; "
+        f"reported by worker {witness.number} on {witness.host}. Its last lines:",
         *_last_lines(culprit),
     ]
     return Verdict("failed", 1, "\n".join(lines), culprit)
@@ -168,8 +168,8 @@ def _ended_early(by_itself: Sequence[End], ends: Sequence[End]) -> Verdict:
     return Verdict(
         "failed",
         1,
-        f"worker {early} ended without error while {rest} went on: all "
-        "workers must take the same number of steps. More time to end: "
+        f"worker {early} ended without error while {rest} continued: all "
+        "workers must run the same number of steps. To wait longer, raise "
         "--exit_wait_seconds",
         by_itself[0],
     )

@@ -44,7 +44,8 @@ def main(output_dir, checkpoint_dir):
         model = keras.Sequential(
             [
                 keras.Input((300,)),
-                keras.layers.Dense(1000, activation="relu"),
+                # Smooth: rounding can't switch a unit off, as it can a ReLU.
+                keras.layers.Dense(1000, activation="tanh"),
                 keras.layers.Dropout(0.3),
                 keras.layers.BatchNormalization(),
                 keras.layers.Dense(1),

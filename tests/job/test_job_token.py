@@ -39,7 +39,7 @@ def test_it_is_gone_once_the_workers_have_met(environ, caplog):
     job_token.discard(environ)
     with caplog.at_level(logging.WARNING, "absl"):
         assert job_token.read(environ) == ""
-    assert "used by a process before this one" in caplog.text
+    assert "an earlier process of this worker has used" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):

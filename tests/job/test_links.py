@@ -53,7 +53,7 @@ def test_silence_loses_that_link_only(links):
         beating.send()
         time.sleep(0.05)
     assert 0.35 < time.monotonic() - start < 0.6
-    assert silent_closed.get() == "nothing heard of it for 0.4 s"
+    assert silent_closed.get() == "no heartbeat for 0.4 s"
     assert beating_closed.empty()
     assert beating.receive() == []  # Heartbeats.
 

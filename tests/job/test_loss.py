@@ -9,24 +9,24 @@ ADDRESSES = ("a:1", "[fd00::1]:2", "c:3")
 def test_who_is_lost_is_found_in_what_a_worker_printed():
     text = loss.line(Worker(ADDRESSES, 0), 1, "ValueError: no\n data")
     assert text == (
-        "kerasmgpu: worker 1 ([fd00::1]:2) is gone: ValueError: no data. "
-        "This worker (0) can't go on."
+        "kerasmgpu: worker 1 ([fd00::1]:2) is lost: ValueError: no data. "
+        "This worker (0) can't continue."
     )
     lines = ["step 7", f"ERROR:absl:{text}", "bye"]
     assert loss.lost_in(lines) == (1, "ValueError: no data")
-    assert loss.lost_in(["worker 1 is gone"]) is None
+    assert loss.lost_in(["worker 1 is lost"]) is None
 
 
 def test_a_worker_at_its_end_says_so_and_is_understood():
     text = loss.line(Worker(ADDRESSES, 2), 0, "it is silent", has_ended=True)
-    assert text.endswith("is gone: it is silent. This worker (2) had ended.")
+    assert text.endswith("is lost: it is silent. This worker (2) had ended.")
     assert loss.lost_in([text]) == (0, "it is silent")
 
 
 def test_a_worker_that_is_lost_itself_blames_nobody():
-    text = loss.line(Worker(ADDRESSES, 1), 1, "nothing heard of it for 3 s")
+    text = loss.line(Worker(ADDRESSES, 1), 1, "no heartbeat for 3 s")
     assert text == (
-        "kerasmgpu: this worker (1) is gone to the others, which end: nothing "
-        "heard of it for 3 s. It can't go on."
+        "kerasmgpu: this worker (1) is lost to the others, which end: no "
+        "heartbeat for 3 s. It can't continue."
     )
     assert loss.lost_in([text]) is None

@@ -70,7 +70,7 @@ def test_who_is_missing_is_told_to_all_in_time():
     time.sleep(0.5)
     first = Meeting(places, 0, timeout_seconds=2)
     for text in first.answer(), other.answer():
-        assert f"Not there after 2 s: worker 2 ({places[2]}). " in text
+        assert f"Missing after 2 s: worker 2 ({places[2]}). " in text
     assert 2.4 < time.monotonic() - start < 5
 
 
@@ -89,7 +89,7 @@ def test_another_server_at_the_first_worker_is_told():
         meeting = Meeting(places, 1, timeout_seconds=1)
         with server.accept()[0] as link:
             link.sendall(b"HTTP/1.0 400 Bad Request\r\n")
-            assert "something else answers there" in meeting.answer()
+            assert "another program answers there" in meeting.answer()
 
 
 def test_a_first_worker_that_dies_is_waited_for_again():
@@ -107,7 +107,9 @@ def test_a_port_in_use_is_named(index):
     port = port_of(places[index])
     with socket.create_server(("127.0.0.1", port)):
         text = Meeting(places, index).answer()
-    assert f"Worker {index} can't have port {port} ({places[index]})" in text
+    assert (
+        f"Worker {index} can't listen on port {port} ({places[index]})" in text
+    )
     assert "same index" in text
 
 
@@ -136,7 +138,7 @@ def test_the_same_index_on_two_hosts_is_told_to_all(known_by):
             else "",
         )
         for text in first.answer(), other.answer(), last_heard(one):
-            assert "Two workers say that they are worker 1 (the second" in text
+            assert "Two workers have index 1 (the second" in text
 
 
 def test_a_doubled_index_of_another_list_is_told_in_the_end():
@@ -144,24 +146,30 @@ def test_a_doubled_index_of_another_list_is_told_in_the_end():
     first = Meeting(places, 0, timeout_seconds=1)
     with reported(places, 1) as one:
         other = Claim(places, 1, num_workers=3, nonce="another")
-        assert "Two workers say that they are worker 1" in other.answer()
+        assert "Two workers have index 1" in other.answer()
         for text in first.answer(), last_heard(one):
-            assert f"Not there after 1 s: worker 2 ({places[2]}). " in text
-            assert text.endswith(f" Sent away: {other.answer()}")
+            assert f"Missing after 1 s: worker 2 ({places[2]}). " in text
+            assert text.endswith(f" Rejected: {other.answer()}")
 
 
 def test_clusters_of_different_size_are_told_to_both():
     places = addresses(3)
     first = Meeting(places[:2], 0)
     for text in Meeting(places, 1).answer(), first.answer():
-        assert "Worker 1 (on 127.0.0.1) knows of 3 workers, and worker" in text
+        assert (
+            "Worker 1 (on 127.0.0.1) has a list of 3 workers, and worker"
+            in text
+        )
 
 
 def test_a_worker_past_the_list_of_the_first_is_told():
     places = addresses(3)
     first = Meeting(places[:2], 0, timeout_seconds=1)
     for text in Meeting(places, 2).answer(), first.answer():
-        assert "Worker 2 (on 127.0.0.1) knows of 3 workers, and worker" in text
+        assert (
+            "Worker 2 (on 127.0.0.1) has a list of 3 workers, and worker"
+            in text
+        )
 
 
 @pytest.mark.parametrize("token", ["", "secret"])
@@ -171,7 +179,7 @@ def test_an_address_where_the_worker_is_not_is_told_to_both(token):
     seconds = 10 if token else 1
     first = Meeting((places[0], places[2]), 0, seconds, token)
     for text in Meeting(places[:2], 1, token=token).answer(), first.answer():
-        assert "Worker 1 runs on 127.0.0.1, and can't be reached" in text
+        assert "Worker 0 can't reach worker 1, which runs on 127.0.0.1" in text
         assert f"at its address {places[2]}: Connection refused" in text
     assert time.monotonic() - start < 5
 
@@ -184,7 +192,7 @@ def test_an_address_where_something_else_answers_is_told_to_both():
         with server.accept()[0] as link:
             link.sendall(b"SSH-2.0\r\n")
             for text in first.answer(), other.answer():
-                assert f"{places[2]}: something else answers there" in text
+                assert f"{places[2]}: another program answers there" in text
 
 
 def test_an_address_where_another_worker_answers_is_told():
@@ -195,7 +203,7 @@ def test_an_address_where_another_worker_answers_is_told():
     first = Meeting((one, three, two), 0, timeout_seconds=1)
     told = [other.answer() for other in others]
     # The one that reported last may have found nobody there any more.
-    assert any("something else answers there" in text for text in told)
+    assert any("another program answers there" in text for text in told)
     for text in told:
         assert text in first.answer()
 
@@ -205,7 +213,7 @@ def test_swapped_indices_end_in_time():
     # As if both hosts used one port: each worker is at the other's address.
     text = Meeting((place, f"localhost:{port_of(place)}"), 1, 1).answer()
     assert f"Worker 0 ({place}) could not be reached for 1 s" in text
-    assert "something else answers there" in text
+    assert "another program answers there" in text
 
 
 def test_a_worker_that_dies_after_its_report_is_missing():
@@ -214,7 +222,7 @@ def test_a_worker_that_dies_after_its_report_is_missing():
     with reported(places, 1):
         pass
     assert (
-        f"Not there after 2 s: worker 1 ({places[1]}), worker 2 ({places[2]})"
+        f"Missing after 2 s: worker 1 ({places[1]}), worker 2 ({places[2]})"
         in first.answer()
     )
 

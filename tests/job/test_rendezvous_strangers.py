@@ -64,7 +64,7 @@ def test_a_claim_does_not_take_the_place_of_who_is_there(nonce):
     first = Meeting(places, 0)
     with reported(places, 1) as one:
         claim = Claim(places, 1, num_workers=3, nonce=nonce)
-        assert "Two workers say that they are worker 1" in claim.answer()
+        assert "Two workers have index 1" in claim.answer()
         assert Meeting(places, 2).answer() is None
         assert first.answer() is None
         assert last_heard(one) is None
@@ -105,7 +105,7 @@ def test_a_worker_of_another_job_is_sent_away(stale):
     places = addresses(2)
     first = Meeting(places, 0, token="this run's")
     text = Meeting(places, 1, token=stale).answer()
-    assert "is of another job, or of an earlier run" in text
+    assert "belongs to another job, or to an earlier run" in text
     assert Meeting(places, 1, token="this run's").answer() is None
     assert first.answer() is None
 

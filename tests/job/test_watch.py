@@ -69,13 +69,13 @@ def test_silence_is_a_lost_worker_after_the_time_out(job):
     for index in (0, 2):
         assert job.lost[index].get(timeout=5) == (
             1,
-            "nothing heard of it for 0.6 s",
+            "no heartbeat for 0.6 s",
         )
 
 
 def test_a_silent_worker_that_wakes_up_learns_that_it_is_lost(job):
     job.watches[1]._link.send = lambda **message: None
-    assert job.lost[1].get(timeout=5) == (1, "nothing heard of it for 0.6 s")
+    assert job.lost[1].get(timeout=5) == (1, "no heartbeat for 0.6 s")
     assert job.watches[1].wait_for_a_loss(0)
 
 
@@ -83,7 +83,7 @@ def test_a_silent_first_worker_that_wakes_up_learns_it_too(job):
     for link in job.watches[0]._links.values():
         link.send = lambda **message: None
     for lost in job.lost:
-        assert lost.get(timeout=5) == (0, "nothing heard of it for 0.6 s")
+        assert lost.get(timeout=5) == (0, "no heartbeat for 0.6 s")
 
 
 def test_a_lost_first_worker_is_noticed_by_all_others(job):

@@ -140,7 +140,7 @@ def test_restarts_wait_longer_each_time_and_end():
     for number in range(4):
         job.end(number, 1, run=3)
     ((_, message), _) = job.take("finish")
-    assert "no restart is left of --max_restarts=3" in message["message"]
+    assert "all restarts of --max_restarts=3 are used" in message["message"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_smaller_job_and_back_to_all():
     ((rank, message),) = job.take("start")
     assert (rank, message["addresses"]) == (0, ["a:1", "a:2"])
     job.job.on_joined(1, job.now)
-    assert job.said[-1].endswith("it takes part from the next restart on")
+    assert job.said[-1].endswith("it takes part after the next restart")
     job.end(0, -9, run=1)
     job.end(1, 1, run=1)
     job.pass_time(2)

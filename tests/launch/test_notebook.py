@@ -224,7 +224,7 @@ def test_what_cannot_be_sent_is_told_in_one_line():
         (print, {"hosts": "a,b"}, "has no 'hosts'.*python -m kerasmgpu.launch"),
         (print, {"num_workers": 0}, "num_workers=0"),
         (print, {"timeout_seconds": -1}, "timeout_seconds=-1"),
-        (print, {"num_workers": None}, "How many workers.*num_workers=2"),
+        (print, {"num_workers": None}, "no default.*num_workers=2"),
     ],
 )
 def test_bad_input_is_one_line(function, keywords, words, monkeypatch):

@@ -86,7 +86,7 @@ def test_full_disk_ends_the_log_only(monkeypatch):
     assert output.finish(5) == ["a", "b"]
     terminal.close()
     assert shown.getvalue() == "[0] a\n[0] b\n"
-    assert "the log of worker 0 ends here" in said.getvalue()
+    assert "stopped writing the log of worker 0" in said.getvalue()
     del output
     gc.collect()  # Nothing is left in a buffer of the log.
     assert not unraisable

@@ -95,7 +95,7 @@ time.sleep(60 if run == 0 else 0)
         status, output = finish(first)
     assert status == 0
     assert "lost machine 127.0.0.2 (rank 1)" in output
-    assert "going on with 1 of 2 workers" in output
+    assert "continuing with 1 of 2 workers" in output
     assert wait_for_files(tmp_path, "saved-0", "size-1") == [0, 1]
 
 
@@ -133,7 +133,7 @@ def test_silent_machine_is_lost(tmp_path):
         second.send_signal(signal.SIGSTOP)
         status, output = finish(first)
     assert status == 1
-    assert "not heard of for 1 s" in output
+    assert "no heartbeat for 1 s" in output
 
 
 def test_without_its_controller_a_machine_ends_its_workers(tmp_path):
@@ -164,7 +164,7 @@ def test_wrong_launchers_and_strangers_are_refused(tmp_path):
         wait_for_files(tmp_path, "up-0-0", "up-0-1")
         with start(1) as doubled:
             status, output = finish(doubled)
-            assert (status, "rank 1 is taken" in output) == (1, True)
+            assert (status, "rank 1 is in use" in output) == (1, True)
         with start(1, program="another") as another:
             status, output = finish(another)
             assert status == 1

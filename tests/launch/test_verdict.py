@@ -72,8 +72,8 @@ def test_message_names_all_in_order():
 
 
 SAYS_1 = (
-    "kerasmgpu: worker 1 (b:7) is gone: nothing heard of it for 3 s. "
-    "This worker (0) can't go on.",
+    "kerasmgpu: worker 1 (b:7) is lost: no heartbeat for 3 s. "
+    "This worker (0) can't continue.",
 )
 
 
@@ -83,8 +83,8 @@ def test_who_noticed_a_lost_worker_is_not_blamed_for_it():
     judged = verdict.of([witness, lost])
     assert (judged.kind, judged.status, judged.culprit) == ("failed", 1, lost)
     assert judged.message.splitlines() == [
-        "worker 1 on b is gone: nothing heard of it for 3 s; worker 0 on a "
-        "noticed. Its last lines:",
+        "worker 1 on b is lost: no heartbeat for 3 s; reported "
+        "by worker 0 on a. Its last lines:",
         "  | step 7",
     ]
 

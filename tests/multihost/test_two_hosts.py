@@ -86,7 +86,7 @@ def test_a_cut_link_ends_both_sides_in_time(tmp_path, started):
         assert launcher.returncode != 0
         # Workers and launchers watch one another; whoever is first says so.
         other = re.escape(hosts.ADDRESSES[1 - rank])
-        said = rf"{other}\b.* heard of (it )?for {TIMEOUT_SECONDS} s"
+        said = rf"{other}\b.* no heartbeat for {TIMEOUT_SECONDS} s"
         assert re.search(said, output), output[-3000:]
     assert time.monotonic() - cut < 45
 
@@ -105,14 +105,12 @@ def test_the_host_that_remains_goes_on_alone(tmp_path, started):
     hosts.cut_the_cable()
     output = started[0].communicate(timeout=120)[0]
     assert started[0].returncode == 0, output[-3000:]
-    assert "going on from" in output
+    assert "resuming from" in output
     assert started[1].wait(timeout=60) != 0
     alone = chaos_program.main(tmp_path, tmp_path / "alone")
     with np.load(place / "weights.npz") as arrays:
         for name, expected in zip(arrays.files, alone, strict=True):
-            # 240 steps of Adam in float32 enlarge the rounding of sums that are
-            # made in another order: by up to 1e-3 (`docs/exactness.md`).
-            np.testing.assert_allclose(arrays[name], expected, 1e-4, 1e-3)
+            np.testing.assert_allclose(arrays[name], expected, 1e-4, 1e-5)
 
 
 def steps(place):

@@ -17,7 +17,7 @@ from kerasmgpu.launch import ports
     [
         ("SIGKILL", "its process has ended"),
         ("error", "ValueError: worker 1 can't read its data"),
-        ("early", "it ended 3 s ago while others went on"),
+        ("early", "it ended 3 s ago while others continued"),
     ],
 )
 def test_the_survivor_raises_and_names_the_lost_worker(end, reason):
@@ -35,7 +35,7 @@ def test_the_survivor_raises_and_names_the_lost_worker(end, reason):
         start = time.perf_counter()
         error = processes[0].communicate(timeout=150)[1]
         assert processes[0].returncode == 1
-        assert f"worker 1 ({addresses[1]}) is gone: {reason}" in error
+        assert f"worker 1 ({addresses[1]}) is lost: {reason}" in error
         assert "Traceback" not in error
         assert time.perf_counter() - start < 140
     finally:

@@ -48,7 +48,7 @@ def test_who_stands_still_for_less_goes_on_and_for_longer_is_named(tmp_path):
         status, output = finish(process, seconds=90)
     assert status == 1
     assert time.monotonic() - start < 80
-    told = f"is gone: nothing heard of it for {TIMEOUT_SECONDS} s"
+    told = f"is lost: no heartbeat for {TIMEOUT_SECONDS} s"
     assert f"launch: worker 1 on 127.0.0.1 {told}" in output
     # Who noticed says so in one line, apart from TensorFlow's own.
     assert output.count("absl:kerasmgpu: worker 1 (") == 1

@@ -109,7 +109,7 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 def _require_known(manifest: dict[str, Any]) -> None:
     if manifest.get("format") != FORMAT:
-        raise DamagedFileError("it is no checkpoint of kerasmgpu")
+        raise DamagedFileError("it is not a checkpoint of kerasmgpu")
     if manifest.get("version") != VERSION:
         raise DamagedFileError(
             f"it has format version {manifest.get('version')}, and this "

@@ -91,7 +91,7 @@ class Folder:
                     manifest, arrays = file_format.read(file)
             except file_format.DamagedFileError as error:
                 logging.warning(
-                    "%s is no whole checkpoint (%s): the one before is taken.",
+                    "%s is damaged (%s): trying the checkpoint before it.",
                     path,
                     error,
                 )
@@ -102,8 +102,8 @@ class Folder:
             return path, manifest, arrays
         if damaged:
             raise InputError(
-                f"None of the {len(damaged)} checkpoints in {self.path} is "
-                "whole. Move them away to start anew, or bring back a copy"
+                f"All {len(damaged)} checkpoints in {self.path} are damaged. "
+                "Move them away to start from the beginning, or restore a copy"
             )
         return None
 

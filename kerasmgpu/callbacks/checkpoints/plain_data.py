@@ -59,7 +59,7 @@ def encode(value: Any, arrays: list[Any], depth: int = 0) -> Any:
         arrays.append(np.array(value))
         stored = "array" if isinstance(value, np.ndarray) else "scalar"
         return {stored: len(arrays) - 1}
-    raise NotPlainError(f"{type(value).__name__} is no plain data")
+    raise NotPlainError(f"{type(value).__name__} is not plain data")
 
 
 def decode(data: Any, arrays: list[Any]) -> Any:

@@ -82,8 +82,8 @@ class Resumption:
         before, found = asked
         if workers.count(before) != workers.count(strategy):
             raise InputError(
-                "With several workers, Checkpoint.first_step is called in the "
-                "scope of the model's strategy. Received: a call outside of it"
+                "With several workers, call Checkpoint.first_step in the "
+                "scope of the model's strategy. Received: a call outside it"
             )
         return found
 
@@ -95,9 +95,9 @@ def _require_same_epochs(
     if progress.steps_per_epoch not in (None, steps_per_epoch):
         raise InputError(
             f"The checkpoint's epochs have {progress.steps_per_epoch} steps. "
-            f"Received: steps_per_epoch={steps_per_epoch}; go on with "
-            f"steps_per_epoch={progress.steps_per_epoch}, or choose another "
-            "directory"
+            f"Received: steps_per_epoch={steps_per_epoch}; resume "
+            f"with steps_per_epoch={progress.steps_per_epoch}, or choose "
+            "another directory"
         )
 
 
