@@ -123,7 +123,7 @@ def test_a_token_is_told_to_nobody():
             assert link.recv(10000) == b""  # No proof of its own.
     assert json.loads(hello).keys() == {"to", "nonce"}
     assert "the token" not in hello.decode()
-    assert "is of another job" in other.answer()
+    assert "belongs to another job" in other.answer()
 
 
 def test_who_does_not_know_the_token_is_not_heard():
