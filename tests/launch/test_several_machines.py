@@ -76,7 +76,7 @@ time.sleep(60)
         assert "worker 1 on 127.0.0.2 failed first: exit status 3" in output
         assert "  | the cause" in output
     assert "[0] ['127.0.0.1', '127.0.0.2']" in outputs[0][1]
-    warning = "whoever reaches the workers' ports can run code as you"
+    warning = "anyone who reaches the workers' ports can run code as you"
     assert [text.count(warning) for _, text in outputs] == [1, 0]
 
 
