@@ -99,5 +99,5 @@ def test_anything_else_is_refused(other):
 
 def test_what_saves_the_model_is_refused(tmp_path):
     saving = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
-    with pytest.raises(kerasmgpu.InputError, match="pass it to fit itself"):
+    with pytest.raises(kerasmgpu.InputError, match="pass it to fit directly"):
         callbacks.OnFirstWorker(saving)
