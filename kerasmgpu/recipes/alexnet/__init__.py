@@ -12,13 +12,23 @@ cores and reached a held-out accuracy of 0.963 (chance is 0.1).
 More: `recipes/alexnet/`.
 """
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
 from kerasmgpu.recipes.alexnet import settings as image_settings
 from kerasmgpu.recipes.shared import run_folder, shared_flags
+
+if TYPE_CHECKING:
+    import keras
+
+    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "training loss with weight penalty"
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags)
     shared_flags.define(
@@ -31,11 +41,17 @@ def define_flags(flag_values):
     image_settings.define(flag_values)
 
 
-def build_model(settings, shape, num_classes, plan, with_images=True):
+def build_model(
+    settings: SimpleNamespace,
+    shape: tuple[int, int, int],
+    num_classes: int,
+    plan: "TrainingPlan",
+    with_images: bool = True,
+) -> "keras.Model":
     """Builds and compiles the network, in the strategy's scope.
 
-    `shape` is height, width and channels. Without `with_images` numbers go in,
-    of images that the network makes up itself (`synthetic`).
+    `shape` is height, width and channels. Without `with_images` the input is
+    the numbers of images that the network makes up itself (`synthetic`).
     """
     import keras
 
@@ -62,7 +78,7 @@ def build_model(settings, shape, num_classes, plan, with_images=True):
     return model
 
 
-def run(**keywords):
+def run(**keywords: Any) -> Any:
     """Trains a network once, or compares batches; every flag is a keyword.
 
     Returns:
@@ -90,6 +106,7 @@ def run(**keywords):
     plan = experiment.plan_for(len(data.train))
     left_out_images = left_out.LeftOutImages(experiment.folder)
     with_images = settings.dataset != "synthetic"
+    batches: Any
     if with_images:
         batches = image_batches.ImageBatches(
             data,
@@ -126,7 +143,7 @@ def run(**keywords):
         found |= figures.comparison(history, alone, plan, data.num_classes)
     return experiment.finish(
         model,
-        history[-1]["loss"],
+        "loss",
         _LOSS,
         found,
         run_report.Curve(

@@ -1,4 +1,6 @@
-"""LARS: a learning rate of its own for each layer, for very large batches."""
+"""LARS: a learning rate per layer, for very large batches."""
+
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,9 +12,9 @@ from kerasmgpu.errors import checked_number
 class LARS(keras.optimizers.Optimizer):
     """Layer-wise adaptive rate scaling (You et al., arXiv:1708.03888).
 
-    With a large batch and the large learning rate that goes with it, layers
-    whose gradients are large beside their weights diverge first. LARS gives
-    every layer an update in proportion to its weights (algorithm 1):
+    With the large learning rate of a large batch, layers whose gradients are
+    large relative to their weights diverge first. LARS scales each layer's
+    update to its weights (algorithm 1):
 
     ```
     local = trust_coefficient * |w| / (|g| + weight_decay * |w|)
@@ -21,9 +23,9 @@ class LARS(keras.optimizers.Optimizer):
     w = w - velocity
     ```
 
-    Biases and scales of batch normalisation, all that has fewer than two
-    dimensions, get plain SGD with momentum, without weight decay; so does a
-    variable that is all zeros, or has such a gradient, in that step.
+    Variables of fewer than two dimensions (biases, scales of batch
+    normalisation) get plain SGD with momentum, without weight decay; so does a
+    variable of zeros, or with a gradient of zeros, in that step.
 
     Args:
         learning_rate: Float above 0 or
@@ -37,13 +39,13 @@ class LARS(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate=1.0,
-        momentum=0.9,
-        weight_decay=0.0,
-        trust_coefficient=0.001,
-        name="lars",
-        **kwargs,
-    ):
+        learning_rate: Any = 1.0,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 0.001,
+        name: str = "lars",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.momentum = checked_number(momentum, "momentum", zero_allowed=True)
         # Keras's `weight_decay` is decoupled from the gradient; here it is a
@@ -55,7 +57,7 @@ class LARS(keras.optimizers.Optimizer):
             trust_coefficient, "trust_coefficient"
         )
 
-    def build(self, variables):
+    def build(self, variables: Any) -> None:
         if self.built:
             return
         super().build(variables)
@@ -64,13 +66,15 @@ class LARS(keras.optimizers.Optimizer):
             for v in variables
         ]
 
-    def update_step(self, gradient, variable, learning_rate):
-        """Moves one variable by its (dense) gradient."""
+    def update_step(
+        self, gradient: Any, variable: Any, learning_rate: Any
+    ) -> None:
+        """Updates a variable by its dense gradient."""
         learning_rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         if len(variable.shape) > 1:
             gradient = self._scaled(gradient, variable)
-        # How Keras's documentation of `Optimizer` tells authors to find it.
+        # As the documentation of Keras's `Optimizer` says.
         velocity = self._velocities[self._get_variable_index(variable)]
         self.assign(
             velocity,
@@ -79,8 +83,8 @@ class LARS(keras.optimizers.Optimizer):
         )
         self.assign_sub(variable, velocity)
 
-    def _scaled(self, gradient, variable):
-        """The gradient with weight decay, at the layer's own rate."""
+    def _scaled(self, gradient: Any, variable: Any) -> Any:
+        """The gradient with weight decay, at the layer's rate."""
         weights = ops.convert_to_tensor(variable)
         weight_norm = ops.sqrt(ops.sum(ops.square(weights)))
         gradient_norm = ops.sqrt(ops.sum(ops.square(gradient)))
@@ -98,7 +102,7 @@ class LARS(keras.optimizers.Optimizer):
         direction = gradient + self.penalty * weights
         return ops.where(applies, local * direction, gradient)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             momentum=self.momentum,

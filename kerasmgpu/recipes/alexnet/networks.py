@@ -8,6 +8,9 @@ section 5.3).
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 
@@ -18,13 +21,16 @@ MIN_IMAGE_SIZES = {"alexnet": 8, "resnet50": 32, "wide_resnet28": 8}
 """Name of a network to the least height and width that it takes."""
 
 WIDTHS = {"alexnet": 0.25, "resnet50": 1.0, "wide_resnet28": 10.0}
-"""Default widths: small, and published, and published."""
+"""Default widths: a small AlexNet, and the two published networks."""
 
 _LARGE_STEM = 128
 
+Shape = tuple[int, int, int]
+"""Height, width and channels."""
 
-def image_shape(settings, data):
-    """Height, width and channels that the network sees."""
+
+def image_shape(settings: SimpleNamespace, data: images.ImageData) -> Shape:
+    """Shape of the network's inputs."""
     file_shape = images.FILE_SIZE, images.FILE_SIZE, 3
     height, _, channels = data.image_shape or file_shape
     size = settings.image_size or height
@@ -37,7 +43,13 @@ def image_shape(settings, data):
     return size, size, channels
 
 
-def build(name, image_shape, num_classes, width, weight_decay=0.0):
+def build(
+    name: str,
+    image_shape: Shape,
+    num_classes: int,
+    width: float,
+    weight_decay: float = 0.0,
+) -> keras.Model:
     """Builds one of the three networks.
 
     `width` is the factor of all layers' units: 1 is the published AlexNet and
@@ -53,12 +65,12 @@ def build(name, image_shape, num_classes, width, weight_decay=0.0):
 
 
 def alexnet(
-    image_shape,
-    num_classes,
-    width=1.0,
-    weight_decay=0.0,
-    filters=(64, 192, 384, 384, 256),
-):
+    image_shape: Shape,
+    num_classes: int,
+    width: float = 1.0,
+    weight_decay: float = 0.0,
+    filters: Sequence[int] = (64, 192, 384, 384, 256),
+) -> keras.Model:
     """AlexNet with one tower.
 
     The default filters are those of TensorFlow's benchmarks (61.8 M parameters
@@ -102,7 +114,12 @@ def alexnet(
     return keras.Model(inputs, outputs, name="alexnet")
 
 
-def resnet50(image_shape, num_classes, width=1.0, weight_decay=0.0):
+def resnet50(
+    image_shape: Shape,
+    num_classes: int,
+    width: float = 1.0,
+    weight_decay: float = 0.0,
+) -> keras.Model:
     """ResNet-50 v1.5 (He et al., arXiv:1512.03385, and later practice).
 
     "v1.5" halves the resolution in the 3 × 3 convolution of a block rather
@@ -133,7 +150,12 @@ def resnet50(image_shape, num_classes, width=1.0, weight_decay=0.0):
     return keras.Model(inputs, outputs, name="resnet50")
 
 
-def wide_resnet28(image_shape, num_classes, width=10.0, weight_decay=0.0):
+def wide_resnet28(
+    image_shape: Shape,
+    num_classes: int,
+    width: float = 10.0,
+    weight_decay: float = 0.0,
+) -> keras.Model:
     """WideResNet-28-k (Zagoruyko and Komodakis, arXiv:1605.07146).
 
     36.5 M parameters at k = 10 and 10 classes. No dropout between the
@@ -160,8 +182,8 @@ def wide_resnet28(image_shape, num_classes, width=10.0, weight_decay=0.0):
 
 
 @contextlib.contextmanager
-def precision(name):
-    """Context in which layers compute in `"float16"`, `"bfloat16"` or not."""
+def precision(name: str) -> Iterator[None]:
+    """Context of the policy `mixed_float16`, `mixed_bfloat16` or of none."""
     previous = keras.config.dtype_policy()
     if name != "none":
         keras.config.set_dtype_policy(f"mixed_{name}")
@@ -171,26 +193,26 @@ def precision(name):
         keras.config.set_dtype_policy(previous)
 
 
-def _pixels(image_shape):
-    """The input, and its values from -1 to 1."""
+def _pixels(image_shape: Shape) -> tuple[Any, Any]:
+    """The input, and the same scaled to [-1, 1]."""
     inputs = keras.Input(image_shape, dtype="uint8")
     return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
 
 
-def _logits(num_classes, weight_decay):
+def _logits(num_classes: int, weight_decay: float) -> keras.Layer:
     return keras.layers.Dense(
         num_classes,
         kernel_regularizer=_penalty(weight_decay),
         kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
-        # The loss of half precision's logits would be rounded.
+        # Logits of half precision would round the loss.
         dtype="float32",
     )
 
 
-def _convolution(weight_decay):
-    """Function of filters, size and stride, for what is normalised."""
+def _convolution(weight_decay: float) -> Callable[..., keras.Layer]:
+    """Convolution before a batch normalisation: no biases."""
 
-    def convolution(filters, size, stride=1):
+    def convolution(filters: int, size: int, stride: int = 1) -> keras.Layer:
         return keras.layers.Conv2D(
             filters,
             size,
@@ -204,25 +226,25 @@ def _convolution(weight_decay):
     return convolution
 
 
-def _every(stride, x):
-    """Each `stride`-th pixel, what a 1 × 1 convolution of that stride sees.
+def _every(stride: int, x: Any) -> Any:
+    """Takes each `stride`-th pixel, in place of a strided 1 × 1 convolution.
 
-    TensorFlow's oneDNN corrupts memory in such a convolution's gradient where
-    there are few channels (seen with 2.18 and 2.21: 1 × 1, stride 2, 8 or
+    TensorFlow's oneDNN corrupts memory in the gradient of such a convolution
+    with few channels (seen with 2.18 and 2.21: 1 × 1, stride 2, 8 or
     fewer channels of 16 × 16 pixels).
     """
     return x if stride == 1 else keras.layers.MaxPooling2D(1, stride)(x)
 
 
-def _batch_norm(**settings):
+def _batch_norm(**settings: Any) -> keras.Layer:
     return keras.layers.BatchNormalization(
         momentum=0.9, epsilon=1e-5, **settings
     )
 
 
-def _normalised(x):
+def _normalised(x: Any) -> Any:
     return keras.layers.ReLU()(_batch_norm()(x))
 
 
-def _penalty(weight_decay):
+def _penalty(weight_decay: float) -> keras.Regularizer | None:
     return keras.regularizers.L2(weight_decay / 2) if weight_decay else None

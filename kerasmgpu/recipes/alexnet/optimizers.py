@@ -1,31 +1,37 @@
-"""Optimizers that image networks are trained with, and their learning rate."""
+"""Optimizers of image networks, and their learning rate."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 
 from kerasmgpu.recipes.alexnet.lars import LARS
+from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 
-def learning_rate(settings, plan):
+def learning_rate(settings: SimpleNamespace, plan: TrainingPlan) -> Any:
     """The learning rate over the whole run; see `TrainingPlan.schedule`."""
-    # Goyal et al. warm up from the rate of one replica. Where that is the full
-    # rate already, warming up begins at 0.
+    # Goyal et al. warm up from the rate of one replica. If that is the full
+    # rate, the warm-up begins at 0.
     initial = settings.learning_rate
     if initial >= plan.learning_rate:
         initial = 0.0
     return plan.schedule(settings.learning_rate_decay, initial)
 
 
-def penalty(settings):
-    """The weight decay that is a part of the loss: that of SGD."""
+def penalty(settings: SimpleNamespace) -> float:
+    """The weight decay as a part of the loss: that of SGD."""
     return settings.weight_decay if settings.optimizer == "sgd" else 0.0
 
 
-def build(settings, plan, model):
+def build(
+    settings: SimpleNamespace, plan: TrainingPlan, model: keras.Model
+) -> keras.Optimizer:
     """Builds the optimizer for a model.
 
-    Weight decay is what the authors of each optimizer made of it: a penalty in
-    the loss for SGD (`penalty`), within the layer's rate for LARS, beside it
-    for Keras's LAMB. Biases and scales have none.
+    Weight decay is that of the optimizer's paper: a penalty in the loss for SGD
+    (`penalty`), scaled by the layer's rate for LARS, decoupled for LAMB.
+    Biases and scales have none.
     """
     rate = learning_rate(settings, plan)
     if settings.optimizer == "sgd":

@@ -1,4 +1,8 @@
-"""The flags of images, networks and optimizers, and what they may be."""
+"""The flags of images, networks and optimizers."""
+
+from types import SimpleNamespace
+
+from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError
@@ -6,7 +10,7 @@ from kerasmgpu.recipes.shared import shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
 
-def define(flag_values):
+def define(flag_values: flags.FlagValues) -> None:
     """Defines the flags that other recipes don't have."""
     flag = Definitions(flag_values)
     _define_data(flag, flag_values)
@@ -27,7 +31,7 @@ def define(flag_values):
     )
 
 
-def _define_data(flag, flag_values):
+def _define_data(flag: Definitions, flag_values: flags.FlagValues) -> None:
     shared_flags.define_data(
         flag_values,
         path_help="Folder with a folder of images per class (or train/ and "
@@ -77,7 +81,7 @@ def _define_data(flag, flag_values):
     )
 
 
-def _define_network(flag):
+def _define_network(flag: Definitions) -> None:
     flag.choice(
         "network",
         "alexnet",
@@ -108,7 +112,7 @@ def _define_network(flag):
     )
 
 
-def _define_optimizer(flag):
+def _define_optimizer(flag: Definitions) -> None:
     flag.choice(
         "optimizer",
         "sgd",
@@ -153,16 +157,16 @@ def _define_optimizer(flag):
     )
 
 
-def require_packages(settings):
-    """Refuses settings that need what isn't installed."""
+def require_packages(settings: SimpleNamespace) -> None:
+    """Refuses settings whose packages aren't installed."""
     if settings.dataset == "digits" and not settings.data_path:
         flag_parsing.require_package(
             "sklearn", "scikit-learn", "digits", "--dataset=digits"
         )
 
 
-def check(settings):
-    """Refuses settings that can't be meant."""
+def check(settings: SimpleNamespace) -> None:
+    """Validates combinations of settings."""
     if settings.warmup_steps and settings.warmup_epochs:
         raise InputError(
             "Give either --warmup_steps or --warmup_epochs. Received: both"

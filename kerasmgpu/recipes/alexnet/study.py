@@ -1,20 +1,27 @@
-"""Accuracy against the global batch: what a larger one does to training.
+"""A study of accuracy against the global batch.
 
 More devices mean a larger global batch, so fewer steps in an epoch and less
 noise in each. The study trains the same network for the same number of epochs
-with each batch size and each way to choose the learning rate: as it is for the
-smallest batch, scaled by the square root, scaled linearly, and scaled linearly
-with gradual warm-up (Goyal et al., arXiv:1706.02677). It ends with a table, and
-a plot in the folder; `--resume` goes on with the runs that are left.
+with each batch size and each rule for the learning rate: that of the smallest
+batch, scaled by the square root, scaled linearly, and scaled linearly with
+gradual warm-up (Goyal et al., arXiv:1706.02677). It ends with a table, and a
+plot in the folder; `--resume` continues with the remaining runs.
 """
 
-import types
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.alexnet import settings as image_settings
 from kerasmgpu.recipes.shared import run_folder, shared_flags
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
+    from kerasmgpu.recipes.datasets.images import ImageData
 
 _NOT_OF_A_STUDY = (
     "global_batch_size",
@@ -29,10 +36,7 @@ _NOT_OF_A_STUDY = (
 
 
 class Rule(NamedTuple):
-    """A way to choose the learning rate of a larger batch.
-
-    It scales the rate, which may warm up from that of the smallest batch.
-    """
+    """Scaling of the learning rate with the batch, with or without warm-up."""
 
     label: str
     scaling: str
@@ -47,7 +51,7 @@ RULES = (
 )
 
 
-def batch_sizes(settings):
+def batch_sizes(settings: SimpleNamespace) -> list[int]:
     """The flag's list of texts as rising integers."""
     try:
         sizes = sorted({int(text) for text in settings.batch_sizes})
@@ -62,8 +66,8 @@ def batch_sizes(settings):
     return sizes
 
 
-def check(settings):
-    """Refuses settings that a study can't have."""
+def check(settings: SimpleNamespace) -> None:
+    """Validates the settings of a study."""
     from kerasmgpu.recipes import alexnet
 
     batch_sizes(settings)
@@ -87,18 +91,18 @@ def check(settings):
         )
 
 
-def cells(sizes):
-    """Batch sizes and rules to train: all rules are one at the smallest."""
+def cells(sizes: Sequence[int]) -> Iterator[tuple[int, Rule]]:
+    """Batch sizes and rules to train; at the smallest all rules agree."""
     yield sizes[0], RULES[0]
     for size in sizes[1:]:
         for rule in RULES:
             yield size, rule
 
 
-def run(settings):
-    """Trains what is not done yet, compares, and returns all runs' records."""
+def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
+    """Trains the remaining runs, compares all, and returns their records."""
     check(settings)
-    # Runs of other lengths can't be compared.
+    # Only runs of one length can be compared.
     run_folder.require_place(settings, may_grow=())
     image_settings.require_packages(settings)
     import keras
@@ -110,13 +114,13 @@ def run(settings):
     sizes = batch_sizes(settings)
     folder = run_folder.RunFolder(settings.output_dir, settings, may_grow=())
     strategy = training_run.make_strategy(settings)
-    records = []
+    records: list[dict[str, Any]] = []
     if folder.path is not None and (folder.path / "runs.json").exists():
         records = folder.read_json("runs.json")
     left_out_images = left_out.LeftOutImages(folder)
     done = {(r["global_batch_size"], r["rule"], r["seed"]) for r in records}
     for seed in range(settings.num_seeds or 3):
-        one = types.SimpleNamespace(**vars(settings) | {"seed": seed})
+        one = SimpleNamespace(**vars(settings) | {"seed": seed})
         data = images.load(one)
         if sizes[-1] > len(data.train):
             raise InputError(
@@ -150,11 +154,18 @@ def run(settings):
     return records
 
 
-def train(settings, strategy, data, size, smallest, rule, left_out_images):
+def train(
+    settings: SimpleNamespace,
+    strategy: "tf.distribute.Strategy",
+    data: "ImageData",
+    size: int,
+    smallest: int,
+    rule: Rule,
+    left_out_images: "LeftOutImages",
+) -> dict[str, Any]:
     """Trains once, and returns the record of this run.
 
-    `accuracy` is that on what was held out, from 0 to 1; a run that diverged
-    has that of its last weights.
+    `accuracy` is the held-out accuracy of the last weights, from 0 to 1.
     """
     from kerasmgpu.recipes import alexnet
     from kerasmgpu.recipes.alexnet import networks

@@ -1,14 +1,21 @@
-"""Table and plot of the study of batch sizes; the smallest comes first."""
+"""Table and plot of the study of batch sizes; sizes are rising."""
 
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
 from kerasmgpu.commands import plots, reports
+from kerasmgpu.recipes.shared.run_folder import RunFolder
+
+Records = Sequence[Mapping[str, Any]]
 
 
-def summary(records, size, label):
-    """Mean and deviation of the accuracy over seeds, or `None`: no such run."""
+def summary(
+    records: Records, size: int, label: str
+) -> tuple[float, float] | None:
+    """Mean and deviation of the accuracy over seeds; `None` without runs."""
     values = [
         record["accuracy"]
         for record in records
@@ -20,22 +27,25 @@ def summary(records, size, label):
     return statistics.mean(values), spread
 
 
-def rows(records, sizes, labels):
-    """Cells of the table: one list for each batch size.
+def rows(
+    records: Records, sizes: Sequence[int], labels: Sequence[str]
+) -> Iterator[list[str]]:
+    """Cells of the table: a list per batch size.
 
-    All rules are the same at the smallest batch, which was trained once.
+    At the smallest batch all rules agree: it was trained once.
     """
     for size in sizes:
         cells = [f"{size}"]
         for label in labels:
             found = summary(records, size, label)
-            if found is None:
-                found = summary(records, size, labels[0])
-            cells.append(f"{100 * found[0]:.1f} ± {100 * found[1]:.1f}")
+            mean, spread = found or summary(records, size, labels[0]) or (0, 0)
+            cells.append(f"{100 * mean:.1f} ± {100 * spread:.1f}")
         yield cells
 
 
-def print_table(records, sizes, labels):
+def print_table(
+    records: Records, sizes: Sequence[int], labels: Sequence[str]
+) -> None:
     """Prints held-out accuracy in per cent, by batch size and rule."""
     table = Table(title="held-out accuracy (%), mean ± deviation over seeds")
     table.add_column("global batch", justify="right")
@@ -46,16 +56,21 @@ def print_table(records, sizes, labels):
     reports.console().print(table)
 
 
-def draw(run_folder, records, sizes, labels):
+def draw(
+    run_folder: RunFolder,
+    records: Records,
+    sizes: Sequence[int],
+    labels: Sequence[str],
+) -> None:
     """Draws the table into `accuracy_by_batch.png`."""
     figure = plots.new_figure()
-    if figure is None:
+    if figure is None or run_folder.path is None:
         return
     axes = figure.add_subplot()
     smallest = summary(records, sizes[0], labels[0])
     for label in labels:
         points = [summary(records, size, label) for size in sizes[1:]]
-        means, spreads = zip(smallest, *points)
+        means, spreads = zip(*filter(None, [smallest, *points]))
         axes.errorbar(
             sizes,
             [100 * mean for mean in means],

@@ -1,6 +1,7 @@
-"""A network that makes up its own images: what is left is computing alone."""
+"""Networks that make up their own images, to measure computing alone."""
 
 import statistics
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,15 +19,15 @@ _STEPS = 20
 class ImageBank(keras.layers.Layer):
     """Random images that stay on the device, looked up by number.
 
-    A batch of numbers goes in, 4 bytes each; no pixel is decoded or copied to
-    the device. This is how a network's speed is measured without its input.
+    The input is a batch of numbers: no pixel is decoded or copied to the
+    device.
     """
 
-    def __init__(self, image_shape, **kwargs):
+    def __init__(self, image_shape: tuple[int, ...], **kwargs: Any) -> None:
         super().__init__(**{"trainable": False, **kwargs})
         self.image_shape = tuple(image_shape)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         images = np.random.default_rng(0).integers(
             0, 256, (_IMAGES, *self.image_shape)
         )
@@ -40,42 +41,45 @@ class ImageBank(keras.layers.Layer):
             trainable=False,
         )
 
-    def call(self, numbers):
+    def call(self, numbers: Any) -> Any:
         return keras.ops.take(
             self._images, keras.ops.mod(numbers, _IMAGES), axis=0
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "image_shape": self.image_shape}
 
 
-def in_front_of(network, image_shape):
-    """A `keras.Model` from numbers of images to the network's outputs."""
+def in_front_of(
+    network: keras.Model, image_shape: tuple[int, ...]
+) -> keras.Model:
+    """A model from numbers of images to the network's outputs."""
     numbers = keras.Input((), dtype="int32")
     images = ImageBank(image_shape)(numbers)
     return keras.Model(numbers, network(images), name=network.name)
 
 
 class SyntheticBatches:
-    """One batch of numbers and made-up classes, in place of `ImageBatches`."""
+    """One batch of numbers and arbitrary classes, in place of `ImageBatches`."""
 
-    def __init__(self, global_batch_size, num_classes):
+    def __init__(self, global_batch_size: int, num_classes: int) -> None:
         self._numbers = tf.range(global_batch_size)
         self._classes = tf.one_hot(self._numbers % num_classes, num_classes)
 
-    def training(self, first_step=0):
+    def training(self, first_step: int = 0) -> tf.data.Dataset:
         """Endless batches: int32 `[rows]`, one-hot float32 `[rows, classes]`."""
         del first_step  # All are the same.
         batch = (self._numbers, self._classes)
         return tf.data.Dataset.from_tensors(batch).repeat()
 
-    def held_out(self):
-        """Nothing: what is made up can't be recognised."""
-        return None
+    def held_out(self) -> None:
+        """No data: random images can't be recognised."""
 
 
-def examples_per_second(model, global_batch_size, num_classes):
-    """Speed of a model of `in_front_of`, tracing left out."""
+def examples_per_second(
+    model: keras.Model, global_batch_size: int, num_classes: int
+) -> float:
+    """Speed of a model of `in_front_of`, without tracing."""
     history = model.fit(
         SyntheticBatches(global_batch_size, num_classes).training(),
         epochs=_EPOCHS,

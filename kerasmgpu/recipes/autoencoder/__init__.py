@@ -12,17 +12,26 @@ ml-latest-small `autorec.flags` reaches 0.839 (baseline 0.862, means of three
 seeds). Presets and more results: `recipes/autoencoder/`.
 """
 
-import types
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
+if TYPE_CHECKING:
+    import keras
+
+    from kerasmgpu.recipes.shared.run_report import Result
+    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+
 _LOSS = "whole-row loss (training)"
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags)
     shared_flags.define(
@@ -33,7 +42,7 @@ def define_flags(flag_values):
         learning_rate_scaling="sqrt",
         epochs=20,
     )
-    shared_flags.define_data(flag_values, datasets=", ".join(MOVIELENS))
+    shared_flags.define_data(flag_values, MOVIELENS)
     flag = Definitions(flag_values)
     flag.choice(
         "network",
@@ -74,13 +83,14 @@ def define_flags(flag_values):
     )
     flag.string(
         "test_path",
+        None,
         "Ratings to hold out, of a split that is given as two files (u1.test "
         "beside --data_path=u1.base). All of --data_path is trained on then; "
         "each epoch is validated on --test_path, and nothing is chosen by it.",
     )
 
 
-def hidden_units(settings):
+def hidden_units(settings: SimpleNamespace) -> list[int]:
     """The flag's list of texts as integers from 1 to 100,000."""
     try:
         units = [int(text) for text in settings.hidden_units]
@@ -94,8 +104,8 @@ def hidden_units(settings):
     return units
 
 
-def check(settings):
-    """Refuses this recipe's own settings that can't be meant."""
+def check(settings: SimpleNamespace) -> None:
+    """Validates combinations of this recipe's settings."""
     hidden_units(settings)
     if settings.test_path is not None and settings.data_path is None:
         raise InputError(
@@ -104,13 +114,13 @@ def check(settings):
         )
 
 
-def load_data(settings):
+def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     """Loads or generates the ratings, splits them, fits biases.
 
     Returns:
-        A namespace: `train` and `held_out` (`SparseRows`), `biases` of the
-        ratings to train on, the `baseline_rmse` that they reach, the
-        `callbacks` that the data need, and a `description`.
+        A namespace: `train` and `held_out` (`SparseRows`), the `biases` of the
+        training ratings and their `baseline_rmse`, `callbacks` that the data
+        need, and a `description`.
     """
     from kerasmgpu.recipes.datasets import (
         generated_ratings,
@@ -121,7 +131,7 @@ def load_data(settings):
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
     source = settings.data_path or settings.dataset
-    unknown = ()
+    unknown: Any = ()
     if settings.test_path:
         train, held_out, unknown = given_split.load(
             settings.data_path, settings.test_path, settings.data_dir
@@ -135,7 +145,7 @@ def load_data(settings):
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
     biases = rating_biases.fit(train)
-    data = types.SimpleNamespace(
+    data = SimpleNamespace(
         train=SparseRows.from_ratings(train, rows=settings.rows),
         held_out=SparseRows.from_ratings(held_out, rows=settings.rows),
         biases=biases,
@@ -157,7 +167,9 @@ def load_data(settings):
     return data
 
 
-def build_model(settings, data, plan):
+def build_model(
+    settings: SimpleNamespace, data: SimpleNamespace, plan: "TrainingPlan"
+) -> "keras.Model":
     """Builds and compiles the network, in the strategy's scope."""
     import keras
 
@@ -203,7 +215,7 @@ def build_model(settings, data, plan):
     return model
 
 
-def run(**keywords):
+def run(**keywords: Any) -> "Result":
     """Trains the autoencoder once; every flag is a keyword.
 
     Returns:
@@ -244,13 +256,12 @@ def run(**keywords):
         validation_data=validation,
         **experiment.fit_settings(progress, data.callbacks),
     )
-    last = experiment.history[-1]
     return experiment.finish(
         model,
-        last["whole_row_loss"],
+        "whole_row_loss",
         _LOSS,
         figures={
-            "rmse": ("held-out RMSE", last["val_rmse"]),
+            "rmse": ("held-out RMSE", experiment.history[-1]["val_rmse"]),
             "baseline_rmse": ("baseline RMSE", data.baseline_rmse),
         },
         curve=run_report.Curve(

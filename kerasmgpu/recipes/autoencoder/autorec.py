@@ -1,35 +1,37 @@
-"""Two autoencoders of rating rows, as ordinary Keras models.
+"""Two autoencoders of rows of ratings, as ordinary Keras models.
 
 Both take sparse rows of raw ratings, `[batch, columns]`, in which no entry
 means a missing rating, and return a dense predicted rating for every column,
 on the rating scale. Rows become dense inside the model, on its device.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
 class TakeOutBiases(keras.layers.Layer):
-    """Splits rating rows into what biases explain and the residuals.
+    """Splits rows of ratings into biases and residuals.
 
-    The mean and the biases of the columns are weights that `set_biases` sets
-    and nothing trains. The bias of a row is a shrunk mean of what the columns
-    leave of it, so the model also works for rows that it has never seen.
+    The mean and the column biases are untrained weights; call `set_biases`.
+    A row's bias is the shrunk mean of its residuals, so the model also works
+    for rows that it has never seen.
 
     Takes raw ratings, `[batch, columns]`, sparse or dense with 0 for missing.
     Returns two dense tensors of that shape: the residuals (0 where the rating
     is missing), and the ratings that the biases predict.
 
     Args:
-        shrinkage: Float, weight of the zero that a row's bias is shrunk to, in
-            ratings.
+        shrinkage: Float, added to the number of ratings in that mean.
     """
 
-    def __init__(self, shrinkage=5.0, **kwargs):
+    def __init__(self, shrinkage: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.shrinkage = shrinkage
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.mean = self.add_weight(
             shape=(), initializer="zeros", trainable=False, name="mean"
         )
@@ -40,12 +42,12 @@ class TakeOutBiases(keras.layers.Layer):
             name="column_biases",
         )
 
-    def set_biases(self, mean, column_biases):
+    def set_biases(self, mean: float, column_biases: Any) -> None:
         """Sets the mean rating (float) and the column biases, `[columns]`."""
         self.mean.assign(mean)
         self.column_biases.assign(column_biases)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> tuple[Any, Any]:
         ratings = keras.ops.convert_to_tensor(inputs, sparse=False)
         observed = keras.ops.cast(
             keras.ops.not_equal(ratings, 0), ratings.dtype
@@ -58,10 +60,10 @@ class TakeOutBiases(keras.layers.Layer):
         )
         return (rest - row_bias) * observed, by_column + row_bias
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape, input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "shrinkage": self.shrinkage}
 
 
@@ -69,22 +71,24 @@ class TakeOutBiases(keras.layers.Layer):
 class DenseRows(keras.layers.Layer):
     """Makes sparse rows dense on the device and multiplies them by `scale`."""
 
-    def __init__(self, scale=1.0, **kwargs):
+    def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scale = scale
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         return keras.ops.convert_to_tensor(inputs, sparse=False) * self.scale
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
-def residual_autoencoder(num_columns, hidden_units, weight_penalty=0.0):
-    """AutoRec on residuals: biases are taken out before and put back after.
+def residual_autoencoder(
+    num_columns: int, hidden_units: Sequence[int], weight_penalty: float = 0.0
+) -> keras.Model:
+    """AutoRec on residuals: biases are subtracted before and added after.
 
     `columns - hidden units - columns` with sigmoid hidden layers and an
     identity output, as AutoRec (Sedhain et al., WWW 2015). `weight_penalty`
@@ -93,7 +97,7 @@ def residual_autoencoder(num_columns, hidden_units, weight_penalty=0.0):
     before.
     """
 
-    def dense(units, activation, name):
+    def dense(units: int, activation: str | None, name: str) -> keras.Layer:
         return keras.layers.Dense(
             units,
             activation,
@@ -110,14 +114,16 @@ def residual_autoencoder(num_columns, hidden_units, weight_penalty=0.0):
     return keras.Model(inputs, outputs, name="residual_autoencoder")
 
 
-def published_autoencoder(num_columns, hidden_units, max_rating):
+def published_autoencoder(
+    num_columns: int, hidden_units: Sequence[int], max_rating: float
+) -> keras.Model:
     """The published network: every layer sigmoid, normal initialiser.
 
     Ratings are divided by `max_rating`, missing ones are 0. Train it on
     `WholeRowSquaredError`.
     """
 
-    def dense(units, name):
+    def dense(units: int, name: str) -> keras.Layer:
         return keras.layers.Dense(
             units, "sigmoid", kernel_initializer="random_normal", name=name
         )

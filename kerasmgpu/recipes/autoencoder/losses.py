@@ -1,4 +1,4 @@
-"""Loss and metrics of rating rows: what is known, and what is missing.
+"""Losses and metrics over rows of ratings, known and missing.
 
 A row holds the ratings of one user (or of one item) over all columns, as a
 `tf.SparseTensor` of shape `[batch, columns]`; a missing rating is no entry.
@@ -7,11 +7,15 @@ observed entries of the predictions are looked up: nothing here makes a dense
 copy of the targets.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 
-def observed_errors(y_true, y_pred):
+def observed_errors(
+    y_true: tf.Tensor | tf.SparseTensor, y_pred: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Looks up the predictions of the observed ratings.
 
     Returns three tensors `[observed]`: row numbers, ratings and predictions.
@@ -24,7 +28,7 @@ def observed_errors(y_true, y_pred):
     return y_true.indices[:, 0], ratings, predictions
 
 
-def observed_squares(y_true, y_pred):
+def observed_squares(y_true: Any, y_pred: tf.Tensor) -> tf.Tensor:
     """Sum of squared errors over the observed ratings of each row, `[batch]`."""
     rows, ratings, predictions = observed_errors(y_true, y_pred)
     return tf.math.unsorted_segment_sum(
@@ -32,7 +36,9 @@ def observed_squares(y_true, y_pred):
     )
 
 
-def whole_row_means(y_true, y_pred, max_rating):
+def whole_row_means(
+    y_true: Any, y_pred: tf.Tensor, max_rating: float
+) -> tf.Tensor:
     """Mean squared error over all columns of each row, `[batch]`.
 
     Ratings and predictions are divided by `max_rating`, and the target of a
@@ -57,7 +63,7 @@ class ObservedSquaredError(keras.losses.Loss):
     term, the penalty on the weights, is the layers' own regulariser.
     """
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: tf.Tensor) -> tf.Tensor:
         return observed_squares(y_true, y_pred)
 
 
@@ -69,14 +75,14 @@ class WholeRowSquaredError(keras.losses.Loss):
     nobody has rated, so it can't be compared with an error of ratings.
     """
 
-    def __init__(self, max_rating=5.0, **kwargs):
+    def __init__(self, max_rating: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.max_rating = max_rating
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: tf.Tensor) -> tf.Tensor:
         return whole_row_means(y_true, y_pred, self.max_rating)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_rating": self.max_rating}
 
 
@@ -84,18 +90,26 @@ class WholeRowSquaredError(keras.losses.Loss):
 class ObservedRMSE(keras.metrics.Metric):
     """Root of the mean squared error over the observed ratings.
 
-    On the scale of the ratings, 1 to 5 stars. Lower predictions than
-    `min_rating` count as this one, higher ones than `max_rating` as that.
+    On the scale of the ratings; predictions are clipped to `min_rating` and
+    `max_rating`.
     """
 
-    def __init__(self, min_rating=None, max_rating=None, name="rmse", **kwargs):
+    def __init__(
+        self,
+        min_rating: float | None = None,
+        max_rating: float | None = None,
+        name: str = "rmse",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(name=name, **kwargs)
         self.min_rating = min_rating
         self.max_rating = max_rating
         self.squares = self.add_weight(name="squares", initializer="zeros")
         self.count = self.add_weight(name="count", initializer="zeros")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Any, y_pred: tf.Tensor, sample_weight: None = None
+    ) -> None:
         _, ratings, predictions = observed_errors(y_true, y_pred)
         if self.min_rating is not None:
             predictions = tf.maximum(predictions, self.min_rating)
@@ -105,10 +119,10 @@ class ObservedRMSE(keras.metrics.Metric):
         self.squares.assign_add(tf.reduce_sum(tf.square(errors)))
         self.count.assign_add(tf.cast(tf.size(errors), self.dtype))
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         return keras.ops.sqrt(keras.ops.divide_no_nan(self.squares, self.count))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "min_rating": self.min_rating,
@@ -120,19 +134,26 @@ class ObservedRMSE(keras.metrics.Metric):
 class WholeRowLoss(keras.metrics.Metric):
     """Mean over rows of `WholeRowSquaredError`, whatever the model trains on."""
 
-    def __init__(self, max_rating=5.0, name="whole_row_loss", dtype=None):
+    def __init__(
+        self,
+        max_rating: float = 5.0,
+        name: str = "whole_row_loss",
+        dtype: str | None = None,
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.max_rating = max_rating
         self.total = self.add_weight(name="total", initializer="zeros")
         self.rows = self.add_weight(name="rows", initializer="zeros")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Any, y_pred: tf.Tensor, sample_weight: None = None
+    ) -> None:
         means = whole_row_means(y_true, y_pred, self.max_rating)
         self.total.assign_add(tf.cast(tf.reduce_sum(means), self.dtype))
         self.rows.assign_add(tf.cast(tf.size(means), self.dtype))
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         return keras.ops.divide_no_nan(self.total, self.rows)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_rating": self.max_rating}

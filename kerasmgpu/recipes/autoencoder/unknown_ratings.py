@@ -1,16 +1,18 @@
-"""Ratings to test on whose user or item has no rating to train on.
+"""Test ratings whose user or item has no training rating.
 
 AutoRec (Sedhain et al., WWW 2015, section 3) predicts 3 of 5 stars for each.
-They count in the error like all others.
 """
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 
+from kerasmgpu.recipes.datasets.rating_biases import Biases
 
-def default_rating(biases):
+
+def default_rating(biases: Biases) -> int:
     """The whole number nearest to the middle of the scale: 3 of 5 stars."""
     return math.floor((biases.min_rating + biases.max_rating) / 2 + 0.5)
 
@@ -22,15 +24,17 @@ class WithUnknown(keras.callbacks.Callback):
     each of the `unknown` ones. Put it before callbacks that record the logs.
     """
 
-    def __init__(self, num_known, unknown, default):
+    def __init__(
+        self, num_known: int, unknown: np.ndarray, default: float
+    ) -> None:
         super().__init__()
         self.num_known = num_known
         self.squares = np.square(np.float64(default) - unknown)
 
-    def over_all(self, rmse):
-        """The error over all ratings, from that over the known ones."""
+    def over_all(self, rmse: float) -> float:
+        """The RMSE over all ratings, given that over the known ones."""
         squares = self.num_known * rmse**2 + self.squares.sum()
         return math.sqrt(squares / (self.num_known + len(self.squares)))
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["val_rmse"] = self.over_all(logs["val_rmse"])

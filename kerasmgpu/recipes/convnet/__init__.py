@@ -19,19 +19,33 @@ More: `recipes/convnet/`.
 """
 
 import pathlib
-import types
 import zipfile
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+from absl import flags
+
+from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import cluster
 from kerasmgpu.recipes.convnet import predictions
-from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared import shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from kerasmgpu.recipes.convnet.input_data import Data
+    from kerasmgpu.recipes.convnet.yaml_sections import Section
+    from kerasmgpu.recipes.shared.run_report import Result
+    from kerasmgpu.recipes.shared.training_run import TrainingRun
 
 _EXAMPLE = "gratings"
 _LOSS = "loss (training)"
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags, ".yaml")
     shared_flags.define_devices(flag_values)
@@ -41,29 +55,33 @@ def define_flags(flag_values):
     flag = Definitions(flag_values)
     flag.string(
         "config",
+        None,
         "YAML file of the model, the data and the training. Left out: a small "
         "example.",
     )
     flag.repeated(
         "set",
+        [],
         "key=value, in place of what the file says: --set model.n_gpus=2. May "
         "be given again. --num_replicas=2 is short for this one.",
     )
     flag.string(
         "restore",
+        None,
         "Folder of an earlier run whose model predicts; nothing is trained. "
         "Needs --predictions.",
     )
     flag.string(
         "predictions",
+        None,
         "File for the model's predictions, in the order of the data: of the "
         "data's part for it, or else of what it validates or trains on. Its "
         "ending, .npy or .csv, decides the format.",
     )
 
 
-def check(settings):
-    """Refuses this recipe's own settings that can't be meant."""
+def check(settings: SimpleNamespace) -> None:
+    """Validates combinations of this recipe's settings."""
     if settings.predictions is not None:
         predictions.require_new(settings.predictions)
     for assignment in settings.set:
@@ -83,12 +101,14 @@ def check(settings):
         )
     if settings.output_dir is not None:
         raise InputError(
-            "--restore trains nothing, so --output_dir has nothing to hold. "
+            "--restore trains nothing, so --output_dir stays empty. "
             "Received: both; give --predictions only"
         )
 
 
-def make_strategy(settings, config):
+def make_strategy(
+    settings: SimpleNamespace, config: "Section"
+) -> "tf.distribute.Strategy":
     """The strategy for `n_gpus` devices: GPUs, or the CPU for 0."""
     import tensorflow as tf
 
@@ -108,7 +128,7 @@ def make_strategy(settings, config):
     return training_run.make_strategy(settings, num_replicas=count)
 
 
-def run(**keywords):
+def run(**keywords: Any) -> "Result | None":
     """Trains the configured model, or restores it; every flag is a keyword.
 
     Returns:
@@ -133,20 +153,21 @@ def run(**keywords):
     from kerasmgpu.recipes.convnet import configuration
 
     config = configuration.load(settings)
-    run_folder.tell_if_no_plots(settings)
-    # TensorFlow comes in here: a file with mistakes was told before.
+    if settings.output_dir is not None and cluster.is_first_worker():
+        plots.tell_if_missing()
+    # TensorFlow is imported only once the file has been checked.
     from kerasmgpu.recipes.convnet import input_data
     from kerasmgpu.recipes.shared import run_report, training_run
 
-    # What the file decides is compared with the file that is kept.
+    # `require_same` compares what the file decides.
     own = ("config", "set", "num_replicas", "restore", "predictions")
     rest = {k: v for k, v in vars(settings).items() if k not in own}
     experiment = training_run.TrainingRun(
-        types.SimpleNamespace(**rest), make_strategy(settings, config)
+        SimpleNamespace(**rest), make_strategy(settings, config)
     )
     configuration.require_same(experiment.folder, config)
     data = input_data.load(config)
-    # Asked for now: what can't be predicted is told before the training.
+    # Before the training: refuses data that can't be predicted.
     to_predict = data.prediction if settings.predictions is not None else None
     with experiment.strategy.scope():
         model = configuration.build_model(config, data)
@@ -166,8 +187,13 @@ def run(**keywords):
     return result
 
 
-def train(experiment, model, config, data):
-    """Trains the epochs that are left, and returns the run's result."""
+def train(
+    experiment: "TrainingRun",
+    model: "keras.Model",
+    config: "Section",
+    data: "Data",
+) -> "Result":
+    """Trains the remaining epochs."""
     from kerasmgpu.recipes.convnet import configuration
     from kerasmgpu.recipes.shared import run_report, training_plan
 
@@ -203,7 +229,7 @@ def train(experiment, model, config, data):
     curves = {"loss": "training", "val_loss": "validation"}
     return experiment.finish(
         model,
-        last["loss"],
+        "loss",
         _LOSS,
         figures={name: (name, last[name]) for name in names if name in last},
         curve=run_report.Curve(
@@ -212,8 +238,8 @@ def train(experiment, model, config, data):
     )
 
 
-def restore(model, folder):
-    """Loads the weights of an earlier run's model, on whatever devices."""
+def restore(model: "keras.Model", folder: str) -> None:
+    """Loads the weights of an earlier run's model."""
     path = pathlib.Path(folder) / "model.keras"
     if not path.is_file():
         raise InputError(
@@ -222,7 +248,7 @@ def restore(model, folder):
         )
     if not zipfile.is_zipfile(path):
         raise InputError(
-            f"--restore: {path} is damaged, or no model of Keras; train it anew"
+            f"--restore: {path} is damaged, or no Keras model; train it anew"
         )
     try:
         model.load_weights(path)

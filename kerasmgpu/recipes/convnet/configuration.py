@@ -1,7 +1,17 @@
 """The configuration of the convnet recipe: read, checked and kept."""
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet import named_objects, yaml_sections
+from kerasmgpu.recipes.convnet.yaml_sections import Section
+from kerasmgpu.recipes.shared.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import keras
+
+    from kerasmgpu.recipes.convnet.input_data import Data
 
 # Keys of the file; a section's other keys are keywords of its class.
 _REQUIRED = ("model", "dataset", "loss", "optimizer", "training")
@@ -16,8 +26,8 @@ _INTEGERS = {
 }
 
 
-def load(settings):
-    """The file with its overrides, checked, as a `yaml_sections.Section`."""
+def load(settings: SimpleNamespace) -> Section:
+    """Reads and checks the file with its overrides."""
     config = yaml_sections.load(settings.config)
     overrides = list(settings.set)
     if settings.num_replicas is not None:
@@ -42,7 +52,7 @@ def load(settings):
     return config
 
 
-def _require_integer(section, key, minimum):
+def _require_integer(section: Section, key: str, minimum: int) -> None:
     value = section[key]
     if type(value) is not int or value < minimum:
         raise section.error(
@@ -51,7 +61,7 @@ def _require_integer(section, key, minimum):
         )
 
 
-def build_model(config, data):
+def build_model(config: Section, data: "Data") -> "keras.Model":
     """Builds the configured model for the data, and compiles it."""
     import keras
 
@@ -82,7 +92,7 @@ def build_model(config, data):
     return model
 
 
-def _require_names(config):
+def _require_names(config: Section) -> None:
     """Refuses names of losses and metrics that Keras doesn't have."""
     import keras
 
@@ -107,7 +117,7 @@ def _require_names(config):
             )
 
 
-def build_callbacks(config):
+def build_callbacks(config: Section) -> "list[keras.callbacks.Callback]":
     """The configured callbacks."""
     import keras
 
@@ -122,14 +132,14 @@ def build_callbacks(config):
     return callbacks
 
 
-def keep(folder, config):
+def keep(folder: RunFolder, config: Section) -> None:
     """Keeps the configuration, overrides included, in the run's folder."""
     if folder.path is not None:
         folder.write(_NAME, yaml_sections.dump(config))
 
 
-def require_same(folder, config):
-    """Refuses to go on with a run of another configuration or more epochs."""
+def require_same(folder: RunFolder, config: Section) -> None:
+    """Refuses to resume a run of another configuration or more epochs."""
     if folder.path is None or not (folder.path / _NAME).exists():
         return
     first = yaml_sections.flatten(yaml_sections.load(folder.path / _NAME))
@@ -141,7 +151,7 @@ def require_same(folder, config):
             continue
         if first.get(key) != now.get(key):
             raise InputError(
-                "--resume goes on with the configuration of the first run. "
+                "--resume needs the configuration of the first run. "
                 f"Received: {key}={now.get(key)}; the first run had "
                 f"{key}={first.get(key)}"
             )

@@ -1,8 +1,11 @@
-"""The default of the convnet recipe: images that are drawn, and a network.
+"""The default of the convnet recipe: generated images, and a network.
 
 A user's own modules look like this one: a class or function of keywords that
 makes a Keras model, and one that returns data.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,7 +24,13 @@ class ConvNet(keras.Model):
     probabilities, `[batch, num_classes]`.
     """
 
-    def __init__(self, filters, num_classes, scale=1, **kwargs):
+    def __init__(
+        self,
+        filters: Sequence[int],
+        num_classes: int,
+        scale: float = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = list(filters)
         self.num_classes = num_classes
@@ -35,13 +44,13 @@ class ConvNet(keras.Model):
         self.network.add(keras.layers.GlobalAveragePooling2D())
         self.network.add(keras.layers.Dense(num_classes, activation="softmax"))
 
-    def call(self, images):
+    def call(self, images: Any) -> Any:
         images = keras.ops.cast(images, self.compute_dtype) / self.scale
         if len(images.shape) == 3:
             images = keras.ops.expand_dims(images, -1)
         return self.network(images)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -50,11 +59,17 @@ class ConvNet(keras.Model):
         }
 
 
-def gratings(num_images, num_classes=8, size=24, noise=0.5, seed=0):
-    """Draws stripes at an angle that is to be told.
+def gratings(
+    num_images: int,
+    num_classes: int = 8,
+    size: int = 24,
+    noise: float = 0.5,
+    seed: int = 0,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Draws stripes whose angle is the class.
 
-    Phase and width of the stripes are random, so no single pixel tells the
-    angle: a linear model does not learn it, a small convolutional one does.
+    Phase and width of the stripes are random, so no pixel alone predicts the
+    angle: a small convolutional model learns it, a linear one doesn't.
 
     Args:
         num_images: Integer, images to train on; a quarter as many more to

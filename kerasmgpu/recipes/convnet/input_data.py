@@ -1,6 +1,7 @@
-"""Data of the convnet recipe: whatever `fit` takes, from a dotted name."""
+"""Data of the convnet recipe: anything that `fit` takes, by a dotted name."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet import named_objects
+from kerasmgpu.recipes.convnet.yaml_sections import Section
 from kerasmgpu.recipes.datasets import row_order
 
 _PARTS = ("training", "validation", "prediction")
@@ -15,15 +17,14 @@ _PARTS = ("training", "validation", "prediction")
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a run trains on, validates on and predicts.
+    """Training, validation and prediction data of a run.
 
     `parts` has `"training"` and perhaps `"validation"` and `"prediction"`:
     tuples of arrays, `tf.data.Dataset`s or `keras.utils.PyDataset`s.
-    `is_one_pass` says whether an epoch is one pass of data that make the
-    batches themselves.
+    `is_one_pass`: an epoch is one pass of a data set that makes the batches.
     """
 
-    parts: dict
+    parts: dict[str, Any]
     global_batch_size: int
     steps_per_epoch: int
     seed: int
@@ -31,12 +32,12 @@ class Data:
     is_one_pass: bool
 
     @property
-    def goes_on(self):
-        """Whether training can begin at any step; or else data are read."""
+    def goes_on(self) -> bool:
+        """Whether the data can begin at any step."""
         return isinstance(self.parts["training"], tuple)
 
-    def training(self, first_step):
-        """What `fit` trains on: from `first_step` on, if the data go on."""
+    def training(self, first_step: int) -> Any:
+        """Training data; arrays begin at `first_step`."""
         part = self.parts["training"]
         if self.goes_on:
             return row_order.shuffled(
@@ -47,28 +48,28 @@ class Data:
         return part
 
     @property
-    def validation(self):
-        """What `fit` validates on, or `None`."""
+    def validation(self) -> Any:
+        """Validation data, or `None`."""
         if "validation" not in self.parts:
             return None
         return self._in_order("validation")
 
     @property
-    def prediction(self):
-        """What is predicted, in its own order, and the name of that part.
+    def prediction(self) -> tuple[Any, str]:
+        """The data to predict, in order, and the name of that part.
 
-        The part for it if there is one, else what is validated or trained on.
+        The prediction part, or else the validation or the training part.
         """
         name = next(name for name in reversed(_PARTS) if name in self.parts)
         part = self.parts[name]
         if _is_endless(part):
             raise InputError(
-                f"--predictions needs data that end. Received: the {name} data "
-                "have no end; return a dictionary with prediction data too"
+                f"--predictions needs finite data. Received: the {name} data "
+                "are endless; return a dictionary with prediction data too"
             )
         return self._in_order(name), name
 
-    def _in_order(self, name):
+    def _in_order(self, name: str) -> Any:
         part = self.parts[name]
         if not isinstance(part, tuple):
             return part
@@ -77,7 +78,7 @@ class Data:
         return rows.batch(self.global_batch_size).prefetch(tf.data.AUTOTUNE)
 
     @property
-    def inputs(self):
+    def inputs(self) -> Any:
         """Shapes of the model's inputs: a nest of `keras.KerasTensor`s."""
         part = self.parts["training"]
         if isinstance(part, tf.data.Dataset):
@@ -95,8 +96,8 @@ class Data:
         )
 
 
-def load(config):
-    """Calls what the configuration names as data set: a `Data`."""
+def load(config: Section) -> Data:
+    """Calls the configured data set."""
     section, training = config["dataset"], config["training"]
     parts = _parts(section, named_objects.build(section))
     part = parts["training"]
@@ -139,8 +140,8 @@ def load(config):
     )
 
 
-def _parts(section, value):
-    """The parts by name; raises `InputError` if they can't be told."""
+def _parts(section: Section, value: Any) -> dict[str, Any]:
+    """The parts by name; raises `InputError` for unknown forms."""
     pairs = isinstance(value, (tuple, list)) and all(
         isinstance(item, (tuple, list)) for item in value
     )
@@ -160,7 +161,7 @@ def _parts(section, value):
     }
 
 
-def _checked_part(section, name, part):
+def _checked_part(section: Section, name: str, part: Any) -> Any:
     if _is_py(part) or isinstance(part, tf.data.Dataset):
         return part
     if not isinstance(part, (tuple, list)) or len(part) not in (1, 2, 3):
@@ -181,24 +182,24 @@ def _checked_part(section, name, part):
     return part
 
 
-def _is_py(part):
+def _is_py(part: Any) -> bool:
     return isinstance(part, keras.utils.PyDataset)
 
 
-def _num_rows(part):
+def _num_rows(part: Any) -> int:
     """Rows of arrays, or of a batch."""
     return int(tf.nest.flatten(part)[0].shape[0])
 
 
-def _num_batches(part):
-    """Batches of a data set, or `None` where they are endless or unknown."""
+def _num_batches(part: Any) -> int | None:
+    """Batches of a data set; `None` if endless or unknown."""
     if _is_py(part):
         return part.num_batches
     cardinality = int(part.cardinality())
     return cardinality if cardinality >= 0 else None
 
 
-def _is_endless(part):
+def _is_endless(part: Any) -> bool:
     if _is_py(part):
         return part.num_batches is None
     return (

@@ -1,13 +1,15 @@
 """Objects that a configuration names: `{class: keras.optimizers.Adam, ...}`.
 
-Every mapping with the key `class` stands for what the function or class of
-that dotted name returns for the other keys; they may hold such mappings too. So
-a configuration is code.
+A mapping with the key `class` is a call of the function or class of that dotted
+name; the other keys are its keywords, which may hold such mappings, too. So a
+configuration is code.
 """
 
 import difflib
 import importlib
 import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet.yaml_sections import Section
@@ -15,10 +17,10 @@ from kerasmgpu.recipes.convnet.yaml_sections import Section
 CLASS = "class"
 
 
-def build(section, without=()):
-    """Builds what a section stands for, without the keys in `without`.
+def build(section: Section, without: Sequence[str] = ()) -> Any:
+    """Builds a section's object, without the keys in `without`.
 
-    Mistakes are told with the line of the file.
+    Errors name the line of the file.
     """
     function = _function(section)
     keywords = {
@@ -35,8 +37,8 @@ def build(section, without=()):
         ) from error
 
 
-def built(value):
-    """A value of the configuration, with all that it names built."""
+def built(value: Any) -> Any:
+    """A value of the configuration, with all its named objects built."""
     if isinstance(value, list):
         return [built(item) for item in value]
     if isinstance(value, Section):
@@ -46,8 +48,7 @@ def built(value):
     return value
 
 
-def _function(section):
-    """The function or class that the section names."""
+def _function(section: Section) -> Callable[..., Any]:
     if CLASS not in section:
         raise InputError(
             f"{section.where}: the key {section.name(CLASS)} is missing; "
@@ -65,7 +66,7 @@ def _function(section):
     return function
 
 
-def _find(section, parts):
+def _find(section: Section, parts: Sequence[str]) -> Any:
     """The object of a dotted name: the longest module, then attributes."""
     for count in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:count])
@@ -75,7 +76,7 @@ def _find(section, parts):
             if module_name == error.name or module_name.startswith(
                 f"{error.name}."
             ):
-                continue  # The name's own module: perhaps it is a class.
+                continue  # No module: perhaps it is a class.
             raise section.error(
                 CLASS, f"can't be imported: {module_name} needs {error.name}"
             ) from error
@@ -91,7 +92,9 @@ def _find(section, parts):
     )
 
 
-def _attribute(section, found, name, attributes):
+def _attribute(
+    section: Section, found: Any, name: str, attributes: Sequence[str]
+) -> Any:
     for attribute in attributes:
         if not hasattr(found, attribute):
             names = [n for n in dir(found) if not n.startswith("_")]
@@ -105,12 +108,14 @@ def _attribute(section, found, name, attributes):
     return found
 
 
-def _require_keywords(function, section, keywords):
-    """Refuses keywords that the signature doesn't have, by name and line."""
+def _require_keywords(
+    function: Callable[..., Any], section: Section, keywords: Mapping[str, Any]
+) -> None:
+    """Refuses keywords that aren't in the signature, with their line."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return  # Written in C, some have none: the call will tell.
+        return  # Some functions in C have none; the call raises then.
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
     names = [

@@ -1,15 +1,16 @@
-"""What a model predicts, as a file in the order of the data."""
+"""A model's predictions as a file, in the order of the data."""
 
 import os
 import pathlib
+from typing import Any
 
 from kerasmgpu.atomic_files import atomic_write
 from kerasmgpu.errors import InputError
 
 
-def require_new(path):
-    """Refuses, before the training, a path that predictions can't go to."""
-    path = pathlib.Path(path)
+def require_new(name: str) -> None:
+    """Refuses an unusable path before the training."""
+    path = pathlib.Path(name)
     if path.suffix not in (".npy", ".csv"):
         raise InputError(
             f"--predictions must end in .npy or .csv. Received: {path}"
@@ -21,12 +22,12 @@ def require_new(path):
     if not os.access(path.parent, os.W_OK):
         raise InputError(
             f"--predictions can't be written. Received: {path}; choose a "
-            "folder that is there and that you may write"
+            "folder that exists and that you may write"
         )
 
 
-def write(outputs, path):
-    """Writes the rows that `model.predict` returned, whole or not at all.
+def write(outputs: Any, name: str) -> None:
+    """Writes the rows that `model.predict` returned atomically.
 
     `.npy` has the array, `.csv` a line per row.
     """
@@ -37,11 +38,11 @@ def write(outputs, path):
             "--predictions takes models with one output. Received: "
             f"{len(outputs)} outputs"
         )
-    path = pathlib.Path(path)
+    path = pathlib.Path(name)
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         if path.suffix == ".npy":
             np.save(file, outputs)
         else:
             rows = outputs.reshape(len(outputs), -1)
-            # As many digits as bring float32 back.
+            # Enough digits to read the same float32 back.
             np.savetxt(file, rows, fmt="%.9g", delimiter=",")

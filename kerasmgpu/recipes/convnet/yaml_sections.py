@@ -1,23 +1,29 @@
-"""A YAML file whose values know where they stand, for messages that help.
+"""A YAML file whose values know their lines, for error messages.
 
     config = yaml_sections.load(path)
     yaml_sections.override(config, "model.n_gpus=2")
     config.require_keys(required=("model",), optional=("callbacks",))
     raise config["model"].error("n_gpus", "must be 0 or more")
 
-Numbers such as 1e-3 are numbers here (YAML 1.1 wants 1.0e-3), and a key that is
-given twice is an error.
+Numbers such as 1e-3 are numbers here (YAML 1.1 wants 1.0e-3), and a duplicate
+key is an error.
 """
 
 import difflib
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import yaml
 
 from kerasmgpu.errors import InputError
 
-# Of a file, with those that aliases repeat: limits alias bombs.
+# Values of a file; aliases count once per use (limits alias bombs).
 _MOST_VALUES = 10_000
+
+
+Path = tuple[str | int, ...]
+Place = Callable[[int], str]  # The place of a line, in messages.
 
 
 class _Loader(yaml.SafeLoader):
@@ -25,7 +31,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts quotes around strings that would be read back as numbers."""
+    """Quotes strings that would be read back as numbers."""
 
 
 for _class in (_Loader, _Dumper):
@@ -37,31 +43,33 @@ for _class in (_Loader, _Dumper):
 
 
 class Section(dict):
-    """A mapping of the file: keys to values, and where each of them stands.
+    """A mapping of the file, with the line of each key.
 
     Args:
-        path: Tuple of the keys and indices that lead here.
+        path: Tuple of the keys and indices from the top of the file.
         where: String such as `"net.yaml, line 3"`.
     """
 
-    def __init__(self, path=(), where=""):
+    def __init__(self, path: Path = (), where: str = "") -> None:
         super().__init__()
         self.path = path
         self.where = where
-        self.places = {}
+        self.places: dict[str, str] = {}
 
-    def name(self, key):
+    def name(self, key: str) -> str:
         """The dotted name of a key, as `--set` takes it."""
         return ".".join(map(str, (*self.path, key)))
 
-    def error(self, key, problem):
+    def error(self, key: str, problem: str) -> InputError:
         """An `InputError` about a key of this section, in one line."""
         where = self.places.get(key, self.where)
         problem = " ".join(problem.split())
         return InputError(f"{where}: {self.name(key)} {problem}")
 
-    def require_keys(self, required, optional=()):
-        """Raises `InputError` for a key that is missing or not known."""
+    def require_keys(
+        self, required: Sequence[str], optional: Sequence[str] = ()
+    ) -> None:
+        """Raises `InputError` for a missing or unknown key."""
         known = (*required, *optional)
         for key in self:
             if key not in known:
@@ -77,8 +85,8 @@ class Section(dict):
                     f"expected are {', '.join(required)}"
                 )
 
-    def section(self, key):
-        """The section at `key`; raises `InputError` if it is anything else."""
+    def section(self, key: str) -> "Section":
+        """The section at `key`; raises `InputError` for another value."""
         value = self[key]
         if not isinstance(value, Section):
             raise self.error(
@@ -87,7 +95,7 @@ class Section(dict):
         return value
 
 
-def load(path):
+def load(path: Any) -> Section:
     """Reads a file as a `Section`."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -97,8 +105,8 @@ def load(path):
     return parse(text, str(path))
 
 
-def parse(text, name):
-    """Reads a text; `name` stands for it in messages."""
+def parse(text: str, name: str) -> Section:
+    """Reads a text; messages call it `name`."""
     config = _value(text, lambda line: f"{name}, line {line}", (), name)
     if not isinstance(config, Section):
         raise InputError(
@@ -108,11 +116,11 @@ def parse(text, name):
     return config
 
 
-def override(config, assignment):
-    """Sets one value of the whole file, as the flag `--set` does.
+def override(config: Section, assignment: str) -> None:
+    """Sets one value of the file, as the flag `--set` does.
 
-    The value in `"model.n_gpus=2"` is YAML. Items of a list have their number
-    as key: `"callbacks.0.patience=3"`.
+    The value in `"model.n_gpus=2"` is YAML. The key of a list's item is its
+    number: `"callbacks.0.patience=3"`.
     """
     name, equals, text = assignment.partition("=")
     *parents, key = path = name.strip().split(".")
@@ -131,8 +139,8 @@ def override(config, assignment):
     target[key] = _value(text, lambda line: place, tuple(path), place)
 
 
-def _existing(target, key, place):
-    """A key of a section, or an index of a list, that is there."""
+def _existing(target: Any, key: str, place: str) -> Any:
+    """An existing key of a section, or index of a list."""
     if isinstance(target, list):
         if key.isdecimal() and int(key) < len(target):
             return int(key)
@@ -146,14 +154,14 @@ def _existing(target, key, place):
     raise InputError(f"{place}: there is no {key}; expected {expected}")
 
 
-def dump(config):
+def dump(config: Section) -> str:
     """The file, overrides included, as YAML text."""
     return yaml.dump(
         _plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True
     )
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return {key: _plain(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -161,8 +169,8 @@ def _plain(value):
     return value
 
 
-def flatten(value, path=()):
-    """Dictionary from dotted names to the single values of a config."""
+def flatten(value: Any, path: Path = ()) -> dict[str, Any]:
+    """Maps dotted names to the single values of a configuration."""
     if not isinstance(value, (dict, list)):
         return {".".join(map(str, path)): value}
     items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -172,8 +180,7 @@ def flatten(value, path=()):
     return flat
 
 
-def _value(text, place, path, name):
-    """The value of a YAML text; `place` gives a line's name for messages."""
+def _value(text: str, place: Place, path: Path, name: str) -> Any:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -187,7 +194,7 @@ def _value(text, place, path, name):
         return _construct(loader, node, place, path)
     except yaml.reader.ReaderError as error:
         raise InputError(
-            f"{name} is not YAML: character {error.position} is not a text's"
+            f"{name} is not YAML: character {error.position} is no text"
         ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -198,7 +205,7 @@ def _value(text, place, path, name):
         raise InputError(f"{name}: a value contains itself") from error
 
 
-def _num_values(node, known):
+def _num_values(node: yaml.Node, known: dict[int, Any]) -> int:
     """Values of a node; aliases count once per use."""
     if id(node) not in known:
         known[id(node)] = None
@@ -211,8 +218,10 @@ def _num_values(node, known):
     return known[id(node)]
 
 
-def _construct(loader, node, place, path):
-    """The value of a node, sections with the places of their keys."""
+def _construct(
+    loader: _Loader, node: yaml.Node, place: Place, path: Path
+) -> Any:
+    """The value of a node; sections know the lines of their keys."""
     if isinstance(node, yaml.SequenceNode):
         return [
             _construct(loader, child, place, (*path, index))
@@ -229,7 +238,7 @@ def _construct(loader, node, place, path):
         if key in section.places:
             raise section.error(key, f"is given again, {where.split(', ')[-1]}")
         section.places[key] = where
-    # `<<: *other` puts the keys of another mapping in front of one's own.
+    # `<<: *other` inserts the keys of another mapping.
     loader.flatten_mapping(node)
     for key_node, value_node in node.value:
         key = key_node.value

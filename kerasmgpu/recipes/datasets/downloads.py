@@ -1,4 +1,4 @@
-"""Downloads of data sets: whole and checked, or not at all."""
+"""Downloads of data sets: complete and verified, or not at all."""
 
 import contextlib
 import http.client
@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterator
 
 from absl import logging
 
@@ -22,15 +23,26 @@ _BRING_IT = (
     "Download it on a machine with a network, copy it here and pass its path "
     "(--data_path)."
 )
+_NO_CONNECTION = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ssl.SSLError,
+    ConnectionError,
+    TimeoutError,
+)
+# The last one is raised for a compression that zipfile doesn't know.
+_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
-def fetch_zip(url, destination, timeout=_TIMEOUT_SECONDS):
-    """Downloads a zip file, compares its MD5 sum and moves it into place.
+def fetch_zip(
+    url: str, destination: pathlib.Path, timeout: float = _TIMEOUT_SECONDS
+) -> None:
+    """Downloads a zip file atomically and verifies its MD5 sum.
 
     The sum is the one that the server publishes today, as `url` with `.md5`:
-    GroupLens replaces files under their names. Where the server has none (404),
-    a line says so. Several processes may fetch a file at once; one that can't
-    be fetched, or is damaged, leaves `destination` as it was.
+    GroupLens replaces files under their names. Without one (404) a warning is
+    logged. Several processes may fetch a file at once; a failure leaves
+    `destination` as it was.
     """
     import keras
 
@@ -45,8 +57,8 @@ def fetch_zip(url, destination, timeout=_TIMEOUT_SECONDS):
             url,
             file_hash=_published_md5(f"{url}.md5", timeout),
             hash_algorithm="md5",
-            # Absolute: Keras takes another cache folder without saying so
-            # where it can't write to one.
+            # Absolute: Keras silently takes another cache folder if it can't
+            # write to this one.
             cache_subdir=str(pathlib.Path(scratch).absolute()),
         )
         with zip_errors(url, f"Nothing was kept. Run again, or: {_BRING_IT}"):
@@ -57,8 +69,7 @@ def fetch_zip(url, destination, timeout=_TIMEOUT_SECONDS):
         os.replace(path, destination)
 
 
-def _published_md5(url, timeout):
-    """The MD5 sum that a server publishes, or `None`."""
+def _published_md5(url: str, timeout: float) -> str | None:
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:
             text = response.read(4096).decode("ascii", "replace")
@@ -71,12 +82,13 @@ def _published_md5(url, timeout):
     published = re.search(r"\b[0-9a-fA-F]{32}\b", text)
     if published is None:
         logging.warning("No MD5 sum is published at %s: not checked.", url)
-    return published and published[0].lower()
+        return None
+    return published[0].lower()
 
 
 @contextlib.contextmanager
-def _timeout(seconds):
-    """Ends connections that fall silent: `get_file` has no time-out."""
+def _timeout(seconds: float) -> Iterator[None]:
+    """Sets the time-out of sockets: `get_file` has none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -86,53 +98,37 @@ def _timeout(seconds):
 
 
 @contextlib.contextmanager
-def one_line_errors(name, remedy):
-    """Turns failures of `keras.utils.get_file`, and only those, into one line.
+def one_line_errors(name: str, remedy: str) -> Iterator[None]:
+    """Turns failures of `keras.utils.get_file` into an `InputError`.
 
-    It says what is fetched (`name`) and what to do without a network.
+    The message names the file and says what to do without a network. Other
+    errors pass.
     """
     try:
         yield
     except InputError:
         raise
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        ssl.SSLError,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
-        raise _not_fetched(name, error, remedy) from error
     except ValueError as error:
         raise InputError(
             f"The download of {name} is damaged: its checksum is not the "
             f"published one. Nothing was kept. Run again, or: {remedy}"
         ) from error
     except Exception as error:
-        # Keras raises the base class itself where it can't fetch a file.
-        if type(error) is not Exception:
-            raise
-        raise _not_fetched(name, error, remedy) from error
-
-
-def _not_fetched(name, error, remedy):
-    return InputError(
-        f"{name} can't be fetched: is there a network? ({error}) {remedy}"
-    )
+        # `get_file` itself raises a plain `Exception`.
+        if type(error) is Exception or isinstance(error, _NO_CONNECTION):
+            raise InputError(
+                f"{name} can't be fetched: is there a network? ({error}) "
+                f"{remedy}"
+            ) from error
+        raise
 
 
 @contextlib.contextmanager
-def zip_errors(path, remedy):
-    """Turns errors of a damaged zip file into `InputError`."""
+def zip_errors(path: str | pathlib.Path, remedy: str) -> Iterator[None]:
+    """Turns errors of a damaged zip file into an `InputError`."""
     try:
         yield
-    # The last one stands for a compression that zipfile doesn't know.
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-    ) as error:
+    except _DAMAGED_ZIP as error:
         raise InputError(
-            f"{path} is not a sound zip file ({error}). {remedy}"
+            f"{path} is not a valid zip file ({error}). {remedy}"
         ) from error

@@ -1,4 +1,4 @@
-"""Drawn images of textured shapes, where there are no real ones."""
+"""Drawn images of textured shapes, in place of real ones."""
 
 import numpy as np
 
@@ -9,20 +9,22 @@ CLASS_NAMES = tuple(
 )
 """Names of the classes, by label."""
 
-# Standard deviation of the noise in each channel, where 1 is white: what keeps
-# a good network below 100 %.
+# Standard deviation in each channel, where 1 is white: enough to keep a good
+# network below 100 %.
 _NOISE = 0.1
 _MAX_TILT = 0.3  # Radians.
 _IMAGES_AT_ONCE = 512
 
 
-def generate(num_images, image_size, seed=0):
-    """Draws images whose class a network has to learn.
+def generate(
+    num_images: int, image_size: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws images for a network to classify.
 
     An image shows one of five shapes, about the middle, of any size and a
     little tilted, plain or with stripes of any angle, on a background of
-    another colour, under noise. Shape and texture are the class; colours, place
-    and angle tell nothing. Classes are equally frequent, in random order.
+    another colour, under noise. The class is shape and texture; colours, place
+    and angle are random. Classes are equally frequent, in random order.
 
     Returns:
         `(images, labels)`: uint8 array `[images, height, width, 3]` and int32
@@ -37,8 +39,10 @@ def generate(num_images, image_size, seed=0):
     return images, labels
 
 
-def _draw(rng, labels, image_size):
-    """Draws one image for each label: uint8 `[images, height, width, 3]`."""
+def _draw(
+    rng: np.random.Generator, labels: np.ndarray, image_size: int
+) -> np.ndarray:
+    """Draws an image per label: uint8 `[images, height, width, 3]`."""
     count = len(labels)
     shapes, textures = np.divmod(labels, len(TEXTURES))
     axis = (np.arange(image_size, dtype=np.float32) + 0.5) / image_size
@@ -60,18 +64,20 @@ def _draw(rng, labels, image_size):
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
 
 
-def _per_image(values):
-    """`[images]` as `[images, 1, 1]`, to go with pixels."""
+def _per_image(values: np.ndarray) -> np.ndarray:
+    """Reshapes `[images]` to `[images, 1, 1]`, to broadcast over pixels."""
     return np.asarray(values)[:, None, None].astype(np.float32)
 
 
-def _rotate(x, y, angles):
+def _rotate(
+    x: np.ndarray, y: np.ndarray, angles: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     cosine, sine = _per_image(np.cos(angles)), _per_image(np.sin(angles))
     return cosine * x + sine * y, cosine * y - sine * x
 
 
-def _inside(x, y, shapes):
-    """Which pixels are in the shape; its outermost points have distance 1."""
+def _inside(x: np.ndarray, y: np.ndarray, shapes: np.ndarray) -> np.ndarray:
+    """Mask of the shape's pixels; its outermost points have distance 1."""
     distance = np.hypot(x, y)
     larger = np.maximum(abs(x), abs(y))
     smaller = np.minimum(abs(x), abs(y))
@@ -85,13 +91,15 @@ def _inside(x, y, shapes):
     return np.choose(_per_image(shapes).astype(np.int32), masks)
 
 
-def _pattern(x, textures, waves):
-    """Above 0 where the filling is bright; `waves` fit into a radius."""
+def _pattern(
+    x: np.ndarray, textures: np.ndarray, waves: np.ndarray
+) -> np.ndarray:
+    """Above 0 where the filling is bright; a radius has `waves` waves."""
     return np.where(textures == 0, 1, np.sin(2 * np.pi * waves * x))
 
 
-def _colours(rng, count):
-    """Colours that differ in brightness: each `[images, 1, 1, 3]`."""
+def _colours(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Three colours of different brightness, each `[images, 1, 1, 3]`."""
     levels = np.array([0.3, 0.1, 0.8], np.float32)[:, None, None]
     tints = rng.uniform(-0.1, 0.1, (3, count, 3)).astype(np.float32)
     return np.clip(levels + tints, 0, 1)[:, :, None, None]

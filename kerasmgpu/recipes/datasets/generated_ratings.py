@@ -1,4 +1,4 @@
-"""Made-up ratings with the shape of MovieLens, where there is no real file."""
+"""Generated ratings with the distributions of MovieLens."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from kerasmgpu.recipes.datasets.ratings import Ratings
 _LOWEST, _HIGHEST, _STEP = 1.0, 5.0, 0.5
 _MEAN, _USER_SPREAD, _ITEM_SPREAD = 3.5, 0.4, 0.45
 
-# Factors of users and items; the standard deviations in stars of what these
-# add, which a model can learn, and of what no model can.
+# Factors of users and items; the standard deviations in stars of their
+# product, which a model can learn, and of the noise.
 _RANK, _PREFERENCE, _NOISE = 4, 0.5, 0.7
 
 # The k-th most popular item has the weight (k + offset) ** -exponent: a
@@ -19,14 +19,18 @@ _POPULARITY_OFFSET, _POPULARITY_EXPONENT = 30.0, 1.4
 # Standard deviation of the logarithm of a user's number of ratings.
 _ACTIVITY_SPREAD = 1.1
 
-# Rounds of drawing with replacement before the last few ratings of the most
-# active users are drawn without it; each round is vectorised, each user of the
-# last is not.
+# Vectorised rounds of drawing with replacement; then the last ratings of the
+# most active users are drawn without it, user by user.
 _ROUNDS = 8
 
 
-def generate(num_users=600, num_items=1700, num_ratings=60_000, seed=0):
-    """Generates `Ratings` that look like MovieLens and are not real.
+def generate(
+    num_users: int = 600,
+    num_items: int = 1700,
+    num_ratings: int = 60_000,
+    seed: int = 0,
+) -> Ratings:
+    """Generates `Ratings` like those of MovieLens.
 
     Items differ in popularity by a power law, users in activity by a
     log-normal law. A rating is the sum of a mean, a user's and an item's bias,
@@ -53,25 +57,29 @@ def generate(num_users=600, num_items=1700, num_ratings=60_000, seed=0):
     )
 
 
-def _ratings_per_user(rng, num_users, num_items, num_ratings):
-    """Draws how many items each user rates; the sum is `num_ratings`."""
+def _ratings_per_user(
+    rng: np.random.Generator, num_users: int, num_items: int, num_ratings: int
+) -> np.ndarray:
+    """Draws the number of ratings of each user; the sum is `num_ratings`."""
     average = num_ratings / num_users
-    # Half of the average at most, so that some activity is left to differ.
+    # At most half of the average: users differ in activity.
     least = max(1, min(20, int(average / 2)))
-    # Drawing all items of a user would leave no choice to popularity.
+    # Popularity has no effect on a user who rates all items.
     most = max(num_items * 3 // 4, int(np.ceil(average)))
     activity = rng.lognormal(sigma=_ACTIVITY_SPREAD, size=num_users)
     extra = (num_ratings - least * num_users) * activity / activity.sum()
     counts = np.minimum(least + extra.astype(np.int64), most)
     while (missing := num_ratings - counts.sum()) > 0:
-        # Rounding and the cap leave some over; they go to those below the cap.
+        # What rounding and the cap left over goes to users below the cap.
         below = np.flatnonzero(counts < most)
         chosen = rng.choice(below, min(missing, len(below)), replace=False)
         counts[chosen] += 1
     return counts
 
 
-def _pairs(rng, counts, num_items):
+def _pairs(
+    rng: np.random.Generator, counts: np.ndarray, num_items: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Draws distinct items for each user by popularity.
 
     Returns two int32 arrays `[counts.sum()]`, users and items, ordered by user
@@ -81,7 +89,7 @@ def _pairs(rng, counts, num_items):
     order = np.arange(num_items) + _POPULARITY_OFFSET
     popularity = rng.permutation(order**-_POPULARITY_EXPONENT)
     popularity /= popularity.sum()
-    # Each item takes one of the users' places, so that none is left out.
+    # Every item gets one of the ratings first.
     places = np.repeat(np.arange(num_users, dtype=np.int32), counts)
     rng.shuffle(places)
     keys = places[:num_items].astype(np.int64) * num_items
@@ -104,8 +112,13 @@ def _pairs(rng, counts, num_items):
     return users.astype(np.int32), items.astype(np.int32)
 
 
-def _draw_the_rest(rng, keys, counts, popularity):
-    """Fills up users that still miss ratings, without replacement.
+def _draw_the_rest(
+    rng: np.random.Generator,
+    keys: np.ndarray,
+    counts: np.ndarray,
+    popularity: np.ndarray,
+) -> np.ndarray:
+    """Draws the missing ratings of each user without replacement.
 
     The largest `log(weight) + Gumbel noise` are a weighted sample without
     replacement (Vieira, "Gumbel-max trick and weighted reservoir sampling",
@@ -126,7 +139,13 @@ def _draw_the_rest(rng, keys, counts, popularity):
     return keys
 
 
-def _stars(rng, users, items, num_users, num_items):
+def _stars(
+    rng: np.random.Generator,
+    users: np.ndarray,
+    items: np.ndarray,
+    num_users: int,
+    num_items: int,
+) -> np.ndarray:
     """Returns float32 ratings `[ratings]` in half stars from 1 to 5."""
     values = _NOISE * rng.standard_normal(len(users), np.float32)
     values += _MEAN

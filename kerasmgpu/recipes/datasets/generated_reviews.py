@@ -1,11 +1,11 @@
-"""Made-up reviews whose ratings depend on both texts, where there is no file."""
+"""Generated reviews whose ratings depend on both texts."""
 
 import numpy as np
 
-from kerasmgpu.recipes.datasets.reviews import Collector
+from kerasmgpu.recipes.datasets.reviews import Collector, Reviews
 
-# What a user may care about, and the words for an item that has it or lacks it.
-# A user names what they care about; everybody names what an item has or lacks.
+# An aspect that users may care about, and the words for items with and without
+# it. Users name their aspect; all reviews name what an item has or lacks.
 _ASPECTS = (
     ("story", "gripping", "tedious"),
     ("music", "tuneful", "shrill"),
@@ -15,19 +15,22 @@ _ASPECTS = (
 _FILLERS = tuple("the a it was and this of to in i is with that on for".split())
 
 _MEAN, _LOWEST, _HIGHEST = 3.2, 1, 5
-# Stars that an item's having (or lacking) what a user cares about adds; the
-# standard deviations of what is common to a user's or an item's ratings, and
-# of what nothing explains.
+# Stars that an item with (or without) the user's aspect gains (or loses); the
+# standard deviations of the biases of users and items, and of the noise.
 _TASTE, _USER_SPREAD, _ITEM_SPREAD, _NOISE = 1.2, 0.2, 0.2, 0.3
 
 
-def generate(num_users=500, num_items=100, num_reviews=8000, seed=0):
-    """Generates `Reviews` that can be learned from, and are not real.
+def generate(
+    num_users: int = 500,
+    num_items: int = 100,
+    num_reviews: int = 8000,
+    seed: int = 0,
+) -> Reviews:
+    """Generates `Reviews` to learn from.
 
     Each user cares about one of four aspects, and each item has or lacks each
-    of them. The rating is high where the item has what the user cares about:
-    it takes the user's other reviews to know the one and the item's other
-    reviews to know the other, and a user's or an item's average says little.
+    of them. The rating is high where the item has the user's aspect, which
+    takes the other reviews of both to know; averages say little.
     """
     rng = np.random.default_rng(seed)
     cares = rng.integers(len(_ASPECTS), size=num_users)
@@ -47,8 +50,8 @@ def generate(num_users=500, num_items=100, num_reviews=8000, seed=0):
     return collected.reviews("generated, not real", f", seed {seed}")
 
 
-def _text(rng, cares, has):
-    """Eight words: what the user cares about, what the item is, and others."""
+def _text(rng: np.random.Generator, cares: int, has: np.ndarray) -> str:
+    """Eight words: the user's aspect, two of the item's, and fillers."""
     aspect = _ASPECTS[cares][0]
     seen = rng.integers(len(_ASPECTS), size=2)
     qualities = [_ASPECTS[s][1] if has[s] else _ASPECTS[s][2] for s in seen]

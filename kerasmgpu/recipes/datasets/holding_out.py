@@ -1,19 +1,17 @@
-"""Which examples of a data set are held out."""
+"""A random split of a data set into training and held-out examples."""
 
 import numpy as np
 
 from kerasmgpu.errors import InputError
 
 
-def chosen(num_examples, held_out, seed, what, source=None):
-    """Draws which examples are held out: a bool array, `[num_examples]`.
+def chosen(
+    num_examples: int, held_out: float, seed: int, what: str, source: str = ""
+) -> np.ndarray:
+    """Draws the held-out examples: a bool array, `[num_examples]`.
 
-    Args:
-        num_examples: Integer, examples in all.
-        held_out: Fraction above 0 and below 1; each side gets one at least.
-        seed: Integer from 0.
-        what: What the examples are, in the plural (`"ratings"`).
-        source: Where they are from, for the error that they are too few.
+    `held_out` is a fraction above 0 and below 1; each side gets at least one
+    example. Errors call the examples `what` (`"ratings"`) of `source`.
     """
     if num_examples < 2:
         raise InputError(
@@ -21,8 +19,8 @@ def chosen(num_examples, held_out, seed, what, source=None):
             f"{source or num_examples}"
         )
     count = min(max(round(held_out * num_examples), 1), num_examples - 1)
-    # int32 positions shuffled in place: 100 MB for 25 M ratings, where a
-    # `permutation` would take twice that.
+    # int32 positions shuffled in place: 100 MB for 25 M ratings, half as much
+    # as a `permutation`.
     order = np.arange(num_examples, dtype=np.int32)
     np.random.default_rng(seed).shuffle(order)
     is_held_out = np.zeros(num_examples, bool)

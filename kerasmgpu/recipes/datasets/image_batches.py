@@ -1,43 +1,55 @@
 """Batches of images: their order, decoding and augmentation.
 
 Order and augmentation follow from the seed and the step alone, so that a run
-that is resumed, or runs on other devices, sees the same batches. A pass ends
-with a smaller batch where rows are left over.
+that is resumed, or runs on other devices, sees the same batches. The last batch
+of a pass may be smaller.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import image_decoding, image_records, row_order
+from kerasmgpu.recipes.datasets.images import ImageData, LabelledImages
 
-# Batches that are decoded at the same time, each by all cores: while one waits
-# for its last image, the next has begun.
+# Batches to decode at a time, each on all cores: while one waits for its last
+# image, the next has begun.
 _BATCHES_AT_ONCE = 2
 _FILES_AT_ONCE = 16
-# Records to draw the next one from, beside the random order of the files.
+# Size of the shuffle buffer, beside the random order of the files.
 _SHUFFLED_RECORDS = 10_000
 _SAMPLES = 16
+
+Part = LabelledImages | image_records.ImageRecords
 
 
 class ImageBatches:
     """Batches of `ImageData` to train and validate on.
 
-    An image that can't be decoded is left out of its batch, which is a row
-    smaller then, and named.
+    An image that can't be decoded is left out of its batch, which is then a row
+    smaller.
 
     Args:
         data: `images.ImageData`.
         image_size: Height and width that the network sees.
         global_batch_size: Rows of a full batch.
         seed: Integer.
-        augment: Whether training images are cut, moved and mirrored at random.
-        leave_out: Function of the name (bytes) of an image left out, which
-            may come again in a later pass.
+        augment: Whether training images are cropped, shifted and mirrored.
+        leave_out: Function of the name of an image left out, called in every
+            pass.
     """
 
     def __init__(
-        self, data, image_size, global_batch_size, seed, augment, leave_out
-    ):
+        self,
+        data: ImageData,
+        image_size: int,
+        global_batch_size: int,
+        seed: int,
+        augment: bool,
+        leave_out: Callable[[bytes], None],
+    ) -> None:
         self._data = data
         self._image_size = image_size
         self._global_batch_size = global_batch_size
@@ -48,7 +60,7 @@ class ImageBatches:
             if not part.in_memory:
                 self._require_images(part)
 
-    def training(self, first_step=0):
+    def training(self, first_step: int = 0) -> tf.data.Dataset:
         """Endless batches `(images, classes)`, from a step on.
 
         uint8 `[rows, size, size, channels]` and one-hot float32 `[rows,
@@ -68,20 +80,22 @@ class ImageBatches:
             )
         return self._finished(batches.enumerate(first_step), part, True)
 
-    def held_out(self):
+    def held_out(self) -> tf.data.Dataset:
         """One pass of batches in the order of the data; as `training`."""
         part = self._data.held_out
         batches = _rows(part).batch(self._global_batch_size)
         num_batches = -(-len(part) // self._global_batch_size)
         finished = self._finished(batches.enumerate(), part, False)
-        # Keras warns of data whose length it doesn't know. (Where no image of
-        # a whole batch can be decoded, another stands in for it.)
+        # Keras warns of data of unknown length. (A batch without an image that
+        # can be decoded is replaced by another.)
         return finished.repeat().take(num_batches)
 
-    def _shuffled_records(self, part, first_step):
+    def _shuffled_records(
+        self, part: image_records.ImageRecords, first_step: int
+    ) -> tf.data.Dataset:
         paths = tf.constant(part.paths)
 
-        def one_pass(number):
+        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
             order = tf.random.experimental.stateless_shuffle(
                 paths, seed=[self._seed, number]
             )
@@ -97,8 +111,10 @@ class ImageBatches:
         steps_per_pass = -(-len(part) // self._global_batch_size)
         return row_order.from_step(first_step, steps_per_pass, one_pass)
 
-    def _finished(self, batches, part, training):
-        """Decodes and augments batches, each with its number in front."""
+    def _finished(
+        self, batches: tf.data.Dataset, part: Part, training: bool
+    ) -> tf.data.Dataset:
+        """Decodes and augments enumerated batches."""
         if part.in_memory:
             finish = self._augmented if training else self._resized
             batches = batches.map(finish, tf.data.AUTOTUNE)
@@ -111,7 +127,7 @@ class ImageBatches:
             )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _augmented(self, step, items):
+    def _augmented(self, step: tf.Tensor, items: Any) -> Any:
         images, labels = items
         if self._augment and self._data.may_shift:
             images = image_decoding.shift_and_flip(
@@ -119,18 +135,20 @@ class ImageBatches:
             )
         return self._resized(step, (images, labels))
 
-    def _resized(self, step, items):
+    def _resized(self, step: tf.Tensor, items: Any) -> Any:
         images, labels = items
         return (
             image_decoding.resize(images, self._image_size),
             tf.one_hot(labels, self._data.num_classes),
         )
 
-    def _decoded(self, step, items, training):
+    def _decoded(
+        self, step: tf.Tensor, items: Any, training: bool
+    ) -> tf.data.Dataset:
         """A data set of one batch: the items that can be decoded."""
         random = training and self._augment
 
-        def decode(row, item):
+        def decode(row: tf.Tensor, item: Any) -> tuple[tf.Tensor, ...]:
             encoded, label = _read(*item)
             if random:
                 image = image_decoding.random_crop(
@@ -155,15 +173,15 @@ class ImageBatches:
             )
         )
 
-    def _note(self, names, rows, batch):
-        """Keeps the names of the rows that are missing, where any are."""
+    def _note(self, names: tf.Tensor, rows: tf.Tensor, batch: Any) -> Any:
+        """Reports the names of missing rows."""
         present = tf.scatter_nd(
             rows[:, None],
             tf.ones_like(rows, tf.bool),
             tf.shape(names, tf.int64),
         )
 
-        def note():
+        def note() -> tf.Tensor:
             missing = tf.boolean_mask(names, ~present)
             return tf.py_function(self._leave_out, [missing], tf.int32)
 
@@ -171,19 +189,19 @@ class ImageBatches:
         with tf.control_dependencies([noted]):
             return tf.nest.map_structure(tf.identity, batch)
 
-    def _leave_out(self, names):
+    def _leave_out(self, names: tf.Tensor) -> int:
         for name in names.numpy():
             self._leave_out_one(name)
         return len(names)
 
-    def _seed_of(self, *numbers):
+    def _seed_of(self, *numbers: tf.Tensor) -> tf.Tensor:
         seed = tf.constant([self._seed, 0])
         for number in numbers:
             seed = tf.random.fold_in(seed, tf.cast(number, tf.int32))
         return seed
 
-    def _require_images(self, part):
-        """Refuses, before the training, files that hold no images."""
+    def _require_images(self, part: Part) -> None:
+        """Refuses files that are no images before the training."""
         stride = 1
         if not isinstance(part, image_records.ImageRecords):
             stride = max(1, len(part) // _SAMPLES)
@@ -202,8 +220,8 @@ class ImageBatches:
         )
 
 
-def _rows(part, stride=1):
-    """Images or names of images, with their labels or records, in order."""
+def _rows(part: Part, stride: int = 1) -> tf.data.Dataset:
+    """Pairs of image or path and label, or of name and record, in order."""
     if isinstance(part, image_records.ImageRecords):
         paths = tf.data.Dataset.from_tensor_slices(list(part.paths))
         return paths.flat_map(part.read)
@@ -212,16 +230,17 @@ def _rows(part, stride=1):
     )
 
 
-def _shuffled(records, num_rows, seed, number):
-    """Records in random order: that of the seed and the number of the pass.
+def _shuffled(
+    records: tf.data.Dataset, num_rows: int, seed: int, number: tf.Tensor
+) -> tf.data.Dataset:
+    """Shuffles records by the seed and the number of the pass.
 
-    `tf.data.Dataset.shuffle` takes no seed that is known in the graph only;
-    the operation below it does.
+    `tf.data.Dataset.shuffle` takes no symbolic seed; its op does.
     """
     shuffled = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(records),
         buffer_size=min(num_rows, _SHUFFLED_RECORDS),
-        # Two zeros would stand for a seed at random.
+        # Two zeros would mean a random seed.
         seed=seed + 1,
         seed2=number,
         output_types=[tf.string, tf.string],
@@ -231,7 +250,7 @@ def _shuffled(records, num_rows, seed, number):
     return tf.data.experimental.from_variant(shuffled, records.element_spec)
 
 
-def _read(name, rest):
+def _read(name: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Bytes and label of an item: a path and its label, or a record."""
     if rest.dtype == tf.string:
         return image_records.parse(rest)

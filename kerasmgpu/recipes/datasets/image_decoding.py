@@ -1,12 +1,12 @@
-"""From the bytes of an image file, or from whole images, to what a network sees.
+"""Decoding, cropping and augmentation of images.
 
-Whatever is drawn at random follows from a seed that the caller gives, so that
-an image looks the same in every run, on any number of replicas.
+Random numbers follow from the caller's seed: an image looks the same in every
+run, on any number of replicas.
 """
 
 import tensorflow as tf
 
-# The part of an image that a random crop keeps, and its form: those of
+# Share of an image that a random crop keeps, and its aspect ratio: those of
 # Szegedy et al. (arXiv:1409.4842, section 6), as ImageNet is usually trained.
 _AREA_RANGE = (0.08, 1.0)
 _ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
@@ -17,8 +17,10 @@ _CENTRAL_FRACTION = 224 / 256
 _SHIFT = 4
 
 
-def random_crop(encoded, image_size, seed):
-    """Decodes a random part of an image, resized and mirrored or not.
+def random_crop(
+    encoded: tf.Tensor, image_size: int, seed: tf.Tensor
+) -> tf.Tensor:
+    """Decodes a random part of an image, resized and randomly mirrored.
 
     Args:
         encoded: Scalar string, a JPEG, PNG, GIF or BMP file.
@@ -43,8 +45,8 @@ def random_crop(encoded, image_size, seed):
     return tf.image.stateless_random_flip_left_right(image, seed)
 
 
-def central_crop(encoded, image_size):
-    """Decodes the middle of an image, to validate on; as `random_crop`."""
+def central_crop(encoded: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Decodes the middle of an image, for validation; as `random_crop`."""
     shape = _shape(encoded)
     height, width = shape[0], shape[1]
     shorter = tf.cast(tf.minimum(height, width), tf.float32)
@@ -55,11 +57,13 @@ def central_crop(encoded, image_size):
     return _resized(image, image_size)
 
 
-def shift_and_flip(images, seed, may_flip):
-    """Moves each image by up to 4 pixels and may mirror half of them.
+def shift_and_flip(
+    images: tf.Tensor, seed: tf.Tensor, may_flip: bool
+) -> tf.Tensor:
+    """Shifts each image by up to 4 pixels and may mirror half of them.
 
     Images are uint8, `[rows, height, width, channels]`; the seed is int32,
-    `[2]`. Black comes in at the edges.
+    `[2]`. Edges are filled with black.
     """
     num_rows = tf.shape(images)[0]
     height, width = images.shape[1:3]
@@ -80,46 +84,52 @@ def shift_and_flip(images, seed, may_flip):
     return tf.where(mirrored, tf.reverse(images, [2]), images)
 
 
-def resize(images, image_size):
-    """Resizes images `[rows, height, width, channels]`; uint8 as they are."""
+def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Resizes uint8 images, `[rows, height, width, channels]`."""
     if tuple(images.shape[1:3]) == (image_size, image_size):
         return images
     return _resized(images, image_size)
 
 
-def _resized(images, image_size):
+def _resized(images: tf.Tensor, image_size: int) -> tf.Tensor:
     images = tf.image.resize(images, [image_size, image_size])
-    # A quarter of float32's bytes go to the device this way.
+    # Copies a quarter of float32's bytes to the device.
     return tf.saturate_cast(tf.round(images), tf.uint8)
 
 
-def _shape(encoded):
+def _shape(encoded: tf.Tensor) -> tf.Tensor:
     """Height, width and channels: int32 `[3]`."""
     return tf.cond(
         tf.io.is_jpeg(encoded),
-        # The header alone says it.
+        # Reads the header alone.
         lambda: tf.image.extract_jpeg_shape(encoded),
         lambda: tf.shape(_decode_whole(encoded)),
     )
 
 
-def _decode(encoded, top, left, height, width):
+def _decode(
+    encoded: tf.Tensor,
+    top: tf.Tensor,
+    left: tf.Tensor,
+    height: tf.Tensor,
+    width: tf.Tensor,
+) -> tf.Tensor:
     """Decodes a rectangle: uint8 `[height, width, 3]`."""
 
-    def jpeg():
-        # Decodes no more of the file than it needs.
+    def jpeg() -> tf.Tensor:
+        # Decodes that part of the file only.
         return tf.image.decode_and_crop_jpeg(
             encoded, tf.stack([top, left, height, width]), channels=3
         )
 
-    def other():
+    def other() -> tf.Tensor:
         image = _decode_whole(encoded)
         return image[top : top + height, left : left + width]
 
     return tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
 
 
-def _decode_whole(encoded):
+def _decode_whole(encoded: tf.Tensor) -> tf.Tensor:
     image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
     image.set_shape([None, None, 3])
     return image

@@ -1,10 +1,12 @@
 """A tree of folders, one per class, as ImageNet is kept.
 
-`keras.utils.image_dataset_from_directory` leaves out no damaged image and has
-no order that a run can go on in.
+`keras.utils.image_dataset_from_directory` skips no damaged image, and its order
+can't begin at any step.
 """
 
 import os
+import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,13 +14,12 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets.images import ImageData, LabelledImages
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
-_NAMES_IN_A_MESSAGE = 3
 
 
-def load(root, held_out, seed):
-    """Finds the images of a folder tree, `ImageData`; none is read yet.
+def load(root: pathlib.Path, held_out: float, seed: int) -> ImageData:
+    """Finds the images of a folder tree, without reading them.
 
-        root/train/<class>/*.jpg  and, where it is there,  root/val/<class>/…
+        root/train/<class>/*.jpg  and optionally  root/val/<class>/…
         root/<class>/*.jpg
 
     Without `val` (or `validation`) the fraction `held_out` is held out at
@@ -30,7 +31,7 @@ def load(root, held_out, seed):
         folder = root / "train"
         names = (root / "val", root / "validation")
         validation = [path for path in names if path.is_dir()]
-    classes = sorted(_folders(folder))
+    classes = _folders(folder)
     if len(classes) < 2:
         raise InputError(
             "Expected a folder per class, two classes at least. Received: "
@@ -39,7 +40,14 @@ def load(root, held_out, seed):
         )
     train = _files(folder, classes)
     if validation:
-        _require_same_classes(validation[0], classes)
+        different = sorted({*classes} ^ {*_folders(validation[0])})
+        if different:
+            more = ", …" if len(different) > 3 else ""
+            raise InputError(
+                "Training and validation must have the same classes. Received: "
+                f"{validation[0]}, where {', '.join(different[:3])}{more} "
+                "differ(s)"
+            )
         rest = _files(validation[0], classes)
     else:
         train, rest = train.split(held_out, seed)
@@ -52,25 +60,15 @@ def load(root, held_out, seed):
     )
 
 
-def _require_same_classes(folder, classes):
-    different = sorted(set(classes) ^ set(_folders(folder)))
-    if different:
-        more = ", …" if len(different) > _NAMES_IN_A_MESSAGE else ""
-        raise InputError(
-            "Training and validation must have the same classes. Received: "
-            f"{folder}, where {', '.join(different[:_NAMES_IN_A_MESSAGE])}"
-            f"{more} differ(s)"
-        )
+def _folders(folder: pathlib.Path) -> list[str]:
+    names = (path.name for path in folder.iterdir() if path.is_dir())
+    return sorted(filter(_is_shown, names))
 
 
-def _folders(folder):
-    with os.scandir(folder) as entries:
-        return [e.name for e in entries if e.is_dir() and not _is_hidden(e)]
-
-
-def _files(folder, classes):
-    """Images of all classes, ordered by class and name."""
-    paths, labels = [], []
+def _files(folder: pathlib.Path, classes: list[str]) -> LabelledImages:
+    """Images of all classes, ordered by class and path."""
+    paths: list[str] = []
+    labels: list[int] = []
     for label, name in enumerate(classes):
         found = sorted(_images_below(folder / name))
         if not found:
@@ -78,22 +76,19 @@ def _files(folder, classes):
                 f"The folder of a class has no images ({', '.join(SUFFIXES)}). "
                 f"Received: {folder / name}"
             )
-        paths.extend(found)
-        labels.extend([label] * len(found))
+        paths += found
+        labels += [label] * len(found)
     return LabelledImages(np.array(paths), np.array(labels, np.int32))
 
 
-def _images_below(folder):
-    # scandir alone: a `pathlib.Path` for each of a million files takes minutes.
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if _is_hidden(entry):
-                continue
-            if entry.is_dir():
-                yield from _images_below(entry.path)
-            elif entry.name.lower().endswith(SUFFIXES):
-                yield entry.path
+def _images_below(folder: pathlib.Path) -> Iterator[str]:
+    # A `pathlib.Path` for each of a million files would take minutes.
+    for path, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = filter(_is_shown, folders)
+        for name in filter(_is_shown, names):
+            if name.lower().endswith(SUFFIXES):
+                yield os.path.join(path, name)
 
 
-def _is_hidden(entry):
-    return entry.name.startswith((".", "__"))
+def _is_shown(name: str) -> bool:
+    return not name.startswith((".", "__"))

@@ -1,15 +1,17 @@
-"""Images in TFRecord files, as the field writes ImageNet.
+"""Images in TFRecord files, in the usual form of ImageNet.
 
 A record is a `tf.train.Example` with the features `image/encoded` (the bytes
 of an image file) and `image/class/label` (an integer). ImageNet's labels are 1
-to 1000 there, and 0 is for what is none of these: 1001 classes.
+to 1000, and 0 is the background: 1001 classes.
 """
 
 import concurrent.futures
 import dataclasses
 import os
+import pathlib
 import re
 import struct
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -21,7 +23,8 @@ _FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
-# Around a record's bytes: their length and its checksum, and theirs.
+# A record's bytes lie between their length with its checksum, and their own
+# checksum.
 _LENGTH = struct.Struct("<Q")
 _BEFORE, _AFTER = 12, 4
 
@@ -38,17 +41,17 @@ class ImageRecords:
         held_out: With `every`: whether these are the held-out records.
     """
 
-    paths: tuple
+    paths: tuple[str, ...]
     num_rows: int
     every: int | None = None
     held_out: bool = False
 
     in_memory = False
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_rows
 
-    def read(self, path):
+    def read(self, path: tf.Tensor) -> tf.data.Dataset:
         """`tf.data.Dataset` of a file's `(name, record)`, string scalars."""
         records = tf.data.TFRecordDataset(path).enumerate(1)
         if self.every is not None:
@@ -58,46 +61,47 @@ class ImageRecords:
                 )
             )
 
-        def name(number, record):
+        def name(
+            number: tf.Tensor, record: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
             words = [path, "record", tf.strings.as_string(number)]
             return tf.strings.join(words, " "), record
 
         return records.map(name)
 
 
-def are_at(path):
-    """Whether a path is a file, or a folder with files named as TFRecords."""
+def are_at(path: pathlib.Path) -> bool:
+    """Whether a path is a file, or a folder of TFRecord files."""
     return path.is_file() or any(
         entry.is_file() and is_record_file(entry.name)
         for entry in path.iterdir()
     )
 
 
-def is_record_file(name):
+def is_record_file(name: str) -> bool:
     return _RECORD_FILE.fullmatch(name) is not None
 
 
-def parse(record):
-    """The bytes of the image and its label, of a serialised example."""
+def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The image's bytes and label in a serialised example."""
     features = tf.io.parse_single_example(record, _FEATURES)
     return features["image/encoded"], features["image/class/label"]
 
 
-def load(root, held_out, num_classes=None):
+def load(
+    root: pathlib.Path, held_out: float, num_classes: int | None = None
+) -> ImageData:
     """Finds and counts the records of a file, or of a folder's files.
 
     Files of a folder end in `.tfrecord` or are numbered, as in
     `train-00000-of-01024`. Those whose name begins with `val` are held out;
-    where there are none, the fraction `held_out` of each file is, at equal
+    without such files, the fraction `held_out` of each file is, at equal
     distances. Without `num_classes` the labels of all records are read.
-
-    Returns:
-        `ImageData` of `ImageRecords`.
     """
     paths = [root]
     if root.is_dir():
         paths = [p for p in sorted(root.iterdir()) if is_record_file(p.name)]
-    # Waiting for the disk is most of it.
+    # Mostly waits for the disk.
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         counts = dict(zip(map(str, paths), pool.map(_count, paths)))
     num_records = sum(counts.values())
@@ -129,8 +133,8 @@ def load(root, held_out, num_classes=None):
     )
 
 
-def _count(path):
-    """Records of a file, by their lengths alone."""
+def _count(path: pathlib.Path) -> int:
+    """Counts the records of a file, reading their lengths alone."""
     size = os.path.getsize(path)
     position = count = 0
     with open(path, "rb") as file:
@@ -141,15 +145,15 @@ def _count(path):
                 position += _BEFORE + _LENGTH.unpack_from(header)[0] + _AFTER
             if len(header) < _BEFORE or position > size:
                 raise InputError(
-                    "Expected whole TFRecords. Received: "
-                    f"{path}, which breaks off in record {count + 1}"
+                    "Expected complete TFRecords. Received: "
+                    f"{path}, which is cut off in record {count + 1}"
                 )
             count += 1
     return count
 
 
-def _highest_label(paths):
-    """Reads all records, and with them all checksums."""
+def _highest_label(paths: Iterable[str]) -> int:
+    """Reads all records, and verifies their checksums."""
     highest = 0
     for path in paths:
         labels = tf.data.TFRecordDataset(path).map(

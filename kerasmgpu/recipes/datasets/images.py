@@ -2,13 +2,15 @@
 
 import dataclasses
 import pathlib
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from kerasmgpu.recipes.datasets import downloads, holding_out
 
 FILE_SIZE = 224
-"""Pixels that a network sees of image files, if not said otherwise."""
+"""Default height and width of images from files, in pixels."""
 
 _GENERATED_IMAGES = 4000
 _GENERATED_SIZE = 32
@@ -34,20 +36,23 @@ class LabelledImages:
     images: np.ndarray
     labels: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def in_memory(self):
+    def in_memory(self) -> bool:
         return self.images.ndim > 1
 
-    def split(self, held_out, seed):
-        """Splits at random: to train on, and held out; see `holding_out`."""
+    def split(
+        self, held_out: float, seed: int
+    ) -> tuple["LabelledImages", "LabelledImages"]:
+        """Splits at random into training and held-out images."""
         is_held_out = holding_out.chosen(len(self), held_out, seed, "images")
-        return [
+        train, rest = (
             LabelledImages(self.images[chosen], self.labels[chosen])
             for chosen in (~is_held_out, is_held_out)
-        ]
+        )
+        return train, rest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,21 +61,21 @@ class ImageData:
 
     `train` and `held_out` are `LabelledImages` or `image_records.ImageRecords`;
     labels are below `num_classes`. `image_shape` is the height, width and
-    channels of an image in memory, `None` where images are cut to size when
+    channels of an image in memory, `None` for files, which are cropped when
     they are read. `may_flip` says whether a mirror image is of the same class,
-    `may_shift` whether images in memory gain from being moved at random.
+    `may_shift` whether images in memory are shifted at random.
     """
 
-    train: object
-    held_out: object
+    train: Any
+    held_out: Any
     num_classes: int
     description: str
-    image_shape: tuple | None = None
+    image_shape: tuple[int, ...] | None = None
     may_flip: bool = True
     may_shift: bool = True
 
 
-def load(settings):
+def load(settings: SimpleNamespace) -> ImageData:
     """Finds, fetches or draws the `ImageData` that the flags name."""
     from kerasmgpu.recipes.datasets import image_folders, image_records
 
@@ -90,8 +95,8 @@ def load(settings):
     return fetched(settings.dataset)
 
 
-def _synthetic(settings):
-    """No images: their number, and the shape of what a network makes up."""
+def _synthetic(settings: SimpleNamespace) -> ImageData:
+    """Number and shape of images that the network makes up."""
     size = settings.image_size or FILE_SIZE
     return ImageData(
         train=range(_SYNTHETIC_IMAGES),
@@ -105,7 +110,7 @@ def _synthetic(settings):
     )
 
 
-def fetched(name):
+def fetched(name: str) -> ImageData:
     """Loads a data set of Keras; its test images are held out."""
     import keras
 
@@ -115,7 +120,7 @@ def fetched(name):
     return _described(name, train, held_out, 10)
 
 
-def digits(held_out, seed):
+def digits(held_out: float, seed: int) -> ImageData:
     """Loads the 1,797 scanned digits, 8 × 8 pixels, of scikit-learn.
 
     They are a part of "Optical Recognition of Handwritten Digits" (Alpaydin
@@ -130,8 +135,13 @@ def digits(held_out, seed):
     return _described("scikit-learn's digits", *parts, 10, may_flip=False)
 
 
-def generated(image_size, held_out, seed, num_images=_GENERATED_IMAGES):
-    """Draws images, always the same ones; see `generated_images.generate`."""
+def generated(
+    image_size: int,
+    held_out: float,
+    seed: int,
+    num_images: int = _GENERATED_IMAGES,
+) -> ImageData:
+    """Draws the same images in every run; see `generated_images.generate`."""
     from kerasmgpu.recipes.datasets import generated_images
 
     drawn = generated_images.generate(num_images, image_size)
@@ -146,15 +156,22 @@ def generated(image_size, held_out, seed, num_images=_GENERATED_IMAGES):
     )
 
 
-def _in_memory(images, labels):
-    """`LabelledImages` with a channel and a flat list of labels."""
+def _in_memory(images: np.ndarray, labels: Any) -> LabelledImages:
+    """`LabelledImages` with a channel axis and flat labels."""
     if images.ndim == 3:
         images = images[..., None]
     labels = np.asarray(labels).reshape(-1).astype(np.int32)
     return LabelledImages(images, labels)
 
 
-def _described(name, train, held_out, num_classes, kind="images", **settings):
+def _described(
+    name: str,
+    train: LabelledImages,
+    held_out: LabelledImages,
+    num_classes: int,
+    kind: str = "images",
+    **settings: Any,
+) -> ImageData:
     return ImageData(
         train,
         held_out,

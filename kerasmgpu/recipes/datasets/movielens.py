@@ -9,9 +9,12 @@ import dataclasses
 import os
 import time
 import zipfile
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
 
 import numpy as np
+import polars as pl
 from absl import logging
 
 from kerasmgpu.errors import InputError
@@ -28,24 +31,28 @@ BASE_URL = "https://files.grouplens.org/datasets/movielens"
 _FILE_NAMES = ("ratings.csv", "ratings.dat", "u.data")
 
 
-def load(path_or_name, cache_dir=None, base_url=BASE_URL):
+def load(
+    path_or_name: str | os.PathLike[str],
+    cache_dir: str | os.PathLike[str] | None = None,
+    base_url: str = BASE_URL,
+) -> Ratings:
     """Loads `Ratings` from a file, a folder or a zip, or by name.
 
-    Every published form is understood: `u.data` (ml-100k), `ratings.dat`
-    (ml-1m, ml-10m) and `ratings.csv` (all others), as a file of any name, or
-    in a folder or zip, where it may be one folder deeper. A file is parsed
-    once: the next start reads the parsed form from the cache, unless the file
-    has changed. A data set by name is downloaded once.
+    Takes every published form: `u.data` (ml-100k), `ratings.dat` (ml-1m,
+    ml-10m) and `ratings.csv` (all others), as a file of any name, or in a
+    folder or zip, where it may be one folder deeper. A file is parsed once:
+    the next start reads the parsed form from the cache, unless the file has
+    changed. A data set by name is downloaded once.
 
-    Nothing is skipped: a line that is not a rating, and a second rating of an
-    item by the same user, are errors. Users and items are in the order of their
-    ids, ratings in that of the file.
+    A line that is not a rating, and a second rating of an item by the same
+    user, are errors. Users and items are in the order of their ids, ratings in
+    that of the file.
 
     Args:
-        path_or_name: Path, or one of `MOVIELENS`. What exists as a path is one.
+        path_or_name: A path, or one of `MOVIELENS`; an existing path wins.
         cache_dir: Folder for parsed forms and downloads. Defaults to
             `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`.
-        base_url: Where named data sets are.
+        base_url: The server of named data sets.
     """
     chosen = cache_dir or os.environ.get("KERASMGPU_CACHE")
     cache_dir = Path(chosen or "~/.cache/kerasmgpu").expanduser()
@@ -81,55 +88,59 @@ class _Source:
     path: Path
     member: str | None = None
 
-    def __str__(self):
-        where = str(self.path)
-        return f"{self.member} in {where}" if self.member else where
+    def __str__(self) -> str:
+        return (
+            f"{self.member} in {self.path}" if self.member else f"{self.path}"
+        )
 
     @contextlib.contextmanager
-    def open(self):
-        """Yields a binary stream; a damaged zip becomes an `InputError`."""
-        if self.member is None:
-            with open(self.path, "rb") as stream:
-                yield stream
-            return
-        with (
-            downloads.zip_errors(self.path, "Download it again."),
-            zipfile.ZipFile(self.path) as archive,
-            archive.open(self.member) as stream,
-        ):
-            yield stream
+    def open(self) -> Iterator[IO[bytes]]:
+        """Yields a binary stream; a damaged zip raises an `InputError`."""
+        with contextlib.ExitStack() as stack:
+            if self.member is None:
+                yield stack.enter_context(open(self.path, "rb"))
+                return
+            archive = stack.enter_context(_zip(self.path))
+            yield stack.enter_context(archive.open(self.member))
 
 
-def _locate(path):
-    """The `_Source` that a path means."""
+@contextlib.contextmanager
+def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    with downloads.zip_errors(path, "Download it again."):
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+
+
+def _locate(path: Path) -> _Source:
+    """The only ratings file in a file, a folder or a zip."""
     if path.is_dir():
-        files = [*path.glob("*"), *path.glob("*/*")]
-        return _Source(_the_only_one(files, path, path))
-    # A text file may end like a zip by chance, but not be called so.
+        return _Source(path / _the_only_one(_names_in(path), path))
+    # A text file may end like a zip by chance, but not be named so.
     if path.suffix.lower() != ".zip":
         return _Source(path)
-    with (
-        downloads.zip_errors(path, "Download it again."),
-        zipfile.ZipFile(path) as archive,
-    ):
-        members = [PurePosixPath(name) for name in archive.namelist()]
+    with _zip(path) as archive:
         # The lowest bit marks an encrypted member, which can't be read.
         if any(member.flag_bits & 1 for member in archive.infolist()):
             raise InputError(
                 f"{path} is encrypted. Unpack it and pass the folder."
             )
-    return _Source(path, str(_the_only_one(members, PurePosixPath(), path)))
+        return _Source(path, _the_only_one(archive.namelist(), path))
 
 
-def _the_only_one(files, root, where):
-    """The ratings file among `files`: in `root`, or else one folder deeper."""
-    files = sorted(file for file in files if file.name in _FILE_NAMES)
-    for depth in (1, 2):
-        found = [f for f in files if len(f.relative_to(root).parts) == depth]
+def _names_in(folder: Path) -> Iterable[str]:
+    for pattern in ("*", "*/*"):
+        yield from (f"{p.relative_to(folder)}" for p in folder.glob(pattern))
+
+
+def _the_only_one(names: Iterable[str], where: Path) -> str:
+    """The only ratings file at the top, or else one folder deeper."""
+    names = sorted(n for n in names if n.rpartition("/")[2] in _FILE_NAMES)
+    for depth in (0, 1):
+        found = [name for name in names if name.count("/") == depth]
         if len(found) > 1:
             raise InputError(
-                f"{where} has several ratings files: "
-                f"{', '.join(map(str, found))}. Pass one of them."
+                f"{where} has several ratings files: {', '.join(found)}. Pass "
+                "one of them."
             )
         if found:
             return found[0]
@@ -139,7 +150,7 @@ def _the_only_one(files, root, where):
     )
 
 
-def _ratings(table, source):
+def _ratings(table: pl.DataFrame, source: _Source) -> Ratings:
     """Numbers the ids of a table densely, in their order."""
     ids, positions = {}, {}
     for name in ("user", "item"):
@@ -159,7 +170,9 @@ def _ratings(table, source):
     )
 
 
-def _require_pairs_once(ratings, source, first_line):
+def _require_pairs_once(
+    ratings: Ratings, source: _Source, first_line: int
+) -> None:
     """Raises where a user rates an item twice."""
     keys = ratings.keys
     if np.all(keys[1:] > keys[:-1]):

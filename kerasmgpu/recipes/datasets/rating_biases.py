@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from kerasmgpu.recipes.datasets.ratings import Ratings
+
 # Both shrink an estimate from few ratings towards 0: with 5 ratings a bias
 # counts half. Not tuned to a data set; values from 3 to 10 differ little.
 _SHRINKAGE = 5.0
@@ -25,8 +27,8 @@ class Biases:
     min_rating: float
     max_rating: float
 
-    def root_mean_squared_error(self, ratings):
-        """RMSE of this model on `ratings`, predictions held to the scale."""
+    def root_mean_squared_error(self, ratings: Ratings) -> float:
+        """RMSE of this model on `ratings`, predictions clipped to the scale."""
         predictions = (
             self.mean
             + self.user_biases[ratings.users]
@@ -37,7 +39,7 @@ class Biases:
         return float(np.sqrt(np.mean(squares)))
 
 
-def fit(ratings):
+def fit(ratings: Ratings) -> Biases:
     """Fits `Biases` to ratings by alternating shrunk means.
 
     Each round sets every item's bias to `Σ (rating - mean - user bias) /
@@ -47,19 +49,22 @@ def fit(ratings):
     """
     values = ratings.values
     mean = float(np.mean(values, dtype=np.float64))
+    centred = values - np.float32(mean)
     users = np.zeros(ratings.num_users, np.float32)
     items = np.zeros(ratings.num_items, np.float32)
     for _ in range(_ROUNDS):
-        rest = values - np.float32(mean) - users[ratings.users]
+        rest = centred - users[ratings.users]
         items = _shrunk_means(ratings.items, rest, ratings.num_items)
-        rest = values - np.float32(mean) - items[ratings.items]
+        rest = centred - items[ratings.items]
         users = _shrunk_means(ratings.users, rest, ratings.num_users)
     return Biases(
         mean, users, items, float(np.min(values)), float(np.max(values))
     )
 
 
-def _shrunk_means(positions, values, size):
+def _shrunk_means(
+    positions: np.ndarray, values: np.ndarray, size: int
+) -> np.ndarray:
     """Mean of the `values` at each position, shrunk towards 0, `[size]`."""
     sums = np.bincount(positions, values, minlength=size)
     counts = np.bincount(positions, minlength=size)

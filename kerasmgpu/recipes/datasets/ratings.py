@@ -1,4 +1,4 @@
-"""Ratings of items by users, as three plain arrays."""
+"""Ratings of items by users, as plain arrays."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ class Ratings:
 
     Users and items are numbered densely from 0; no pair occurs twice. `users`
     and `items` are int32 and `values` float32, `[ratings]`. `user_ids` and
-    `item_ids` are int64: the rising ids in the file, also of those without
-    ratings in this part. `description` tells people where the ratings are from.
+    `item_ids` are int64: the file's ids in rising order, also of those without
+    ratings in this part. `description` is one line about the source.
     """
 
     users: np.ndarray
@@ -26,23 +26,25 @@ class Ratings:
     description: str
 
     @property
-    def num_users(self):
+    def num_users(self) -> int:
         return len(self.user_ids)
 
     @property
-    def num_items(self):
+    def num_items(self) -> int:
         return len(self.item_ids)
 
     @property
-    def keys(self):
+    def keys(self) -> np.ndarray:
         """int64 array `[ratings]`, in the order of users, then of items."""
         return self.users.astype(np.int64) * self.num_items + self.items
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.values)
 
-    def split(self, held_out=0.1, seed=0):
-        """Splits at random: to train on, and held out; see `holding_out`.
+    def split(
+        self, held_out: float = 0.1, seed: int = 0
+    ) -> tuple["Ratings", "Ratings"]:
+        """Splits at random into training and held-out ratings.
 
         Both parts keep the order, and all users and items.
         """
@@ -54,7 +56,7 @@ class Ratings:
             self._part(is_held_out, f"{held_out:.0%} held out"),
         )
 
-    def _part(self, chosen, name):
+    def _part(self, chosen: np.ndarray, name: str) -> "Ratings":
         return dataclasses.replace(
             self,
             users=self.users[chosen],

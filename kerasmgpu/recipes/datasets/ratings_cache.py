@@ -1,4 +1,4 @@
-"""Keeps parsed ratings on disk as Parquet files."""
+"""A cache of parsed ratings, as Parquet files."""
 
 import hashlib
 import os
@@ -14,33 +14,33 @@ _PARSER_VERSION = 2
 
 
 class RatingsCache:
-    """The parsed form of the file `source`, in its state of now.
+    """The parsed form of the file `source`, in its present state.
 
-    A file's name tells the source's path and state; behind it is the checksum
-    of the file's bytes, which Parquet doesn't have.
+    A cached file is named for the source's path and state, and for the
+    checksum of its own bytes, which Parquet doesn't have.
     """
 
-    def __init__(self, folder, source):
+    def __init__(self, folder: Path, source: Path) -> None:
         self._source = source.resolve()
         self._folder = folder / "parsed"
         path = os.fsencode(self._source)
         self._name = f"{source.stem}-{hashlib.sha256(path).hexdigest()[:16]}-"
-        # Before it is parsed: then a change during parsing shows.
+        # Before parsing, so that a change during parsing is noticed.
         status = source.stat()
         self._state = (
             f"{_PARSER_VERSION}-{status.st_size}-{status.st_mtime_ns}-"
         )
 
-    def read(self):
-        """The table of `write`; `None` without one, or without a whole one."""
+    def read(self) -> pl.DataFrame | None:
+        """The table of `write`, or `None` if it is missing or damaged."""
         for path in self._files(self._state):
+            reason = "its checksum differs"
             try:
                 content = path.read_bytes()
                 if path.stem.endswith(f"-{zlib.crc32(content):08x}"):
                     return pl.read_parquet(content)
-                reason = "its checksum differs"
             except OSError as error:
-                reason = error
+                reason = str(error)
             logging.warning(
                 "Cached ratings in %s can't be used (%s); parsing %s again.",
                 path,
@@ -49,11 +49,8 @@ class RatingsCache:
             )
         return None
 
-    def write(self, table):
-        """Stores a table atomically, in place of those of earlier states.
-
-        Where it can't be written, a line says so.
-        """
+    def write(self, table: pl.DataFrame) -> None:
+        """Replaces the cached table atomically; warns if it can't be written."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
@@ -72,8 +69,8 @@ class RatingsCache:
                 error,
             )
 
-    def _files(self, state=""):
-        """Paths of the source's files, of one state or of any."""
+    def _files(self, state: str = "") -> list[Path]:
+        """The source's cached files, of one state or of any."""
         begin = self._name + state
         if not self._folder.is_dir():
             return []

@@ -1,6 +1,6 @@
-"""Parses one ratings file, in every form that MovieLens is published in."""
+"""A parser of one ratings file, in every form that MovieLens is published in."""
 
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import polars as pl
 
@@ -10,11 +10,11 @@ from kerasmgpu.errors import InputError
 # above 0, because 0 stands for "not rated" in rows of ratings.
 _HIGHEST_RATING = 10
 
-# A block is parsed by all threads of polars at once, and only one is in
-# memory: this bounds what a file or a zip of any size takes.
+# polars parses a block with all threads; only one is in memory: this bounds
+# the memory for files and zips of any size.
 _BLOCK_BYTES = 32 << 20
 
-# What is longer can't be a rating, and is not read to its end to find out.
+# A longer line can't be a rating and isn't read to its end.
 _LONGEST_LINE = 1 << 16
 
 _HEADER = ["userid", "movieid", "rating"]
@@ -32,18 +32,20 @@ class _Form(NamedTuple):
     has_header: bool
 
 
-def parse(stream, name, block_bytes=_BLOCK_BYTES):
+def parse(
+    stream: IO[bytes], name: str, block_bytes: int = _BLOCK_BYTES
+) -> tuple[pl.DataFrame, int]:
     """Parses all lines of a ratings file.
 
     The first line decides the form: fields separated by `::`, a tab or a
-    comma, in the order user, item, rating and (where there is one) time stamp;
-    a header `userId,movieId,rating,timestamp` may come first. Every line must
+    comma, in the order user, item, rating and optionally a time stamp; a
+    header `userId,movieId,rating,timestamp` may come first. Every line must
     be a rating. Empty lines at the end of the file and an empty field at the
     end of a line are ignored.
 
     Args:
         stream: Binary file object, read once from its start.
-        name: What messages call the file.
+        name: The file's name in messages.
         block_bytes: Bytes to parse at a time.
 
     Returns:
@@ -56,23 +58,21 @@ def parse(stream, name, block_bytes=_BLOCK_BYTES):
     # Windows' editors start UTF-8 files with a byte order mark.
     first = first.removeprefix(b"\xef\xbb\xbf")
     form = _form(first, name)
-    first_line = 2 if form.has_header else 1
+    line = first_line = 2 if form.has_header else 1
     begin = b"" if form.has_header else first
     tables = []
-    line = first_line
     while block := _next_block(stream, begin, block_bytes):
-        table = _parse_block(block, form, name, line)
-        line += len(table)
-        tables.append(table)
+        tables.append(_parse_block(block, form, name, line))
+        line += len(tables[-1])
         begin = b""
-    if line == first_line:
+    if not tables:
         raise InputError(
             f"{name} has no ratings; expected one per line after the header."
         )
     return pl.concat(tables, rechunk=True), first_line
 
 
-def _form(first, name):
+def _form(first: bytes, name: str) -> _Form:
     text = first.decode("utf-8", "replace").strip()
     for separator in ("::", "\t", ","):
         fields = text.split(separator)
@@ -86,33 +86,35 @@ def _form(first, name):
     )
 
 
-def _next_block(stream, begin, block_bytes):
-    """Returns `begin` and more lines, whole ones; nothing after the last."""
+def _next_block(stream: IO[bytes], begin: bytes, block_bytes: int) -> bytes:
+    """Returns `begin` and further whole lines; nothing at the end."""
     chunk = stream.read(block_bytes)
     block = begin + chunk
     if len(chunk) < block_bytes:
-        # The end of the file, where empty lines are harmless.
+        # Empty lines at the end of the file are harmless.
         return block.rstrip(b"\r\n")
     if not block.endswith(b"\n"):
         block += stream.readline(_LONGEST_LINE)
     return block
 
 
-def _parse_block(block, form, name, line):
-    """Parses whole lines, of which the first is line `line` of the file."""
+def _parse_block(
+    block: bytes, form: _Form, name: str, line: int
+) -> pl.DataFrame:
+    """Parses whole lines; the first is line `line` of the file."""
     if not block.isascii():
         # polars may refuse the whole block; ratings are ASCII anyway.
         lines = block.split(b"\n")
         wrong = next(i for i, text in enumerate(lines) if not text.isascii())
         raise _not_a_rating(block, wrong, form, name, line)
     names = list(_COLUMNS)[: form.num_fields]
-    separator = "\t" if form.separator == "::" else form.separator
-    # polars separates by one character only; ratings have no tabs otherwise.
-    body = block.replace(b"::", b"\t") if form.separator == "::" else block
+    separator, body = form.separator, block
+    if separator == "::":
+        # polars takes one character; ratings have no tabs otherwise.
+        separator, body = "\t", block.replace(b"::", b"\t")
     header = separator.join([*names, "surplus"]).encode()
-    # A field that doesn't parse or is absent becomes null, and fields beyond
-    # the expected ones make the surplus column non-null: the row that is wrong
-    # is found without a second pass over the text.
+    # A field that is absent or doesn't parse becomes null, and further fields
+    # make `surplus` non-null: one pass finds the wrong row.
     table = pl.read_csv(
         b"\n".join([header, body]),
         separator=separator,
@@ -128,7 +130,7 @@ def _parse_block(block, form, name, line):
     is_rating = (
         (pl.col("user") >= 0)
         & (pl.col("item") >= 0)
-        # For polars NaN is the greatest number: the upper bound catches it.
+        # For polars NaN is the greatest number: the upper bound excludes it.
         & (rating > 0)
         & (rating <= _HIGHEST_RATING)
         & pl.col(names[-1]).is_not_null()
@@ -137,21 +139,23 @@ def _parse_block(block, form, name, line):
     # Comparisons with null are null, hence the fill.
     is_wrong = table.select(wrong=~is_rating.fill_null(False))["wrong"]
     if is_wrong.any():
-        raise _not_a_rating(block, is_wrong.arg_max(), form, name, line)
+        raise _not_a_rating(block, is_wrong.arg_max() or 0, form, name, line)
     return table.select("user", "item", "rating")
 
 
-def _not_a_rating(block, index, form, name, line):
+def _not_a_rating(
+    block: bytes, index: int, form: _Form, name: str, line: int
+) -> InputError:
     text = block.split(b"\n", index + 1)[index]
-    fields = ["user", "item", "rating", "timestamp"][: form.num_fields]
+    fields = list(_COLUMNS)[: form.num_fields]
     return InputError(
         f"Line {line + index} of {name} is not a rating. Received: "
         f"{_shorten(text)}; expected {form.separator.join(fields)!r} with ids "
         f"from 0 to {2**31 - 1} and a rating above 0 and at most "
-        f"{_HIGHEST_RATING}. Mend the line, or bring the file anew."
+        f"{_HIGHEST_RATING}. Fix the line, or fetch the file again."
     )
 
 
-def _shorten(line):
+def _shorten(line: bytes) -> str:
     text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
     return repr(text if len(text) <= 60 else text[:60] + "…")

@@ -1,33 +1,35 @@
-"""The texts that predict a rating, put together batch by batch.
+"""The texts that predict a rating, built batch by batch.
 
-A user's text is the user's training reviews one after the other, an item's
-likewise. The review that belongs to the rating under test must be in neither;
-it is cut out when the batch is made, so that one copy of the words per side
-serves all pairs.
+A user's text is the concatenation of the user's training reviews, an item's
+likewise. The review of the rating to predict is in neither: it is cut out of
+the batch, so that one copy of the words per side serves all pairs.
 """
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.recipes.datasets import row_order
+from kerasmgpu.recipes.datasets.reviews import Reviews
 
 PADDING = 0
-"""Number that fills up a text behind its last word."""
+"""Number that pads a text."""
 
 UNKNOWN = 1
-"""Number of all words that are too rare to know."""
+"""Number of all rare words."""
 
 
-def vocabulary(reviews, train, max_words):
-    """Numbers the words by how often they occur in the training reviews.
+def vocabulary(
+    reviews: Reviews, train: np.ndarray, max_words: int
+) -> tuple[int, np.ndarray]:
+    """Numbers the words by their frequency in the training reviews.
 
-    At most `max_words` are kept; where words are equally frequent, those that
-    the reviews have first.
+    Keeps the `max_words` most frequent; ties go to the first in the reviews.
 
     Returns:
-        The number of different numbers (`PADDING` and `UNKNOWN` are two), and
-        an int32 array of the words of all reviews as numbers: 2 is the most
-        frequent.
+        The size of the vocabulary, with `PADDING` and `UNKNOWN`, and the words
+        of all reviews as an int32 array of numbers: 2 is the most frequent.
     """
     is_train = np.zeros(len(reviews), bool)
     is_train[train] = True
@@ -41,20 +43,26 @@ def vocabulary(reviews, train, max_words):
 
 
 class ReviewTexts:
-    """Texts of users and items, without the reviews of the pair under test.
+    """Texts of users and items, without the reviews of the pair to predict.
 
-    The user's side has what the user wrote on other items, the item's side
-    what other users wrote on the item, of the training reviews only. A text
+    The user's text has the user's training reviews of other items, the item's
+    text those of the item by other users. A text
     longer than `words` is cut, a shorter one is padded with `PADDING` (0).
 
     Args:
         reviews: `reviews.Reviews`.
         tokens: int32 array `[words in all]`, of `vocabulary`.
-        train: int64 array, numbers of the reviews that texts are made of.
+        train: int64 array, numbers of the training reviews.
         words: Number of words of a text.
     """
 
-    def __init__(self, reviews, tokens, train, words):
+    def __init__(
+        self,
+        reviews: Reviews,
+        tokens: np.ndarray,
+        train: np.ndarray,
+        words: int,
+    ) -> None:
         self.words = words
         self._pairs = tf.constant(
             np.stack([reviews.users, reviews.items], axis=1)
@@ -67,7 +75,7 @@ class ReviewTexts:
             )
         ]
 
-    def take(self, rows):
+    def take(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """User texts and item texts of reviews, int32 `[rows, words]` each."""
         pairs = tf.gather(self._pairs, rows)
         users, items = pairs[:, 0], pairs[:, 1]
@@ -79,17 +87,24 @@ class ReviewTexts:
 
 
 class _Side:
-    """The words of the training reviews, sorted by owner, then by the other.
+    """Training tokens, sorted by user, then item (or item, then user).
 
-    The owner is the user on the users' side and the item on the items' side.
-    All reviews of a pair are neighbours then, also where a user reviewed an
-    item twice, so that one cut takes them out.
+    The first of the two is the owner. All reviews of a pair are neighbours,
+    so that one cut removes them.
     """
 
-    def __init__(self, reviews, tokens, train, owners, others, num_others):
+    def __init__(
+        self,
+        reviews: Reviews,
+        tokens: np.ndarray,
+        train: np.ndarray,
+        owners: np.ndarray,
+        others: np.ndarray,
+        num_others: int,
+    ) -> None:
         self._num_others = num_others
         keys = owners[train].astype(np.int64) * num_others + others[train]
-        # Stable: a user's reviews stay in the order of the file within a pair.
+        # Stable: reviews of a pair stay in the order of the file.
         order = np.argsort(keys, kind="stable")
         chosen = train[order]
         lengths = np.diff(reviews.starts)[chosen]
@@ -99,11 +114,13 @@ class _Side:
         words = tokens[np.arange(starts[-1]) + shift]
         self._keys = tf.constant(keys[order])
         self._starts = tf.constant(starts)
-        # One more, so that there is something to gather where nothing is left.
+        # One more, so that an empty text can be gathered.
         self._words = tf.constant(np.append(words, np.int32(PADDING)))
 
-    def texts(self, owners, others, words):
-        """int32 tensor `[rows, words]`: the owners' texts without the pairs'."""
+    def texts(
+        self, owners: tf.Tensor, others: tf.Tensor, words: int
+    ) -> tf.Tensor:
+        """The owners' texts without the pairs' reviews, int32 `[rows, words]`."""
         first_key = tf.cast(owners, tf.int64) * self._num_others
         own_key = first_key + tf.cast(others, tf.int64)
         start, own_start, own_end, end = (
@@ -116,7 +133,7 @@ class _Side:
             )
         )
         places = start + tf.range(words, dtype=tf.int64)
-        # Beyond the cut the text goes on behind the pair's own reviews.
+        # After the cut the text continues behind the pair's reviews.
         places = tf.where(
             places < own_start, places, places + (own_end - own_start)
         )
@@ -125,27 +142,29 @@ class _Side:
         )
         return tf.where(places < end, found, PADDING)
 
-    def _word_at(self, keys):
-        """Where the words of the first review at or after a key begin."""
+    def _word_at(self, keys: tf.Tensor) -> tf.Tensor:
+        """First word of the first review at or after a key."""
         place = tf.searchsorted(self._keys, keys, out_type=tf.int64)
         return tf.gather(self._starts, place)
 
 
 def training_and_validation(
-    texts, ratings, train, held_out, global_batch_size, seed, first_step=0
-):
+    texts: ReviewTexts,
+    ratings: np.ndarray,
+    train: np.ndarray,
+    held_out: np.ndarray,
+    global_batch_size: int,
+    seed: int,
+    first_step: int = 0,
+) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """Makes the two data sets of a run: `({"user_text", "item_text"}, rating)`.
 
-    Texts are put together when they are asked for, on the CPU. `train` and
-    `held_out` are numbers of reviews.
-
-    Returns:
-        Two `tf.data.Dataset`s: endless training batches, and one pass of
-        validation batches.
+    `train` and `held_out` are numbers of reviews. Training is endless,
+    validation one pass. Texts are built on the CPU.
     """
     ratings, places = tf.constant(ratings[:, None]), tf.constant(train)
 
-    def element(reviews):
+    def element(reviews: tf.Tensor) -> Any:
         user_texts, item_texts = texts.take(reviews)
         inputs = {"user_text": user_texts, "item_text": item_texts}
         return inputs, tf.gather(ratings, reviews)

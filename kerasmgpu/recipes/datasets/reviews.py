@@ -1,4 +1,4 @@
-"""Reviews of items by users: who wrote what about what, and which rating."""
+"""Reviews of items by users, with their ratings."""
 
 import array
 import dataclasses
@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 import zlib
+from typing import IO
 
 import numpy as np
 
@@ -22,7 +23,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 # Arrays have no single truth value, so the generated `==` would only raise.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reviews:
-    """Reviews with their texts as numbers of words.
+    """Reviews whose texts are numbers of words.
 
     Review `k` is what user `users[k]` wrote about item `items[k]`, with the
     rating `ratings[k]` on the file's own scale; its words are
@@ -35,22 +36,24 @@ class Reviews:
     ratings: np.ndarray
     tokens: np.ndarray
     starts: np.ndarray
-    words: list
+    words: list[str]
     num_users: int
     num_items: int
     description: str
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ratings)
 
-    def split(self, held_out=0.1, seed=0):
-        """Numbers of the reviews to train on, and held out, both rising."""
+    def split(
+        self, held_out: float = 0.1, seed: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the training and held-out reviews, both rising."""
         is_held_out = holding_out.chosen(
             len(self), held_out, seed, "reviews", self.description
         )
         return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
-    def as_ratings(self, rows):
+    def as_ratings(self, rows: np.ndarray) -> Ratings:
         """The `Ratings` of some reviews, without their texts."""
         return Ratings(
             users=self.users[rows],
@@ -62,13 +65,13 @@ class Reviews:
         )
 
 
-def load(path):
+def load(path: str | pathlib.Path) -> Reviews:
     """Reads `Reviews` as JSON lines, the form of the Amazon review data.
 
     One object per line with `reviewerID`, `asin` (the item) and `reviewText`,
-    all strings, and `overall`, a number above 0. Other keys are ignored. A
-    line that is no review is left out and counted. The file may be compressed
-    by gzip, which is known by its content.
+    all strings, and `overall`, a number above 0. Other keys are ignored. Lines
+    that are no reviews are skipped and counted. The file may be compressed by
+    gzip, which is recognised by its content.
     """
     path = pathlib.Path(path)
     collected = Collector()
@@ -100,26 +103,27 @@ def load(path):
     note = ""
     if malformed:
         note = (
-            f"; {malformed:,} malformed line(s) left out, first "
+            f"; {malformed:,} malformed line(s) skipped, first "
             f"{first_malformed}"
         )
     return collected.reviews(path.name, note)
 
 
 class Collector:
-    """Puts reviews together one by one; users, items, words get numbers."""
+    """Collects reviews one by one and numbers users, items and words."""
 
-    def __init__(self):
-        self._users, self._items, self._words = {}, {}, {}
+    def __init__(self) -> None:
+        self._users: dict[str, int] = {}
+        self._items: dict[str, int] = {}
+        self._words: dict[str, int] = {}
         # Compact while they grow: 4 or 8 bytes an entry.
         self._columns = array.array("i"), array.array("i"), array.array("f")
         self._tokens, self._starts = array.array("i"), array.array("q", [0])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def add(self, user, item, rating, text):
-        """Adds a review: three strings and (third) a number."""
+    def add(self, user: str, item: str, rating: float, text: str) -> None:
         users, items, ratings = self._columns
         users.append(self._users.setdefault(user, len(self._users)))
         items.append(self._items.setdefault(item, len(self._items)))
@@ -133,8 +137,8 @@ class Collector:
         )
         self._starts.append(len(self._tokens))
 
-    def reviews(self, source, note=""):
-        """What was added, as `Reviews`; `source` and `note` describe it."""
+    def reviews(self, source: str, note: str = "") -> Reviews:
+        """The collected `Reviews`; `source` and `note` describe them."""
         users, items, ratings = self._columns
         return Reviews(
             users=np.array(users, np.int32),
@@ -152,14 +156,14 @@ class Collector:
         )
 
 
-def _open(path):
-    """Opens a file for its lines of bytes; gzip is known by its first bytes."""
+def _open(path: pathlib.Path) -> IO[bytes] | gzip.GzipFile:
+    """Opens a file to read lines; gzip is recognised by its first bytes."""
     with path.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if compressed else path.open("rb")
 
 
-def _parse(line):
+def _parse(line: bytes) -> tuple[str, str, float, str]:
     """User, item, rating and text of a line; raises `ValueError`."""
     try:
         review = json.loads(line)

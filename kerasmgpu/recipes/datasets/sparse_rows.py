@@ -1,13 +1,20 @@
 """Sparse rows of ratings, from compressed arrays to batches on the device."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from kerasmgpu.recipes.datasets.ratings import Ratings
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A sparse matrix by rows (compressed sparse rows, CSR).
+    """A matrix as compressed sparse rows (CSR).
 
     Row `r` holds `values[row_splits[r]:row_splits[r + 1]]` at the columns
     `columns[row_splits[r]:row_splits[r + 1]]`, which increase within a row.
@@ -21,16 +28,15 @@ class SparseRows:
     num_columns: int
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         return len(self.row_splits) - 1
 
     @classmethod
-    def from_ratings(cls, ratings, rows="user"):
-        """Compresses ratings: a row for every user, or for every item.
+    def from_ratings(cls, ratings: Ratings, rows: str = "user") -> "SparseRows":
+        """Compresses ratings: a row per `"user"`, or per `"item"`.
 
-        Sorts once, with 16 bytes per rating of transient memory, and not at
-        all where the ratings are already in the order of the rows (most
-        MovieLens files are ordered by user and item).
+        Sorts once, with 16 bytes per rating of transient memory, unless the
+        ratings are in the order of the rows (as most MovieLens files are).
         """
         row, column = ratings.users, ratings.items
         num_rows, num_columns = ratings.num_users, ratings.num_items
@@ -50,17 +56,18 @@ class SparseRows:
 
 
 def training_and_validation(
-    train, held_out, global_batch_size, seed, first_step=0
-):
-    """Makes the two data sets of a run; both are `(ratings, targets)`.
+    train: SparseRows,
+    held_out: SparseRows,
+    global_batch_size: int,
+    seed: int,
+    first_step: int = 0,
+) -> tuple["tf.data.Dataset", "tf.data.Dataset"]:
+    """Makes the two data sets of a run, of pairs `(ratings, targets)`.
 
-    Training rebuilds the ratings that it is given. Validation is given the
-    same ratings and predicts those that were held out.
-
-    Returns:
-        Two `tf.data.Dataset`s of pairs of `tf.SparseTensor`s, `[rows,
-        columns]`: endless training batches (see `row_order.batches`), and one
-        pass of validation batches.
+    Training targets are the ratings themselves; validation predicts the
+    held-out ratings from the training ratings. Both are `tf.SparseTensor`s,
+    `[rows, columns]`. Training is endless (see `row_order.batches`), validation
+    one pass.
     """
     import tensorflow as tf
 
@@ -68,7 +75,7 @@ def training_and_validation(
 
     take_train, take_held_out = _row_taker(train), _row_taker(held_out)
 
-    def rebuild(rows):
+    def rebuild(rows: tf.Tensor) -> tuple[tf.SparseTensor, tf.SparseTensor]:
         ratings = take_train(rows)
         return ratings, ratings
 
@@ -81,33 +88,30 @@ def training_and_validation(
     )
 
 
-def _row_taker(rows):
+def _row_taker(rows: SparseRows) -> Callable[["tf.Tensor"], "tf.SparseTensor"]:
     """Returns a graph function: row numbers `[batch]` to a `SparseTensor`."""
     import tensorflow as tf
 
-    # Made here, outside the dataset's function, which captures them; on the
-    # host also where a GPU is the default device.
+    # Captured by the dataset's function; on the host, also where a GPU is the
+    # default device.
     with tf.device("CPU:0"):
         row_splits = tf.constant(rows.row_splits)
         columns = tf.constant(rows.columns)
         values = tf.constant(rows.values)
 
-    def take(row_numbers):
+    def take(numbers: tf.Tensor) -> tf.SparseTensor:
         positions = tf.ragged.range(
-            tf.gather(row_splits, row_numbers),
-            tf.gather(row_splits, row_numbers + 1),
+            tf.gather(row_splits, numbers), tf.gather(row_splits, numbers + 1)
         )
-        # Of the kernels that number the rows of ragged values, this is the one
-        # that is linear: `value_rowids` goes through a dense [batch, longest].
+        # Linear, unlike `value_rowids`, whose kernel makes a dense [batch,
+        # longest].
         batch_rows = positions.to_sparse().indices[:, 0]
         positions = positions.flat_values
         batch_columns = tf.cast(tf.gather(columns, positions), tf.int64)
         return tf.SparseTensor(
-            indices=tf.stack([batch_rows, batch_columns], axis=1),
-            values=tf.gather(values, positions),
-            dense_shape=tf.stack(
-                [tf.size(row_numbers, tf.int64), rows.num_columns]
-            ),
+            tf.stack([batch_rows, batch_columns], axis=1),
+            tf.gather(values, positions),
+            tf.stack([tf.size(numbers, tf.int64), rows.num_columns]),
         )
 
     return take

@@ -17,14 +17,26 @@ a tower per device. Presets and more results: `recipes/deepconn/`.
 
 import dataclasses
 import math
-import types
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 
+if TYPE_CHECKING:
+    import keras
 
-def define_flags(flag_values):
+    from kerasmgpu.recipes.datasets.reviews import Reviews
+    from kerasmgpu.recipes.deepconn.placements import Row
+    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+    from kerasmgpu.recipes.shared.training_run import TrainingRun
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags)
     shared_flags.define(
@@ -75,11 +87,16 @@ def define_flags(flag_values):
         most=10**6,
     )
     flag.string(
-        "profile_dir", "Folder to keep the profiles in, for TensorBoard."
+        "profile_dir", None, "Folder to keep the profiles in, for TensorBoard."
     )
 
 
-def build_model(settings, data, plan, devices):
+def build_model(
+    settings: SimpleNamespace,
+    data: SimpleNamespace,
+    plan: "TrainingPlan",
+    devices: Sequence[str],
+) -> "keras.Model":
     """Builds and compiles the network with its layers on the devices."""
     import keras
 
@@ -102,8 +119,8 @@ def build_model(settings, data, plan, devices):
     return model
 
 
-def check(settings):
-    """Refuses this recipe's own settings that can't be meant."""
+def check(settings: SimpleNamespace) -> None:
+    """Validates combinations of this recipe's settings."""
     if settings.placement in ("single", "dual", "exaggerated"):
         if settings.num_replicas not in (None, 1):
             raise InputError(
@@ -113,7 +130,7 @@ def check(settings):
             )
 
 
-def load(settings):
+def load(settings: SimpleNamespace) -> "Reviews":
     """Loads or generates the reviews, without TensorFlow."""
     from kerasmgpu.recipes.datasets import generated_reviews, reviews
 
@@ -122,8 +139,8 @@ def load(settings):
     return generated_reviews.generate()
 
 
-def prepare(settings, loaded):
-    """Splits reviews by the seed, makes texts of them and fits baselines.
+def prepare(settings: SimpleNamespace, loaded: "Reviews") -> SimpleNamespace:
+    """Splits the reviews, builds their texts and fits the baselines.
 
     Returns:
         A namespace: `texts` (`ReviewTexts`), `reviews`, the numbers of those
@@ -139,7 +156,7 @@ def prepare(settings, loaded):
     known, hidden = loaded.as_ratings(train), loaded.as_ratings(held_out)
     biases = rating_biases.fit(known)
     mean = np.float64(biases.mean)
-    return types.SimpleNamespace(
+    return SimpleNamespace(
         texts=review_texts.ReviewTexts(loaded, tokens, train, settings.words),
         reviews=loaded,
         train=train,
@@ -150,7 +167,7 @@ def prepare(settings, loaded):
     )
 
 
-def run(**keywords):
+def run(**keywords: Any) -> "Row | list[Row]":
     """Trains with one placement, or with all; every flag is a keyword.
 
     Returns:
@@ -164,10 +181,10 @@ def run(**keywords):
     check(settings)
     run_folder.require_place(settings)
     loaded = load(settings)
-    # TensorFlow comes in here: a file that can't be read was told before.
+    # TensorFlow is imported only once the file has been read.
     from kerasmgpu.recipes.deepconn import placements
 
-    # Before anything is computed: logical devices can't be made afterwards.
+    # First: logical devices can't be made once TensorFlow has computed.
     devices = placements.choose_devices(settings)
     data = prepare(settings, loaded)
     if settings.placement == "all":
@@ -175,17 +192,19 @@ def run(**keywords):
     return run_one(settings, data, placements.start(settings, devices))
 
 
-def run_all(settings, data, devices):
+def run_all(
+    settings: SimpleNamespace, data: SimpleNamespace, devices: list[str]
+) -> "list[Row]":
     """Trains with one placement after the other, and compares them.
 
-    Each has a folder of its own in `--output_dir`; `--resume` goes on with the
-    placement that was cut.
+    Each has its own folder in `--output_dir`; `--resume` continues with the
+    interrupted placement.
     """
     from kerasmgpu.recipes.deepconn import placements
     from kerasmgpu.recipes.shared import training_plan
 
     folder = run_folder.RunFolder(settings.output_dir, settings)
-    # What is refused is refused before the folder holds a run.
+    # Refuses settings before the folder holds a run.
     training_plan.make(settings, len(devices), len(data.train))
     folder.start()
     rows = [
@@ -199,7 +218,9 @@ def run_all(settings, data, devices):
     return rows
 
 
-def run_one(settings, data, experiment):
+def run_one(
+    settings: SimpleNamespace, data: SimpleNamespace, experiment: "TrainingRun"
+) -> "Row":
     """Trains with one placement, then profiles some more steps."""
     from kerasmgpu.recipes.datasets import review_texts
     from kerasmgpu.recipes.deepconn import placements
@@ -233,7 +254,7 @@ def run_one(settings, data, experiment):
     last = experiment.history[-1]
     result = experiment.finish(
         model,
-        last["loss"],
+        "loss",
         "training MSE",
         figures={
             "mse": ("held-out MSE", last["val_loss"]),
@@ -248,7 +269,7 @@ def run_one(settings, data, experiment):
             reference_label="biases alone",
         ),
     )
-    # Last, since the profiled steps go on training the model.
+    # Last, since the profiled steps train the model further.
     row = placements.Row(
         settings.placement,
         placements.seconds_per_epoch(experiment.history),

@@ -1,10 +1,13 @@
-"""One model in several placements: its devices, time, copies and tables."""
+"""A comparison of placements: devices, time, copies and tables."""
 
 import dataclasses
 import pathlib
 import statistics
-import types
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
+import keras
 import tensorflow as tf
 from rich.table import Table
 from rich.text import Text
@@ -28,12 +31,12 @@ _CPU_NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Result of one placement, with the `Profile` of some more steps."""
+    """Result of one placement, and the `Profile` of further steps."""
 
     placement: str
     seconds_per_epoch: float
-    profile: object
-    result: object
+    profile: "Profile | None"
+    result: run_report.Result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +44,14 @@ class Profile:
     """The `kerasmgpu.placement.copies.Copies` of some steps."""
 
     steps: int
-    measured: object
+    measured: Any
 
 
-def choose_devices(settings):
+def choose_devices(settings: SimpleNamespace) -> list[str]:
     """Names of the devices that the placements of a run need.
 
-    Where there is no GPU, logical CPU devices stand in for the two that a
-    model is spread over, and a line says so.
+    Without a GPU, logical CPU devices stand in for the two of a model, and a
+    line says so.
     """
     name = settings.placement
     needed = 1 if name in ("single", "data_parallel") else 2
@@ -73,7 +76,7 @@ def choose_devices(settings):
     return visible[:needed]
 
 
-def _needs_logical_cpus(needed):
+def _needs_logical_cpus(needed: int) -> bool:
     """Whether there is no GPU, and fewer logical CPU devices than needed."""
     (cpu,) = tf.config.list_physical_devices("CPU")
     configured = tf.config.get_logical_device_configuration(cpu) or [None]
@@ -81,10 +84,10 @@ def _needs_logical_cpus(needed):
     return not has_gpu and len(configured) < needed
 
 
-def settings_of_each(settings):
+def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:
     """The settings of each placement of a comparison, in its order."""
     return [
-        types.SimpleNamespace(
+        SimpleNamespace(
             **{
                 **vars(settings),
                 "placement": name,
@@ -96,7 +99,9 @@ def settings_of_each(settings):
     ]
 
 
-def start(settings, devices):
+def start(
+    settings: SimpleNamespace, devices: Sequence[str]
+) -> training_run.TrainingRun:
     """The `TrainingRun` of one placement on the first of some devices."""
     name = settings.placement
     if name == "data_parallel":
@@ -107,26 +112,28 @@ def start(settings, devices):
         return training_run.TrainingRun(settings, strategy, devices)
     return training_run.TrainingRun(
         settings,
-        # TensorFlow's own way without a strategy.
+        # TensorFlow's default: no strategy.
         strategy=tf.distribute.get_strategy(),
         devices=devices[:1] if name == "single" else devices[:2],
         num_replicas=1,
     )
 
 
-def seconds_per_epoch(history):
-    """Mean seconds of an epoch's steps; the first counts if it is alone."""
+def seconds_per_epoch(history: Sequence[Mapping[str, Any]]) -> float:
+    """Mean seconds of an epoch's steps, without the first of several."""
     seconds = [record["seconds"] for record in history]
     return statistics.mean(seconds[1:] or seconds)
 
 
-def profile(settings, model, training):
-    """Profiles some steps of a model: a `Profile`, or `None` for 0 steps."""
+def profile(
+    settings: SimpleNamespace, model: keras.Model, training: tf.data.Dataset
+) -> Profile | None:
+    """Profiles `settings.profile_steps` further steps; `None` for 0."""
     steps = settings.profile_steps
     if not steps:
         return None
 
-    def train(steps):
+    def train(steps: int) -> None:
         model.fit(training, steps_per_epoch=steps, shuffle=False, verbose=0)
 
     # A resumed run that was complete has traced nothing yet.
@@ -138,7 +145,7 @@ def profile(settings, model, training):
     return Profile(steps, measured)
 
 
-def print_operations(row):
+def print_operations(row: Row) -> None:
     """Prints the longest operations of a placement, copies among them."""
     if row.profile is None:
         return
@@ -161,7 +168,7 @@ def print_operations(row):
     reports.console().print(table)
 
 
-def print_table(rows):
+def print_table(rows: Sequence[Row]) -> None:
     """Prints the comparison: time, error and copies of each placement."""
     table = Table(title="placements")
     table.add_column("placement", no_wrap=True)
@@ -191,9 +198,5 @@ def print_table(rows):
             *copies,
         )
     reports.console().print(table)
-    if not _all_on_gpus(rows):
+    if not all("GPU" in name for row in rows for name in row.result.devices):
         run_report.print_line(_CPU_NOTE)
-
-
-def _all_on_gpus(rows):
-    return all("GPU" in name for row in rows for name in row.result.devices)

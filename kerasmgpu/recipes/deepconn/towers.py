@@ -6,26 +6,29 @@ paper has a factorisation machine.
 """
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import keras
 
 from kerasmgpu import placement
 
 PLACEMENTS = ("single", "dual", "exaggerated", "data_parallel")
-"""Where the layers can be; see `placer`."""
+"""Placements of the layers; see `placer`."""
+
+Place = Callable[[keras.Layer, str], keras.Layer]
 
 
-def placer(name, devices):
-    """Function that puts a layer of one of the towers on its device.
+def placer(name: str, devices: Sequence[str]) -> Place:
+    """Returns a function that places a layer of a tower on its device.
 
     `"single"`: all layers on the first device; `"dual"`: the user's tower on
     the first device, the item's on the second; `"exaggerated"`: layers
-    alternate between the devices; `"data_parallel"`: left alone, for a strategy
-    to copy. It takes a layer and its side (`"user"`, `"item"` or `"both"`), in
-    the order of the layers, and returns the layer to use.
+    alternate between the devices; `"data_parallel"`: unplaced, for a strategy
+    to replicate. The function takes a layer and its side (`"user"`, `"item"` or
+    `"both"`), in the order of the layers, and returns the layer to use.
     """
     in_turn = itertools.cycle(devices)
-    chosen = {
+    chosen: dict[str, Callable[[str], str]] = {
         "single": lambda side: devices[0],
         "dual": lambda side: devices[1 if side == "item" else 0],
         "exaggerated": lambda side: next(in_turn),
@@ -35,8 +38,10 @@ def placer(name, devices):
     return lambda layer, side: placement.on_device(layer, chosen[name](side))
 
 
-def deepconn(vocabulary_size, words, place=lambda layer, side: layer):
-    """The two towers and the dot product in which they meet.
+def deepconn(
+    vocabulary_size: int, words: int, place: Place = lambda layer, side: layer
+) -> keras.Model:
+    """Builds the two towers and the dot product of their features.
 
     A tower: embedding of 50 – convolution over 3 words, 10 filters, tanh –
     maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU.
@@ -48,7 +53,7 @@ def deepconn(vocabulary_size, words, place=lambda layer, side: layer):
         [batch, words]}`, both int32, to ratings `[batch, 1]`.
     """
 
-    def tower(side):
+    def tower(side: str) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         text = keras.Input((words,), dtype="int32", name=f"{side}_text")
         hidden = text
         for layer in (

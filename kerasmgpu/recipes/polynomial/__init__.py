@@ -13,10 +13,19 @@ The command takes 6 seconds on two CPU cores and ends with w within 1e-5 of
 
 import csv
 import math
-import types
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
+
+if TYPE_CHECKING:
+    import keras
+
+    from kerasmgpu.recipes.shared.run_report import Result
+    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "mean squared error"
 # As published: 100 samples a step on all devices together, 1000 steps.
@@ -26,7 +35,7 @@ _STEPS_PER_EPOCH = 100
 _GENERATED_SAMPLES = 10_000
 
 
-def define_flags(flag_values):
+def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this recipe's flags; each is a keyword of `run`."""
     shared_flags.define_preset(flag_values, define_flags)
     shared_flags.define(
@@ -46,8 +55,8 @@ def define_flags(flag_values):
     )
 
 
-def fill_in(settings):
-    """Gives the batch and the length their published values if left out."""
+def fill_in(settings: SimpleNamespace) -> None:
+    """Sets batch and length to the published values if left out."""
     if settings.batch_size_per_replica is None:
         settings.global_batch_size = (
             settings.global_batch_size or _GLOBAL_BATCH_SIZE
@@ -57,7 +66,7 @@ def fill_in(settings):
         settings.steps_per_epoch = settings.steps_per_epoch or _STEPS_PER_EPOCH
 
 
-def load_data(settings):
+def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     """Reads the samples, or generates them: `x` and `y`, `[rows, 1]`."""
     import numpy as np
 
@@ -72,14 +81,14 @@ def load_data(settings):
         description = (
             f"generated: {_GENERATED_SAMPLES:,} samples of y = 5x² + 3"
         )
-    return types.SimpleNamespace(
+    return SimpleNamespace(
         x=x.astype("float32"), y=y.astype("float32"), description=description
     )
 
 
-def read_pairs(path):
+def read_pairs(path: str) -> list[list[float]]:
     """Reads a CSV file of pairs of numbers as a list of lists `[x, y]`."""
-    pairs = []
+    pairs: list[Any] = []
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
@@ -106,8 +115,8 @@ def read_pairs(path):
     return pairs
 
 
-def _number(text):
-    """The finite number that a text is, or `None`."""
+def _number(text: str) -> float | None:
+    """A text as a finite number, or `None`."""
     try:
         number = float(text)
     except ValueError:
@@ -115,8 +124,10 @@ def _number(text):
     return number if math.isfinite(number) else None
 
 
-def build_model(settings, plan, devices):
-    """Builds and compiles the model whose rows are divided over devices."""
+def build_model(
+    settings: SimpleNamespace, plan: "TrainingPlan", devices: list[str]
+) -> "keras.Model":
+    """Builds and compiles the model, which splits its rows over devices."""
     import keras
 
     from kerasmgpu.recipes.polynomial.model import Polynomial
@@ -138,7 +149,7 @@ def build_model(settings, plan, devices):
     return model
 
 
-def run(**keywords):
+def run(**keywords: Any) -> "Result":
     """Fits the polynomial once; every flag is a keyword.
 
     Returns:
@@ -162,7 +173,7 @@ def run(**keywords):
     )
     experiment = training_run.TrainingRun(
         settings,
-        # One program: it is the function that is divided, not the training.
+        # The function is split over the devices, not the training.
         strategy=tf.distribute.get_strategy(),
         devices=names,
         num_replicas=len(names),
@@ -183,7 +194,7 @@ def run(**keywords):
     square, linear, constant = model.w.numpy().flatten().tolist()
     return experiment.finish(
         model,
-        experiment.history[-1]["loss"],
+        "loss",
         _LOSS,
         figures={
             "w_square": ("w of x²", square),

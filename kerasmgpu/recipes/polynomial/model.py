@@ -1,4 +1,7 @@
-"""A Keras model that divides its rows over devices by itself."""
+"""A Keras model that splits its rows over devices."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -8,16 +11,18 @@ from kerasmgpu.strategies import functions
 
 @keras.saving.register_keras_serializable("kerasmgpu")
 class Polynomial(keras.Model):
-    """w · [x², x, 1] for every row x, with weights w to be trained.
+    """w · [x², x, 1] for every row x, with trainable weights w.
 
     Args:
-        devices: Names that the rows are divided over, or `None`. They are not
-            saved with the model: loaded, it runs where Keras runs it.
+        devices: Names of the devices to split the rows over, or `None`. They
+            are not saved: a loaded model runs where Keras places it.
 
     Input: `[batch, 1]`; output: `[batch, 1]`.
     """
 
-    def __init__(self, devices=None, **kwargs):
+    def __init__(
+        self, devices: Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.w = self.add_weight(
             shape=(3, 1), initializer="random_normal", name="w"
@@ -28,10 +33,9 @@ class Polynomial(keras.Model):
                 self.polynomial, devices=devices
             )
 
-    def polynomial(self, x):
-        """The polynomial of every row of `x`."""
+    def polynomial(self, x: tf.Tensor) -> tf.Tensor:
         powers = tf.concat([x**2, x, tf.ones_like(x)], axis=1)
         return powers @ self.w
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         return self._predict(x=x)

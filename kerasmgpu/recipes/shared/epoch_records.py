@@ -1,39 +1,49 @@
-"""A callback that keeps the records of a run's epochs."""
+"""A callback that records a run's epochs."""
 
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.recipes.shared.run_folder import RunFolder
 
 
 class EpochRecords(keras.callbacks.Callback):
-    """Records each epoch's logs; a resumed run has all records.
+    """Records each epoch's logs in `history` and in `history.jsonl`.
 
-    Records are plain data, which `kerasmgpu.callbacks.Checkpoint` saves and
-    restores. Their `"seconds"` are those of the epoch's steps at the rate that
-    `ThroughputLogger` measured: tracing and validation are left out.
+    `kerasmgpu.callbacks.Checkpoint` saves and restores `history`: a resumed
+    run has all records. A record has `"epoch"` (from 1), `"seconds"` (of the
+    epoch's steps at the rate that `ThroughputLogger` measured, without tracing
+    and validation) and the logs; `None` stands for NaN and infinity.
 
     Args:
         folder: `RunFolder` for `history.jsonl`.
         steps_per_epoch: Integer.
         report: Function of the record, called after each epoch, or `None`.
-
-    Attributes:
-        history: List of records, which have `"epoch"` (from 1), `"seconds"`
-            and the logs; `None` stands for what is no finite number.
     """
 
-    def __init__(self, folder, steps_per_epoch, report=None):
+    def __init__(
+        self,
+        folder: RunFolder,
+        steps_per_epoch: int,
+        report: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         super().__init__()
         self._folder = folder
         self._steps_per_epoch = steps_per_epoch
         self._report = report
-        self.history = []
+        self.history: list[dict[str, Any]] = []
 
-    def on_epoch_end(self, epoch, logs=None):
-        figures = {name: _number(value) for name, value in (logs or {}).items()}
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        figures = {
+            name: float(value) if math.isfinite(value) else None
+            for name, value in (logs or {}).items()
+        }
         if figures["loss"] is None:
             raise InputError(
                 f"The loss is no longer finite after epoch {epoch + 1}; lower "
@@ -49,9 +59,3 @@ class EpochRecords(keras.callbacks.Callback):
             self._folder.write("history.jsonl", "".join(lines))
         if self._report is not None:
             self._report(record)
-
-
-def _number(value):
-    """A float, or `None` for NaN and infinity, which JSON doesn't have."""
-    value = float(value)
-    return value if math.isfinite(value) else None

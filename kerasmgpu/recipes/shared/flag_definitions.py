@@ -1,7 +1,9 @@
-"""Definitions of flags whose bounds hold for keywords of `run` as well."""
+"""Flags whose bounds also hold for keywords of `run`."""
 
+import functools
 import math
 import os
+from typing import Any
 
 from absl import flags
 
@@ -16,7 +18,9 @@ _LARGEST = 10**9  # Larger counts of steps or rows are treated as typos.
 class _FiniteParser(flags.FloatParser):
     """Refuses NaN and infinity, which are within any bounds of abseil's."""
 
-    def __init__(self, least, most, excludes_bounds):
+    def __init__(
+        self, least: float | None, most: float | None, excludes_bounds: bool
+    ) -> None:
         super().__init__(least, most)
         self._excludes_bounds = excludes_bounds
         self.syntactic_help = "a finite number"
@@ -28,7 +32,7 @@ class _FiniteParser(flags.FloatParser):
         elif least is not None:
             self.syntactic_help += f" of at least {least:g}"
 
-    def is_outside_bounds(self, value):
+    def is_outside_bounds(self, value: float) -> bool:
         on_bound = value in (self.lower_bound, self.upper_bound)
         return (
             not math.isfinite(value)
@@ -38,18 +42,38 @@ class _FiniteParser(flags.FloatParser):
 
 
 class Definitions:
-    """Defines flags in `flag_values`, in fewer words than abseil's."""
+    """abseil's `DEFINE_...` for one `FlagValues`, with bounds by default."""
 
-    def __init__(self, flag_values):
+    def __init__(self, flag_values: flags.FlagValues) -> None:
         self._where = {"flag_values": flag_values}
+        self.choice = functools.partial(flags.DEFINE_enum, **self._where)
+        self.string = functools.partial(flags.DEFINE_string, **self._where)
+        self.switch = functools.partial(flags.DEFINE_bool, **self._where)
+        self.strings = functools.partial(flags.DEFINE_list, **self._where)
+        self.repeated = functools.partial(
+            flags.DEFINE_multi_string, **self._where
+        )
 
-    def integer(self, name, default, text, least=1, most=_LARGEST):
+    def integer(
+        self,
+        name: str,
+        default: int | None,
+        text: str,
+        least: int = 1,
+        most: int = _LARGEST,
+    ) -> None:
         """Defines an integer from `least` to `most`."""
         flags.DEFINE_integer(name, default, text, least, most, **self._where)
 
     def number(
-        self, name, default, text, least=None, most=None, excludes_bounds=False
-    ):
+        self,
+        name: str,
+        default: float | None,
+        text: str,
+        least: float | None = None,
+        most: float | None = None,
+        excludes_bounds: bool = False,
+    ) -> None:
         """Defines a finite number within bounds."""
         parser = _FiniteParser(least, most, excludes_bounds)
         serializer = flags.ArgumentSerializer()
@@ -57,29 +81,9 @@ class Definitions:
             parser, name, default, text, serializer=serializer, **self._where
         )
 
-    def choice(self, name, default, choices, text):
-        """Defines a string that is one of `choices`."""
-        flags.DEFINE_enum(name, default, choices, text, **self._where)
 
-    def string(self, name, text, default=None):
-        """Defines a string."""
-        flags.DEFINE_string(name, default, text, **self._where)
-
-    def switch(self, name, default, text):
-        """Defines a Boolean."""
-        flags.DEFINE_bool(name, default, text, **self._where)
-
-    def strings(self, name, default, text):
-        """Defines a list, separated by commas."""
-        flags.DEFINE_list(name, default, text, **self._where)
-
-    def repeated(self, name, text):
-        """Defines a list, of which each flag given adds one."""
-        flags.DEFINE_multi_string(name, [], text, **self._where)
-
-
-def checked(flag, value):
-    """Returns what a keyword of `run` stands for, checked as its flag is."""
+def checked(flag: flags.Flag, value: Any) -> Any:
+    """Parses and checks a keyword of `run` as its flag would be."""
     if value is None or isinstance(flag, flags.MultiFlag):
         return value
     if isinstance(value, os.PathLike):

@@ -1,4 +1,4 @@
-"""The folder of one run: what was asked, what happened, what came out.
+"""The folder of one run: its flags, its progress and its results.
 
     flags.txt           the flags as run, a flag file
     history.jsonl       one line per epoch
@@ -7,7 +7,7 @@
     learning_curve.png  where matplotlib is installed
     result.json         the figures of the final table
 
-Files are replaced atomically: a killed run leaves only whole ones.
+Files are replaced atomically: a killed run leaves no half-written one.
 """
 
 import atexit
@@ -20,6 +20,9 @@ import pathlib
 import re
 import socket
 import tempfile
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 from kerasmgpu import atomic_files
 from kerasmgpu.commands import plots
@@ -30,96 +33,94 @@ from kerasmgpu.recipes.shared import shared_flags
 _LOCK = ".lock"
 # Folders of checkpoints, as versions before 0.2 wrote them.
 _OLD_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
-# These say where a run is kept and how it was started, not what it computes.
-_NOT_KEPT = ("output_dir", "resume")
 
 
-def require_place(settings, **options):
+def require_place(settings: SimpleNamespace, **options: Any) -> None:
     """Refuses a malformed job or an unusable folder before TensorFlow starts.
 
-    Without matplotlib one line says that the folder gets no plot. `options` are
+    Prints a line if matplotlib is missing for the folder's plot. `options` are
     keywords of `RunFolder`.
     """
-    if cluster.is_first_worker():
+    if cluster.is_first_worker() and settings.output_dir is not None:
         RunFolder(settings.output_dir, settings, **options)
-        tell_if_no_plots(settings)
-
-
-def tell_if_no_plots(settings):
-    """Prints one line if a run's folder gets no plot: matplotlib is missing."""
-    if settings.output_dir is not None and cluster.is_first_worker():
         plots.tell_if_missing()
 
 
 class RunFolder:
-    """Opens the folder of a run, or refuses before anything is trained.
+    """Opens the folder of a run, or refuses it before anything is trained.
 
     Args:
-        path: The folder, made where it is missing; or `None`: nothing is ever
-            written.
-        settings: The settings of the run; `settings.resume` says whether a
-            run that is there goes on.
-        may_grow: Flags that may be larger than in that run, unless
-            `settings.learning_rate_decay` is over the whole length.
+        path: The folder, created if it is missing. `None`: nothing is written.
+        settings: The settings of the run; with `settings.resume` an earlier
+            run in the folder is continued.
+        may_grow: Flags that may be larger than in the earlier run, unless
+            `settings.learning_rate_decay` covers the whole length.
 
     Raises:
-        InputError: If the folder can't be written, if another process has a
-            run there, if it holds another run (or any other file) and `resume`
-            is not set, if a flag differs from that of the run that is to go
-            on, or if an earlier version has written its checkpoints.
+        InputError: If the folder can't be written, is in use by another
+            process, or isn't empty without `resume`; or if the run in it has
+            other flags or checkpoints of an earlier version.
     """
 
-    def __init__(self, path, settings, may_grow=("epochs", "steps")):
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        settings: SimpleNamespace,
+        may_grow: tuple[str, ...] = ("epochs", "steps"),
+    ) -> None:
         self.path = None if path is None else pathlib.Path(path)
         if self.path is None:
             return
+        self._folder = self.path
         self._require_writable()
         if (self.path / _LOCK).exists():
             _lock(self.path)
+        # Where a run is kept and how it was started don't change its results.
         self._lines = shared_flags.as_flags(settings)
-        for name in _NOT_KEPT:
+        for name in ("output_dir", "resume"):
             self._lines.pop(name, None)
-        if self._entries():
-            self._require_resume(settings.resume)
-            self._require_same_run(settings, may_grow)
+        if entries := self._entries():
+            self._require_run(entries, settings.resume)
+            self._require_same_flags(settings, may_grow)
 
-    def start(self):
-        """Writes the flags: from here on the folder holds a run.
+    def start(self) -> None:
+        """Locks the folder and writes the flags of a new run.
 
-        Call it when settings and data are known to be good: what is refused
-        before leaves an empty folder, to be used again.
+        Call it when settings and data have been checked: a folder that is
+        still empty can be used again.
         """
         if self.path is not None:
             _lock(self.path)
             if not self._entries():
                 self.keep_flags()
 
-    def keep_flags(self):
-        """Writes the flags as they are now, of a longer run say."""
+    def keep_flags(self) -> None:
+        """Writes the flags, also those of a continued, longer run."""
         if self.path is not None:
             self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 
-    def write(self, name, text):
+    def write(self, name: str, text: str) -> None:
         """Writes the text file `name` atomically."""
         with self.complete(name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
-    def write_json(self, name, value):
-        """Writes `value` as the JSON file `name`."""
+    def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2) + "\n")
 
-    def complete(self, name):
-        """Context whose path becomes `name` if the block ends without error."""
-        return atomic_files.atomic_write(self.path / name)
+    def complete(
+        self, name: str
+    ) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """Context with a path that becomes `name` if the block succeeds."""
+        return atomic_files.atomic_write(self._folder / name)
 
-    def read_json(self, name):
+    def read_json(self, name: str) -> Any:
         """The value of a JSON file; raises `InputError` if it is damaged."""
         with self._reading(name) as path:
             return json.loads(path.read_text("utf-8"))
 
     @contextlib.contextmanager
-    def _reading(self, name):
-        path = self.path / name
+    def _reading(self, name: str) -> Iterator[pathlib.Path]:
+        path = self._folder / name
         try:
             yield path
         except (OSError, ValueError, KeyError) as error:
@@ -129,47 +130,47 @@ class RunFolder:
                 "start it anew in another --output_dir"
             ) from error
 
-    def _entries(self):
-        return sorted(
-            entry.name
-            for entry in self.path.iterdir()
-            if not entry.name.startswith(atomic_files.TEMPORARY)
-            and entry.name != _LOCK
-        )
+    def _entries(self) -> list[str]:
+        names = sorted(entry.name for entry in self._folder.iterdir())
+        return [
+            name
+            for name in names
+            if not name.startswith(atomic_files.TEMPORARY) and name != _LOCK
+        ]
 
-    def _require_writable(self):
+    def _require_writable(self) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
                 pass
         except OSError as error:
             raise InputError(
-                f"--output_dir can't be written. Received: {self.path} "
+                f"--output_dir can't be written. Received: {self._folder} "
                 f"({error.strerror}); choose a folder that you may write"
             ) from error
 
-    def _require_resume(self, resume):
-        entries = self._entries()
+    def _require_run(self, entries: list[str], resume: bool) -> None:
         if not resume:
             raise InputError(
-                f"--output_dir is not empty. Received: {self.path}, which "
+                f"--output_dir is not empty. Received: {self._folder}, which "
                 f"holds {', '.join(entries[:3])}; choose another folder, or "
-                "go on with the run there with --resume"
+                "continue the run there with --resume"
             )
-        if not (self.path / "flags.txt").is_file():
+        if not (self._folder / "flags.txt").is_file():
             raise InputError(
-                f"--resume found no run (no flags.txt). Received: {self.path}; "
+                f"--resume found no run (no flags.txt). Received: {self._folder}; "
                 "choose the folder of a run, or an empty one"
             )
-        old = list(filter(_OLD_CHECKPOINT.fullmatch, entries))
-        if old:
+        if old := list(filter(_OLD_CHECKPOINT.fullmatch, entries)):
             raise InputError(
-                f"--resume can't read {self.path / old[-1]}, which an earlier "
-                "version of kerasmgpu has written. Nothing was changed; go on "
+                f"--resume can't read {self._folder / old[-1]}, which an earlier "
+                "version of kerasmgpu has written. Nothing was changed; resume "
                 "with that version, or start anew in another --output_dir"
             )
 
-    def _require_same_run(self, settings, may_grow):
+    def _require_same_flags(
+        self, settings: SimpleNamespace, may_grow: tuple[str, ...]
+    ) -> None:
         with self._reading("flags.txt") as path:
             lines = path.read_text("utf-8").splitlines()
         first = {line[2:].partition("=")[0]: line for line in lines}
@@ -177,7 +178,7 @@ class RunFolder:
         decay = getattr(settings, "learning_rate_decay", "none")
         for name in [*first, *self._lines]:
             before, now = first.get(name), self._lines.get(name)
-            # How long epochs are is what their checkpoints know.
+            # The checkpoints know the length of an epoch.
             if before == now or name == "steps_per_epoch":
                 continue
             hint = ""
@@ -191,23 +192,23 @@ class RunFolder:
             elif name in may_grow:
                 hint = ", which may only be raised"
             raise InputError(
-                "--resume goes on with the flags of the first run. Received: "
+                "--resume needs the flags of the first run. Received: "
                 f"{now or f'no --{name}'}; the first run had "
                 f"{before or f'no --{name}'}{hint}"
             )
 
 
-def _is_more(now, before):
-    """Whether a flag has a larger integer than before."""
+def _is_more(now: str | None, before: str | None) -> bool:
+    """Whether the integer of one flag line is larger than another's."""
     values = [(line or "").partition("=")[2] for line in (before, now)]
     return all(map(str.isdecimal, values)) and int(values[0]) < int(values[1])
 
 
-_locks = {}
-"""Folders that this process has a run in to their open lock files."""
+_locks: dict[pathlib.Path, Any] = {}
+"""Folders that this process has a run in, to their open lock files."""
 
 
-def _lock(folder):
+def _lock(folder: pathlib.Path) -> None:
     """Keeps other processes out of a folder until this one ends."""
     folder = folder.resolve()
     if folder in _locks:
@@ -232,6 +233,6 @@ def _lock(folder):
     atexit.register(_unlock, path, os.getpid())
 
 
-def _unlock(path, owner):
+def _unlock(path: pathlib.Path, owner: int) -> None:
     if os.getpid() == owner:  # Not in a child that was forked.
         path.unlink(missing_ok=True)

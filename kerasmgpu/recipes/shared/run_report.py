@@ -1,18 +1,26 @@
-"""What a recipe tells people: progress, the final table, the curve."""
+"""A run's progress lines, final table and learning curve."""
 
 import dataclasses
 import math
 import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from kerasmgpu.commands import plots, reports
 from kerasmgpu.job import workers
+from kerasmgpu.recipes.shared.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _FEW_EPOCHS = 20  # All of them are reported.
 _SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
+
+Record = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,72 +28,66 @@ class Result:
     """The figures of a finished run, as `result.json` has them.
 
     `seconds` is the training time without tracing, validation and checkpoints;
-    `loss` the one to compare with the published one, of the last epoch;
-    `examples_per_second` the median over epochs of all replicas together,
-    `None` where no step was left beside those that were traced; `data` one line
-    that says what the data was; `figures` those that only this recipe has.
+    `loss` is that of the last epoch; `examples_per_second` the median over
+    epochs of all replicas together, `None` if all steps were traced; `data`
+    describes the data; `figures` are the recipe's own.
     """
 
     replicas: int
-    devices: list
+    devices: list[str]
     global_batch_size: int
     learning_rate: float
     steps: int
     seconds: float
     loss: float
-    examples_per_second: float
-    examples_per_second_per_replica: float
+    examples_per_second: float | None
+    examples_per_second_per_replica: float | None
     data: str
-    figures: dict = dataclasses.field(default_factory=dict)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What the learning curve shows.
+    """Contents of the learning curve.
 
-    `axis` is what the figures are, in words; `figures` maps names in the
-    records of epochs to labels; `reference` is a level to compare with, drawn
-    dashed.
+    `axis` labels the y axis; `figures` maps names in the epochs' records to
+    labels; `reference` is a level to compare with, drawn dashed.
     """
 
     axis: str
-    figures: dict
+    figures: dict[str, str]
     reference: float | None = None
     reference_label: str = "baseline"
 
 
-def short_names(strategy):
+def short_names(strategy: "tf.distribute.Strategy") -> list[str]:
     """Short device names, `["GPU:0", "GPU:1"]`, of each worker."""
-    names = [
-        path.rsplit("device:", 1)[-1]
-        for path in strategy.extended.worker_devices
-    ]
-    num_workers = workers.count(strategy)
-    if num_workers > 1:
+    paths = strategy.extended.worker_devices
+    names = [path.rsplit("device:", 1)[-1] for path in paths]
+    if (num_workers := workers.count(strategy)) > 1:
         names[-1] += f" of each of {num_workers} workers"
     return names
 
 
-def print_line(text):
+def print_line(text: str) -> None:
     """Prints one line at once, also into a pipe."""
     print(text, flush=True)
 
 
-def progress(epochs, names, clock=time.monotonic):
-    """Returns a function that prints figures of an epoch's record.
+def progress(
+    epochs: int,
+    names: Mapping[str, str],
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[Record], None]:
+    """Returns a function that prints the figures of an epoch's record.
 
     Of more than 20 epochs it prints the first, the last, and one every ten
+    seconds. `names` maps figures in the logs to labels; `clock` returns
     seconds.
-
-    Args:
-        epochs: Epochs in all.
-        names: Dictionary from the name of a figure in the logs to what people
-            read; where the final table has it too, under the same name.
-        clock: Function that returns the time in seconds.
     """
     due = -math.inf
 
-    def report(record):
+    def report(record: Record) -> None:
         nonlocal due
         now = clock()
         if epochs > _FEW_EPOCHS and record["epoch"] != epochs and now < due:
@@ -101,25 +103,25 @@ def progress(epochs, names, clock=time.monotonic):
     return report
 
 
-def _short(value):
+def _short(value: float) -> str:
     """Four digits; of large numbers the whole part."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
-def median_of(history, name):
-    """Median over epochs of a figure, or `None` where no epoch has it."""
+def median_of(history: Sequence[Record], name: str) -> float | None:
+    """Median of a figure over the epochs that have it, or `None`."""
     values = [record[name] for record in history if record[name] is not None]
     return statistics.median(values) if values else None
 
 
-def print_table(result, loss_label, labels):
-    """Prints the final table of a `Result`: one row per figure.
+def print_table(
+    result: Result, loss_label: str, labels: Mapping[str, str]
+) -> None:
+    """Prints a `Result`; `labels` are those of `result.figures`."""
 
-    Args:
-        result: A `Result`.
-        loss_label: What `result.loss` is, in words.
-        labels: Dictionary from the names in `result.figures` to words.
-    """
+    def rate(value: float | None) -> str:
+        return "too few steps" if value is None else f"{value:,.0f}"
+
     rows = {
         "data": result.data,
         "replicas": result.replicas,
@@ -133,43 +135,35 @@ def print_table(result, loss_label, labels):
             labels[name]: f"{value:.4f}" if isinstance(value, float) else value
             for name, value in result.figures.items()
         },
-        "examples/s (median epoch)": _rate(result.examples_per_second),
-        "the same per replica": _rate(result.examples_per_second_per_replica),
+        "examples/s (median epoch)": rate(result.examples_per_second),
+        "examples/s per replica": rate(result.examples_per_second_per_replica),
     }
     table = Table(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column()
     for label, value in rows.items():
-        # What a file or a user named is no markup, whatever its brackets.
+        # Names of files and users are no markup, whatever their brackets.
         table.add_row(label, Text(str(value)))
     reports.console().print(table)
 
 
-def _rate(value):
-    return "too few steps" if value is None else f"{value:,.0f}"
-
-
-def draw_learning_curve(run_folder, history, curve):
-    """Draws a `Curve` over the records into `learning_curve.png`."""
+def draw_learning_curve(
+    run_folder: RunFolder, history: Sequence[Record], curve: Curve
+) -> None:
+    """Draws the records of epochs into `learning_curve.png`."""
     figure = plots.new_figure()
-    if figure is None:
+    if figure is None or run_folder.path is None:
         return
     axes = figure.add_subplot()
     epochs = [record["epoch"] for record in history]
     for name, label in curve.figures.items():
+        values = [record.get(name) for record in history]
         # matplotlib leaves a gap where a figure is NaN.
-        values = [
-            math.nan if record.get(name) is None else record[name]
-            for record in history
-        ]
+        values = [math.nan if value is None else value for value in values]
         plots.line(axes, epochs, values, label=label)
     if curve.reference is not None:
-        axes.axhline(
-            curve.reference,
-            linestyle="--",
-            color="gray",
-            label=curve.reference_label,
-        )
+        style = {"linestyle": "--", "color": "gray"}
+        axes.axhline(curve.reference, label=curve.reference_label, **style)
     plots.epoch_axis(axes)
     axes.set_ylabel(curve.axis)
     axes.legend()

@@ -9,7 +9,9 @@ import difflib
 import os
 import pathlib
 import sys
-import types
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from absl import flags
 
@@ -18,30 +20,32 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 
+DefineFlags = Callable[[flags.FlagValues], None]
+
 _CONTRADICTORY = (
     ("global_batch_size", "batch_size_per_replica"),
     ("steps", "epochs"),
     ("data_path", "dataset"),
     ("test_path", "held_out"),
 )
-"""Flags of which one run takes one."""
+"""Flags of which a run takes one."""
 
 _ALL_REDUCES = "auto nccl ring hierarchical_copy reduction_to_one_device"
 _MOST_SEEDS = 2**32 - 1  # NumPy's and Keras's seeds have no more bits.
 
 
 def define(
-    flag_values,
-    batch_size_per_replica,
-    learning_rate,
-    learning_rate_scaling,
-    epochs,
-    global_batch_size=None,
-    all_reduce=True,
-):
+    flag_values: flags.FlagValues,
+    batch_size_per_replica: int | None,
+    learning_rate: float,
+    learning_rate_scaling: str,
+    epochs: int | None,
+    global_batch_size: int | None = None,
+    all_reduce: bool = True,
+) -> None:
     """Defines the flags of devices, batch, learning rate, length and output.
 
-    The others are defaults; `all_reduce` says whether there are flags of how
+    The arguments are defaults; `all_reduce` says whether there are flags of how
     gradients are summed.
     """
     define_devices(flag_values, all_reduce)
@@ -58,7 +62,13 @@ def define(
         "Rows of a step on all replicas together. Holds the global batch, "
         "whatever the number of replicas; the learning rate is not scaled then.",
     )
-    define_learning_rate(flag_values, learning_rate)
+    flag.number(
+        "learning_rate",
+        learning_rate,
+        "Learning rate for one replica.",
+        least=0,
+        excludes_bounds=True,
+    )
     flag.choice(
         "learning_rate_scaling",
         learning_rate_scaling,
@@ -98,17 +108,9 @@ def define(
     )
 
 
-def define_learning_rate(flag_values, default):
-    Definitions(flag_values).number(
-        "learning_rate",
-        default,
-        "Learning rate for one replica.",
-        least=0,
-        excludes_bounds=True,
-    )
-
-
-def define_devices(flag_values, all_reduce=True):
+def define_devices(
+    flag_values: flags.FlagValues, all_reduce: bool = True
+) -> None:
     """Defines what replicas run on; `define` includes it."""
     flag = Definitions(flag_values)
     flag.integer(
@@ -138,14 +140,15 @@ def define_devices(flag_values, all_reduce=True):
     )
 
 
-def define_output(flag_values, longer=""):
+def define_output(flag_values: flags.FlagValues, longer: str) -> None:
     """Defines where results go; `define` includes it.
 
-    `longer` is a sentence on how a resumed run may be longer, for the help.
+    `longer` says in the help how a resumed run may be longer.
     """
     flag = Definitions(flag_values)
     flag.string(
         "output_dir",
+        None,
         "Folder for flags, history, model, learning curve and result. Left "
         "out: nothing is written.",
     )
@@ -158,53 +161,58 @@ def define_output(flag_values, longer=""):
 
 
 def define_data(
-    flag_values, datasets=None, path_help="File, folder or zip with the data."
-):
-    """Defines where the data comes from.
-
-    `datasets` names those that can be fetched, `None` where nothing is;
-    `path_help` is what `--data_path` takes.
-    """
+    flag_values: flags.FlagValues,
+    datasets: Iterable[str] = (),
+    path_help: str = "File, folder or zip with the data.",
+) -> None:
+    """Defines where data come from; `datasets` can be fetched by name."""
     flag = Definitions(flag_values)
-    flag.string("data_path", path_help)
-    if datasets is None:
-        return
-    flag.string("dataset", f"Data set to fetch by its name: {datasets}.")
-    flag.string(
-        "data_dir",
-        "Folder for fetched data and its parsed form. Left out: the user's "
-        "cache folder.",
-    )
+    flag.string("data_path", None, path_help)
+    if datasets:
+        names = ", ".join(datasets)
+        flag.string("dataset", None, f"Data set to fetch by its name: {names}.")
+        flag.string(
+            "data_dir",
+            None,
+            "Folder for fetched data and its parsed form. Left out: the "
+            "user's cache folder.",
+        )
 
 
-def define_held_out(flag_values, default, text):
+def define_held_out(
+    flag_values: flags.FlagValues, default: float, text: str
+) -> None:
     Definitions(flag_values).number(
         "held_out", default, text, least=0, most=1, excludes_bounds=True
     )
 
 
-def define_preset(flag_values, define_flags, ending=".flags"):
-    """Defines the flag that names one of the files in a recipe's `presets/`.
-
-    They end in `ending`; `define_flags` tells the recipe's folder.
-    """
+def define_preset(
+    flag_values: flags.FlagValues,
+    define_flags: DefineFlags,
+    ending: str = ".flags",
+) -> None:
+    """Defines the flag that names a file of the recipe's `presets/` folder."""
     names = ", ".join(sorted(_presets(define_flags, ending)))
     Definitions(flag_values).string(
         "preset",
+        None,
         f"Settings of an experiment: {names}. Flags that are given too stand "
         "in place of its own.",
     )
 
 
-def _presets(define_flags, ending):
+def _presets(define_flags: DefineFlags, ending: str) -> dict[str, pathlib.Path]:
     """Paths of a recipe's presets, by name."""
     module = sys.modules[define_flags.__module__]
-    folder = pathlib.Path(module.__file__).parent / "presets"
+    folder = pathlib.Path(module.__file__ or "").parent / "presets"
     return {path.stem: path for path in folder.glob(f"*{ending}")}
 
 
-def preset_path(define_flags, name, ending=".flags"):
-    """Path of a preset; raises `InputError` if there is none of that name."""
+def preset_path(
+    define_flags: DefineFlags, name: str, ending: str = ".flags"
+) -> pathlib.Path:
+    """Path of a preset; raises `InputError` for an unknown name."""
     known = _presets(define_flags, ending)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -216,10 +224,10 @@ def preset_path(define_flags, name, ending=".flags"):
     return known[name]
 
 
-def start(recipe):
+def start(recipe: ModuleType) -> None:
     """Runs a recipe's module as a command; `--help` shows its docstring."""
 
-    def define_flags(flag_values):
+    def define_flags(flag_values: flags.FlagValues) -> None:
         recipe.define_flags(flag_values)
         command_line.show_help_of(recipe)
         for name in _flags_of(recipe.define_flags):  # Shared ones, too.
@@ -227,7 +235,7 @@ def start(recipe):
                 sys.argv[0], flag_values[name]
             )
 
-    def main(argv):
+    def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise InputError(
                 "Expected flags only (--name=value). Received: "
@@ -240,15 +248,12 @@ def start(recipe):
     command_line.start(main, define_flags)
 
 
-def settings(define_flags, keywords):
-    """The settings of one run: keywords, and defaults for what is left out.
+def settings(
+    define_flags: DefineFlags, keywords: Mapping[str, Any]
+) -> SimpleNamespace:
+    """The settings of a run, an attribute per flag.
 
-    Args:
-        define_flags: The recipe's function of one `FlagValues`.
-        keywords: Dictionary of the keywords that `run` was called with.
-
-    Returns:
-        A `types.SimpleNamespace` with one attribute per flag.
+    Keywords replace those of the preset, and these the flags' defaults.
     """
     known = _flags_of(define_flags)
     for name, value in keywords.items():
@@ -263,36 +268,31 @@ def settings(define_flags, keywords):
         values |= _of_preset(define_flags, given)
     values |= given
     values.pop("preset", None)
-    for pair in _CONTRADICTORY:
-        if None not in map(given.get, pair):
-            one, other = pair
+    for one, other in _CONTRADICTORY:
+        if None not in (given.get(one), given.get(other)):
             raise InputError(
                 f"--{one} and --{other} say the same thing in two ways; give "
                 f"one of them. Received: --{one}={given[one]} and "
                 f"--{other}={given[other]}"
             )
-    chosen = types.SimpleNamespace(**values)
-    _require_paths(chosen)
-    return chosen
-
-
-def _require_paths(chosen):
     for name in ("data_path", "test_path"):
-        path = getattr(chosen, name, None)
+        path = values.get(name)
         if path is not None and not os.path.exists(path):
             raise InputError(
-                f"--{name} must be a file or folder that is there. Received: "
+                f"--{name} must be a file or folder that exists. Received: "
                 f"{path}"
             )
-    if chosen.resume and not chosen.output_dir:
+    if values["resume"] and not values["output_dir"]:
         raise InputError(
-            "--resume needs the folder of the run to go on with. Received: no "
-            "--output_dir"
+            "--resume needs the folder of the run. Received: no --output_dir"
         )
+    return SimpleNamespace(**values)
 
 
-def _of_preset(define_flags, given):
-    """The settings of a preset, except those that keywords replace."""
+def _of_preset(
+    define_flags: DefineFlags, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a preset, without those that `given` replaces."""
     flag_values = flags.FlagValues()
     define_flags(flag_values)
     path = preset_path(define_flags, given["preset"])
@@ -305,36 +305,34 @@ def _of_preset(define_flags, given):
     return of_preset
 
 
-def _flags_of(define_flags):
-    """The recipe's flags by name."""
+def _flags_of(define_flags: DefineFlags) -> dict[str, flags.Flag]:
     flag_values = flags.FlagValues()
     define_flags(flag_values)
     return {name: flag_values[name] for name in flag_values}
 
 
-def _given(flag_values, names):
-    """Values of the flags that are given, by name."""
+def _given(
+    flag_values: flags.FlagValues, names: Iterable[str]
+) -> dict[str, Any]:
+    """Values of the flags that were given, by name."""
     present = (name for name in names if flag_values[name].present)
     return {name: flag_values[name].value for name in present}
 
 
-def as_flags(chosen):
-    """The settings as lines of a flag file, `--name=value`, by name.
-
-    A setting that is `None` has no line.
-    """
+def as_flags(chosen: SimpleNamespace) -> dict[str, str]:
+    """The settings that aren't `None` as lines `--name=value`, by name."""
     lines = {}
     for name, value in vars(chosen).items():
         if isinstance(value, bool):
-            lines[name] = f"--{name}={str(value).lower()}"
+            value = str(value).lower()
         elif isinstance(value, (list, tuple)):
-            lines[name] = f"--{name}={','.join(map(str, value))}"
-        elif value is not None:
+            value = ",".join(map(str, value))
+        if value is not None:
             lines[name] = f"--{name}={value}"
     return deciding(lines)
 
 
-def deciding(lines):
-    """Leaves out flags that another one replaces, of lines by name."""
+def deciding(lines: Mapping[str, str]) -> dict[str, str]:
+    """Drops lines of flags that another line overrides."""
     replaced = {other for one, other in _CONTRADICTORY if one in lines}
     return {name: lines[name] for name in lines if name not in replaced}

@@ -1,6 +1,9 @@
-"""The sizes of a training run, worked out from its settings once."""
+"""The sizes of a training run, derived from its settings."""
 
 import dataclasses
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import InputError
@@ -14,8 +17,8 @@ _STAIRS = (30 / 90, 60 / 90, 80 / 90)
 class TrainingPlan:
     """Global batch, full learning rate and length of a run.
 
-    An epoch is what lies between two reports and checkpoints; `warmup_steps`
-    are the steps over which the learning rate rises.
+    An epoch lies between two reports and checkpoints; `warmup_steps` are the
+    steps over which the learning rate rises.
     """
 
     num_replicas: int
@@ -26,38 +29,35 @@ class TrainingPlan:
     warmup_steps: int
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Optimizer updates in all."""
         return self.steps_per_epoch * self.epochs
 
-    def describe(self, devices):
-        """One line for people: the derived sizes, and the devices by name."""
+    def describe(self, devices: Sequence[str]) -> str:
+        """One line with the derived sizes and the devices."""
         sizes = replica_arithmetic.per_replica_batch_sizes(
             self.global_batch_size, self.num_replicas
         )
-        per_replica = str(sizes[0])
-        if sizes[-1] != sizes[0]:
-            per_replica = f"{sizes[-1]} to {sizes[0]}"
+        most, least = sizes[0], sizes[-1]
+        span = f"{least} to {most}" if least < most else most
         return (
             f"{self.num_replicas} replica(s) on {', '.join(devices)}; global "
-            f"batch {self.global_batch_size} rows, {per_replica} per replica; "
+            f"batch {self.global_batch_size} rows, {span} per replica; "
             f"learning rate {self.learning_rate:g}; {self.epochs} epochs of "
             f"{self.steps_per_epoch} steps"
         )
 
-    def schedule(self, decay, initial_learning_rate):
-        """The learning rate over the whole run: a float, or a Keras schedule.
+    def schedule(self, decay: str, initial_learning_rate: float) -> Any:
+        """The learning rate over the run: a float, or a Keras schedule.
 
-        Args:
-            decay: `"cosine"`, to 0 over the whole run, `"stairs"`, to a
-                thousandth in three, or `"none"`.
-            initial_learning_rate: Float, where the warm-up begins.
+        `decay` is `"cosine"` (to 0), `"stairs"` (to a thousandth in three
+        steps) or `"none"`; the warm-up begins at `initial_learning_rate`.
         """
         from keras.optimizers import schedules
 
         from kerasmgpu.schedules import WarmUp
 
-        rate = self.learning_rate
+        rate: Any = self.learning_rate
         if decay == "cosine":
             rate = schedules.CosineDecay(rate, decay_steps=self.steps)
         elif decay == "stairs":
@@ -71,12 +71,14 @@ class TrainingPlan:
         return rate
 
 
-def make(settings, num_replicas, num_rows):
+def make(
+    settings: SimpleNamespace, num_replicas: int, num_rows: int
+) -> TrainingPlan:
     """Derives the plan from the flags of `shared_flags.define`.
 
     The global batch is the per-replica batch times the replicas, with the
-    learning rate scaled by the chosen rule; or it is given, with the learning
-    rate as it is.
+    learning rate scaled by the chosen rule; a given global batch leaves the
+    learning rate as it is.
     """
     global_batch_size = settings.global_batch_size
     learning_rate = settings.learning_rate
@@ -94,27 +96,6 @@ def make(settings, num_replicas, num_rows):
             "replicas; raise it or lower --num_replicas"
         )
     steps_per_pass = -(-num_rows // global_batch_size)
-    steps_per_epoch, epochs = _length(settings, steps_per_pass)
-    warmup_steps = settings.warmup_steps or (
-        getattr(settings, "warmup_epochs", 0) * steps_per_pass
-    )
-    if warmup_steps >= steps_per_epoch * epochs:
-        raise InputError(
-            "The warm-up must be shorter than the run. Received: "
-            f"--warmup_steps={warmup_steps} of {steps_per_epoch * epochs} steps"
-        )
-    return TrainingPlan(
-        num_replicas,
-        global_batch_size,
-        learning_rate,
-        steps_per_epoch,
-        epochs,
-        warmup_steps,
-    )
-
-
-def _length(settings, steps_per_pass):
-    """Steps per epoch, and epochs."""
     steps = settings.steps or settings.epochs * steps_per_pass
     steps_per_epoch = min(settings.steps_per_epoch or steps_per_pass, steps)
     if steps % steps_per_epoch:
@@ -124,4 +105,19 @@ def _length(settings, steps_per_pass):
             "Give a --steps_per_epoch that divides the steps, such as "
             f"{divisor}"
         )
-    return steps_per_epoch, steps // steps_per_epoch
+    warmup_steps = settings.warmup_steps or (
+        getattr(settings, "warmup_epochs", 0) * steps_per_pass
+    )
+    if warmup_steps >= steps:
+        raise InputError(
+            "The warm-up must be shorter than the run. Received: "
+            f"--warmup_steps={warmup_steps} of {steps} steps"
+        )
+    return TrainingPlan(
+        num_replicas,
+        global_batch_size,
+        learning_rate,
+        steps_per_epoch,
+        steps // steps_per_epoch,
+        warmup_steps,
+    )

@@ -1,22 +1,25 @@
-"""What every recipe does before and after Keras's `fit`.
+"""The frame of every recipe: what surrounds Keras's `fit`.
 
-    experiment = TrainingRun(settings)  # opens the folder, starts the devices
-    plan = experiment.plan_for(num_rows)  # global batch, learning rate, length
-    experiment.begin(description)  # says what is about to happen
-    with experiment.strategy.scope():
-        model = build_model(...)
-    model.fit(
-        training_data,  # from `experiment.first_step` on
-        **experiment.fit_settings({"loss": "loss"}),
-    )
-    return experiment.finish(model, loss, "loss", figures)
-
-Checkpoints are those of `kerasmgpu.callbacks.Checkpoint`: after every epoch,
-and after the running step on SIGTERM.
+experiment = TrainingRun(settings)  # opens the folder, starts the devices
+plan = experiment.plan_for(num_rows)  # global batch, learning rate, length
+experiment.begin(description)  # prints the data and the sizes
+with experiment.strategy.scope():
+    model = build_model(...)
+model.fit(
+    training_data,  # from `experiment.first_step` on
+    **experiment.fit_settings({"loss": "loss"}),
+)
+return experiment.finish(model, "loss", "loss", figures)
 """
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
@@ -37,7 +40,9 @@ _STRATEGY_FLAGS = (
 )
 
 
-def make_strategy(settings, **keywords):
+def make_strategy(
+    settings: SimpleNamespace, **keywords: Any
+) -> tf.distribute.Strategy:
     """The `kerasmgpu.strategy` of the flags; keywords replace theirs."""
     asked = {k: v for k, v in vars(settings).items() if k in _STRATEGY_FLAGS}
     return kerasmgpu.strategy(**asked | keywords)
@@ -46,58 +51,64 @@ def make_strategy(settings, **keywords):
 class TrainingRun:
     """One run of a recipe, from its settings to its result.
 
+    Of several workers only the first writes and prints. Checkpoints are those
+    of `kerasmgpu.callbacks.Checkpoint`: after every epoch, and after the
+    running step on SIGTERM.
+
     Args:
         settings: The recipe's settings, with those of
             `shared_flags.define_devices` and `shared_flags.define_output`.
         strategy: `tf.distribute.Strategy`. Defaults to `make_strategy`'s.
-        devices: Names of the devices that work, if not the strategy's.
+        devices: Names of the devices in use, if not the strategy's.
         num_replicas: Copies of the model, if not the strategy's.
 
     Raises:
-        InputError: If the output folder or the devices can't be had.
+        InputError: If the output folder or the devices can't be used.
 
     Attributes:
         folder: The `RunFolder`.
         plan: The `TrainingPlan`, once it is made (or set).
-        first_step: Step that training goes on with, once it has begun: 0, or
-            what the last checkpoint says.
+        first_step: The step to continue with: 0, or that of the last
+            checkpoint, once training has begun.
     """
 
     def __init__(
-        self, settings, strategy=None, devices=None, num_replicas=None
-    ):
+        self,
+        settings: SimpleNamespace,
+        strategy: tf.distribute.Strategy | None = None,
+        devices: Sequence[str] | None = None,
+        num_replicas: int | None = None,
+    ) -> None:
         self._settings = settings
         self._is_first_worker = cluster.is_first_worker()
-        # A folder that can't be used is told before a device is started. Of
-        # several workers only the first writes and prints.
+        # An unusable folder is refused before a device is started.
         self.folder = run_folder.RunFolder(
             settings.output_dir if self._is_first_worker else None, settings
         )
         self.strategy = strategy or make_strategy(settings)
-        self.devices = devices or run_report.short_names(self.strategy)
+        self.devices = list(devices or run_report.short_names(self.strategy))
         self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
-        self.plan = None
-        self._checkpoints = []
+        self.plan: training_plan.TrainingPlan
+        self._checkpoints: list[keras.callbacks.Callback] = []
         self.first_step = 0
-        self._records = None
 
     @property
-    def history(self):
+    def history(self) -> list[dict[str, Any]]:
         """Records of all epochs, once `fit` has ended."""
         return self._records.history
 
-    def plan_for(self, num_rows):
+    def plan_for(self, num_rows: int) -> training_plan.TrainingPlan:
         """Derives and keeps the `TrainingPlan` for rows to train on."""
         self.plan = training_plan.make(
             self._settings, self.num_replicas, num_rows
         )
         return self.plan
 
-    def begin(self, description, data_goes_on=True):
-        """Prints what is about to be trained, and on what; keeps the flags.
+    def begin(self, description: str, data_goes_on: bool = True) -> None:
+        """Prints data and sizes; finds the last checkpoint; keeps the flags.
 
         Args:
-            description: One line that says what the data are.
+            description: One line about the data.
             data_goes_on: Whether the data that `fit` gets begin at
                 `first_step`; see `kerasmgpu.callbacks.Checkpoint`.
         """
@@ -118,13 +129,17 @@ class TrainingRun:
             run_report.print_line(description)
             run_report.print_line(self.plan.describe(self.devices))
 
-    def fit_settings(self, progress, callbacks=()):
+    def fit_settings(
+        self,
+        progress: Mapping[str, str],
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+    ) -> dict[str, Any]:
         """Keywords of `fit`: its length, and callbacks that measure and save.
 
         Args:
-            progress: Dictionary from names in the logs to what people read;
-                `"examples_per_second"` is among the logs.
-            callbacks: More of them; what they add to the logs is recorded.
+            progress: Names in the logs, among them `"examples_per_second"`, to
+                labels.
+            callbacks: More callbacks; what they add to the logs is recorded.
         """
         plan = self.plan
         report = None
@@ -146,21 +161,24 @@ class TrainingRun:
             ],
         }
 
-    def finish(self, model, loss, loss_label, figures=None, curve=None):
+    def finish(
+        self,
+        model: keras.Model,
+        loss: str,
+        loss_label: str,
+        figures: Mapping[str, tuple[str, Any]],
+        curve: run_report.Curve,
+    ) -> run_report.Result:
         """Writes model, learning curve and result; prints the final table.
 
         Args:
             model: The trained model.
-            loss: Float, the loss to report.
-            loss_label: What it is, in words.
-            figures: Dictionary of the recipe's own figures, from a name (in
-                `result.json`) to `(label, value)`, the label for the table.
-            curve: `run_report.Curve` to draw.
-
-        Returns:
-            A `run_report.Result`.
+            loss: Name in the logs of the loss to report.
+            loss_label: Its label in the table.
+            figures: The recipe's own figures: names in `result.json` to
+                `(label, value)`, with the label in the table.
+            curve: The learning curve to draw.
         """
-        figures = figures or {}
         speed = run_report.median_of(self.history, "examples_per_second")
         result = run_report.Result(
             replicas=self.num_replicas,
@@ -170,7 +188,7 @@ class TrainingRun:
             # Fewer than planned where a callback ended the training.
             steps=len(self.history) * self.plan.steps_per_epoch,
             seconds=sum(record["seconds"] for record in self.history),
-            loss=loss,
+            loss=self.history[-1][loss],
             examples_per_second=speed,
             examples_per_second_per_replica=speed and speed / self.num_replicas,
             data=self._data,
@@ -179,10 +197,9 @@ class TrainingRun:
         if self.folder.path is not None:
             with self.folder.complete("model.keras") as temporary:
                 model.save(temporary)
-            if curve is not None:
-                run_report.draw_learning_curve(self.folder, self.history, curve)
+            run_report.draw_learning_curve(self.folder, self.history, curve)
             self.folder.write_json("result.json", dataclasses.asdict(result))
-        labels = {name: label for name, (label, _) in figures.items()}
         if self._is_first_worker:
+            labels = {name: label for name, (label, _) in figures.items()}
             run_report.print_table(result, loss_label, labels)
         return result

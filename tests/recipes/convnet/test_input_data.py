@@ -148,7 +148,7 @@ def test_data_that_cannot_be_used(name, training, message):
 
 def test_predictions_of_endless_data_are_refused():
     data = load("endless", "{seed: 0, steps_per_epoch: 3}")
-    with pytest.raises(InputError, match="the training data have no end"):
+    with pytest.raises(InputError, match="the training data are endless"):
         _ = data.prediction
 
 

@@ -126,7 +126,7 @@ def test_not_found(serve, tmp_path):
 
 def test_a_page_instead_of_a_zip(serve, tmp_path):
     page = b"<html>Please log in to this network</html>"
-    assert_fails(serve({"/ml.zip": answer(page)}), tmp_path, "not a sound zip")
+    assert_fails(serve({"/ml.zip": answer(page)}), tmp_path, "not a valid zip")
 
 
 # A wrong checksum, and a first block of a type that deflate doesn't have.
@@ -138,7 +138,7 @@ def test_damaged_member(serve, tmp_path, position, byte):
     damaged = bytearray(ZIP)
     damaged[position] = byte
     base_url = serve({"/ml.zip": answer(bytes(damaged))})
-    assert_fails(base_url, tmp_path, "not a sound zip")
+    assert_fails(base_url, tmp_path, "not a valid zip")
 
 
 def test_connection_refused(monkeypatch, tmp_path):

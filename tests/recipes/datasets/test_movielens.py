@@ -266,7 +266,7 @@ def test_broken_zip(tmp_path, load, kind):
     # at the end of the member is reached.
     assert "ml.zip" in str(error.value)
     if kind != "damaged":
-        assert "not a sound zip file" in str(error.value)
+        assert "not a valid zip file" in str(error.value)
     assert not (tmp_path / "cache").exists()
 
 
@@ -275,7 +275,7 @@ def test_wrong_checksum_of_a_member_that_parses(tmp_path, load):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("u.data", FORMS["u.data"])
     path.write_bytes(path.read_bytes().replace(b"9\t300\t4.0", b"9\t300\t1.0"))
-    with pytest.raises(InputError, match="not a sound zip file.*CRC"):
+    with pytest.raises(InputError, match="not a valid zip file.*CRC"):
         load(path)
 
 
