@@ -120,7 +120,7 @@ CASES = (
     Case("autoencoder --data_path=twice", "Lines 1 and 3 of twice both rate"),
     Case(
         "autoencoder --data_path=u1.test --test_path=u1.test",
-        "What is tested on can't be trained on",
+        "Test ratings can't be training ratings",
     ),
     # The other recipes.
     Case("polynomial --data_path=words.csv", "line 2: expected two numbers"),

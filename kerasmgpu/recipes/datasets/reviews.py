@@ -103,7 +103,7 @@ def load(path: str | pathlib.Path) -> Reviews:
     note = ""
     if malformed:
         note = (
-            f"; {malformed:,} malformed line(s) skipped, first "
+            f"; {malformed:,} malformed line(s) left out, first "
             f"{first_malformed}"
         )
     return collected.reviews(path.name, note)

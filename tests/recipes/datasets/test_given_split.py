@@ -61,7 +61,7 @@ def test_ratings_of_unknown_users_and_items_are_apart(tmp_path):
     "test, message",
     [
         ([*TEST, TRAIN[3]], "share 1 ratings, such as .* item 20 by user 7"),
-        (UNKNOWN, "No rating to test on is of a user and an item"),
+        (UNKNOWN, "No test rating has a user and an item"),
         ([(1, "x", 3)], "Line 1 of .*u1.test is not a rating"),
     ],
 )
