@@ -94,6 +94,7 @@ def test_it_is_serialised_with_its_settings():
     assert optimizer.weight_decay is None
 
 
+@pytest.mark.slow
 def test_a_model_goes_on_from_its_file_as_if_it_had_not_stopped(tmp_path):
     x = np.random.default_rng(2).normal(size=(8, 3))
     y = x.sum(axis=1, keepdims=True)

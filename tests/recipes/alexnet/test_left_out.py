@@ -40,6 +40,7 @@ def test_without_a_folder_nothing_is_written(capsys):
     assert "with --output_dir" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_recipe_lists_them(tmp_path):
     for k in range(24):
         image = tf.fill([64, 64, 3], tf.constant(10 * k, tf.uint8))

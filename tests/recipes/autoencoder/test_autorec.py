@@ -85,7 +85,9 @@ def test_weight_penalty_is_on_kernels_only():
     np.testing.assert_allclose(sum(model.losses), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("network", ["residual", "published"])
+@pytest.mark.parametrize(
+    "network", ["residual", pytest.param("published", marks=pytest.mark.slow)]
+)
 def test_a_saved_model_predicts_the_same(tmp_path, network):
     if network == "residual":
         model = residual_network(weight_penalty=0.1)

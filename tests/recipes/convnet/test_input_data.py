@@ -152,7 +152,16 @@ def test_predictions_of_endless_data_are_refused():
         _ = data.prediction
 
 
-@pytest.mark.parametrize("name", ["arrays", "dataset", "endless", "Batches"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "arrays",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("dataset", "endless", "Batches")
+        ),
+    ],
+)
 def test_a_run_on_every_kind_ends_with_predictions_in_order(name, tmp_path):
     training = {
         "arrays": "{epochs: 2, global_batch_size: 3}",

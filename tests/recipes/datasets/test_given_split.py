@@ -88,6 +88,7 @@ def test_unknown_ratings_count_like_all_others():
     )
 
 
+@pytest.mark.slow
 def test_the_recipe_tests_on_the_given_file(tmp_path):
     random = np.random.default_rng(0)
     pairs = [(user, item) for user in range(1, 13) for item in range(1, 11)]

@@ -62,7 +62,9 @@ def in_memory():
     return images.ImageData(*arrays.split(0.2, seed=0), 2, "made up", (8, 8, 3))
 
 
-@pytest.fixture(params=["arrays", "files", "records"])
+@pytest.fixture(
+    params=["arrays", pytest.param("files", marks=pytest.mark.slow), "records"]
+)
 def data(request, tree, records):
     if request.param == "arrays":
         return in_memory()
