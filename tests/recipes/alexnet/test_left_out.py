@@ -2,6 +2,7 @@
 
 import types
 
+import pytest
 import tensorflow as tf
 
 from kerasmgpu.recipes import alexnet

@@ -144,6 +144,7 @@ class Sequence(keras.utils.PyDataset):
         self._epoch += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, steps_per_epoch",
     [("shuffled_batches", 2), ("shuffled_batches", None), ("Sequence", None)],
