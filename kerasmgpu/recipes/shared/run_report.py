@@ -157,9 +157,9 @@ def draw_learning_curve(
     axes = figure.add_subplot()
     epochs = [record["epoch"] for record in history]
     for name, label in curve.figures.items():
-        values = [record.get(name) for record in history]
+        found = (record.get(name) for record in history)
         # matplotlib leaves a gap where a figure is NaN.
-        values = [math.nan if value is None else value for value in values]
+        values = [math.nan if value is None else value for value in found]
         plots.line(axes, epochs, values, label=label)
     if curve.reference is not None:
         style = {"linestyle": "--", "color": "gray"}
