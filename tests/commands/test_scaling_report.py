@@ -187,7 +187,7 @@ def test_bad_counts(recipe, tmp_path, counts):
     ],
 )
 def test_an_unknown_recipe_lists_the_recipes(tmp_path, name):
-    with pytest.raises(InputError, match="there are: .*autoencoder"):
+    with pytest.raises(InputError, match="expected one of: .*autoencoder"):
         report_on(name, tmp_path)
 
 
