@@ -167,6 +167,7 @@ def test_logs_that_are_no_metrics_keep_all_others(replicas):
     assert not are_left_out(logs)
 
 
+@pytest.mark.slow
 def test_outside_of_fit_all_look(replicas):
     model, one_device = build(replicas(2)), build()
     fit(model), fit(one_device)
@@ -293,6 +294,7 @@ def test_who_looks_in_another_way_is_shown_results(replicas, losses):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_models_of_others_in_a_callback_ask_nobody(replicas, monkeypatch):
     """One that only the first worker runs would wait for the others for ever."""
     asked = []

@@ -8,6 +8,7 @@ from benchmarks.machinery import table
 from benchmarks.machinery.__main__ import run_job
 
 
+@pytest.mark.slow
 def test_a_job_of_two_machines_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     began = time.monotonic()

@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import pytest
 
 from benchmarks.meter import EpochMeter, peak_memory_mb
 
@@ -24,6 +25,7 @@ def test_sleep_costs_time_and_work_costs_both():
     assert worked.cpu_seconds <= worked.wall_seconds + 0.1
 
 
+@pytest.mark.slow
 def test_peak_memory_stays_when_memory_is_given_back():
     before = peak_memory_mb()
     block = np.ones(int((before + 40) * 1e6 / 8))

@@ -25,13 +25,18 @@ def names(folder):
     [
         runs.arrays,
         runs.shuffled,
-        runs.unknown_length,
-        runs.shuffled_twice,
-        runs.repeated,
-        runs.counting,
-        runs.cached,
         runs.generator,
-        runs.py_dataset,
+        *(
+            pytest.param(make_data, marks=pytest.mark.slow)
+            for make_data in (
+                runs.unknown_length,
+                runs.shuffled_twice,
+                runs.repeated,
+                runs.counting,
+                runs.cached,
+                runs.py_dataset,
+            )
+        ),
     ],
 )
 def test_finds_its_place_in_the_data(tmp_path, make_data, break_at):

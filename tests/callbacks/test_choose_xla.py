@@ -79,6 +79,7 @@ def test_the_faster_stays(replicas, times, num_replicas, with_xla, expected):
         np.testing.assert_allclose(found, own, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first", [True, False])
 def test_it_works_beside_the_throughput_logger(replicas, times, is_first):
     times(10.0, 8.0)

@@ -11,7 +11,13 @@ from tests.docs import pages, preparations, snippets
 WITH_PYTHON = [page for page in pages.PAGES if any(snippets.to_run(page))]
 
 
-SLOW = ("benchmarks/README.md", "docs/input.md", "docs/notebooks.md")
+SLOW = (
+    "benchmarks/README.md",
+    "docs/checkpoints.md",
+    "docs/clusters.md",
+    "docs/input.md",
+    "docs/notebooks.md",
+)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def guests():
         yield guests
 
 
+@pytest.mark.slow
 def test_who_drips_holds_up_nobody_and_is_dropped_in_time(guests):
     start = time.monotonic()
     with guests.connect() as dripping, guests.connect() as silent:

@@ -16,7 +16,17 @@ from tests.keras_io.all import EXAMPLES
 SOME = [example for example in EXAMPLES.values() if example.in_suite]
 
 
-@pytest.mark.parametrize("example", SOME, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            example,
+            id=example.name,
+            marks=pytest.mark.slow if number else (),
+        )
+        for number, example in enumerate(SOME)
+    ],
+)
 def test_replicas_end_as_one_device(example):
     told = []
     comparison.records(example.name, [("kerasmgpu", 3)], told.append)
@@ -25,6 +35,7 @@ def test_replicas_end_as_one_device(example):
     assert result.get("in_parity"), result
 
 
+@pytest.mark.slow
 def test_another_result_is_told_apart():
     one, other = (
         registry.outcome(EXAMPLES["own train step"]) for _ in range(2)
@@ -43,6 +54,7 @@ def test_the_page_has_all_programs():
         assert f"| {example.group}: [{example.name}](" in page
 
 
+@pytest.mark.slow
 def test_processes_that_end_or_hang_are_rows(monkeypatch):
     def records(name, variants, tell):
         for variant in list(variants):

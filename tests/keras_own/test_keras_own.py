@@ -33,6 +33,7 @@ def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
     assert "NOT EXPLAINED" in printed
 
 
+@pytest.mark.slow
 def test_a_selection_without_tests_is_a_failure(capsys):
     assert run("none", ["trainer_test"], "no_such_test") == 1
     assert "strategy=none: 0 passed" in capsys.readouterr().out

@@ -4,6 +4,8 @@ import json
 import socket
 import time
 
+import pytest
+
 from kerasmgpu.job.addresses import Host
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch import controller as controllers
@@ -47,6 +49,7 @@ def test_messages_and_bytes_grow_as_the_machines_do():
         assert of_large - of_middle <= 4.2 * (of_middle - of_small)
 
 
+@pytest.mark.slow
 def test_a_message_of_one_machine_is_no_look_at_all(monkeypatch):
     looks = []
     monkeypatch.setattr(

@@ -46,6 +46,7 @@ def test_replicas_follow_one_device(model, num_replicas, replicas):
     assert not figures.whole, "products that no replicas share"
 
 
+@pytest.mark.slow
 def test_another_model_is_told_apart(replicas, monkeypatch):
     """What judges the models is not blind."""
     model = MODELS["clip"]

@@ -67,6 +67,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_loops_that_pass_variables_on_end():
     """They could deadlock (see `bodies._drop_unused`)."""
     done = subprocess.run(

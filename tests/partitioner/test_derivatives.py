@@ -32,7 +32,9 @@ def second_derivatives(x):
     return outer.batch_jacobian(first, x)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize(
+    "rows", [pytest.param(1, marks=pytest.mark.slow), 2, 5]
+)
 @pytest.mark.parametrize(
     "step", [jacobian, gradient_of_a_jacobian, second_derivatives]
 )

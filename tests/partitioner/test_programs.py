@@ -4,15 +4,23 @@ The seed is fixed; `python -m tests.partitioner` runs many more programs.
 """
 
 import hypothesis
+import pytest
 
 from tests.partitioner.checking import Difference, Discarded
 from tests.partitioner.programs import programs
 from tests.partitioner.search import SETTINGS, check_program
 
 
-@hypothesis.settings(SETTINGS, derandomize=True, max_examples=150)
+@hypothesis.settings(SETTINGS, derandomize=True, max_examples=40)
 @hypothesis.given(programs())
 def test_replicas_do_what_one_device_does(program):
+    compare(program)
+
+
+@pytest.mark.slow
+@hypothesis.settings(SETTINGS, derandomize=True, max_examples=150)
+@hypothesis.given(programs())
+def test_many_more_programs(program):
     compare(program)
 
 

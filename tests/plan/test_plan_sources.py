@@ -177,6 +177,7 @@ def test_data_may_be_a_list_of_arrays(tmp_path):
     assert result["rows"] == 32
 
 
+@pytest.mark.slow
 def test_a_module_that_can_not_be_measured(tmp_path):
     path = tmp_path / "program.py"
     path.write_text("def build(): return 5\n")

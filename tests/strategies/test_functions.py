@@ -49,7 +49,9 @@ def with_gradients(fn, x):
 
 
 @pytest.mark.parametrize("rows", [16, 7, 5, 1, 0])
-@pytest.mark.parametrize("num_replicas", [1, 2, 8])
+@pytest.mark.parametrize(
+    "num_replicas", [pytest.param(1, marks=pytest.mark.slow), 2, 8]
+)
 def test_outputs_and_gradients_are_those_of_the_unsplit_function(
     num_replicas, rows
 ):

@@ -117,7 +117,13 @@ def trained(name, scope, monkeypatch, cudnn_is_there):
     return model
 
 
-@pytest.mark.parametrize("name", layers())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow)
+        for name in layers()
+    ],
+)
 def test_keras_layers_as_on_gpus(name, replicas, monkeypatch):
     one = trained(name, contextlib.nullcontext(), monkeypatch, False)
     with cudnn.in_its_place():
