@@ -51,6 +51,7 @@ def result_of(folder):
     return json.loads((pathlib.Path(folder) / "result.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_flags_as_run_train_the_same_model_on_four_replicas(data, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     one = autoencoder.run(
@@ -70,6 +71,7 @@ def test_the_flags_as_run_train_the_same_model_on_four_replicas(data, tmp_path):
     assert four["loss"] == pytest.approx(one.loss, abs=SAME_MODEL)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     # Long enough that it can't end before it is killed.
     cut = tmp_path / "cut"

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.deepconn"]
 
 
@@ -12,6 +14,7 @@ def run(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_without_a_gpu_two_logical_cpus_stand_in():
     """They can be made only before anything is computed."""
     done = run(

@@ -86,6 +86,7 @@ def test_a_file_that_is_not_there():
         polynomial.run(data_path="no/such/file.csv")
 
 
+@pytest.mark.slow
 def test_the_command_tells_bad_input_in_one_line():
     command = [sys.executable, "-m", "kerasmgpu.recipes.polynomial"]
     command += ["--num_replicas=3", "--virtual_devices=2"]
