@@ -324,7 +324,7 @@ def test_losses_of_a_placed_layer_are_those_of_the_model():
 
 def test_what_cannot_be_placed_is_told(replicas):
     dense = keras.layers.Dense
-    with pytest.raises(InputError, match="'GPU:7', but visible are CPU:0, "):
+    with pytest.raises(InputError, match="'GPU:7'; visible devices: CPU:0, "):
         placement.on_device(dense(1), "GPU:7")
     with pytest.raises(InputError, match="takes a Keras layer.*'dense'"):
         placement.on_device("dense", "CPU:1")

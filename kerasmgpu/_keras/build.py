@@ -12,6 +12,7 @@ Checked on Keras 3.10 and 3.15.
 """
 
 import contextlib
+import weakref
 
 import keras
 import tensorflow as tf
@@ -24,7 +25,11 @@ from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.tracing import done_once
 
-_MADE_IN = "_kerasmgpu_made_in"
+_made_in = {}
+"""Strategies whose scope objects were made in, by the objects' ids.
+
+Not a `WeakKeyDictionary`: users' layers may define `__eq__`.
+"""
 
 
 @seam(CompileLoss, "__init__")
@@ -35,8 +40,12 @@ def _init(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
     strategy = tf.distribute.get_strategy()
     if is_ours(strategy):
-        # Bypasses Keras's attribute tracker, which may be locked.
-        object.__setattr__(self, _MADE_IN, strategy)
+        _record(self, strategy)
+
+
+def _record(owner, strategy):
+    _made_in[id(owner)] = strategy
+    weakref.finalize(owner, _made_in.pop, id(owner), None).atexit = False
 
 
 @seam(keras.Layer, "_open_name_scope")
@@ -67,19 +76,21 @@ def _init_optimizer(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
     if not is_ours(self._distribution_strategy):
         return
-    object.__setattr__(self, _MADE_IN, self._distribution_strategy)
-    build = self.build  # Subclasses of `Optimizer` override it.
+    _record(self, self._distribution_strategy)
+    build = self.build  # Subclasses override it, so there is no seam for it.
 
     def build_in_scope(*args, **kwargs):
         with scope_of(self):
             return build(*args, **kwargs)
 
+    # Bypasses Keras's attribute tracker. The only attribute that we give to
+    # an object of Keras.
     object.__setattr__(self, "build", build_in_scope)
 
 
 def scope_of(owner):
     """Returns the scope that `owner` was made in; no-op inside any scope."""
-    strategy = getattr(owner, _MADE_IN, None)
+    strategy = _made_in.get(id(owner))
     if strategy is None or tf.distribute.has_strategy():
         return contextlib.nullcontext()
     return strategy.scope()

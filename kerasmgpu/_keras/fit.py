@@ -243,10 +243,10 @@ class Fit:
         per_execution = self.iterator.steps_per_execution
         if num_steps % per_execution:
             raise InputError(
-                f"{num_steps} steps of the epoch are done, which is no "
-                "multiple of steps_per_execution. Received: "
-                f"steps_per_execution={per_execution}; compile with the value "
-                "of the run that is continued"
+                f"The saved run stopped after {num_steps} steps of an epoch, "
+                "which is not a multiple of steps_per_execution. Received: "
+                f"steps_per_execution={per_execution}; compile with the saved "
+                "run's value"
             )
         for _ in range(0, num_steps, per_execution):
             item = next(self.iterator._epoch_iterator, None)
@@ -257,9 +257,9 @@ class Fit:
             for _ in range(per_execution):
                 if item is None or next(item[-1], None) is None:
                     raise InputError(
-                        f"{num_steps} steps of the epoch are done, but the "
-                        "data ends before. Call fit with the data of the run "
-                        "that is continued"
+                        f"The saved run stopped after {num_steps} steps of an "
+                        "epoch, and the data has fewer batches. Call fit with "
+                        "the saved run's data"
                     )
         self.step = self.skipped = num_steps
 

@@ -100,7 +100,7 @@ def _watcher(callbacks):
     if len(watchers) > 1:
         names = ", ".join(type(watcher).__name__ for watcher in watchers)
         raise InputError(
-            "One fit takes one callback that resumes it. Received: "
+            "fit takes one callback that resumes training. Received: "
             f"callbacks={names}"
         )
     return watchers[0] if watchers else None

@@ -41,7 +41,7 @@ def check(model):
         if in_job():
             logging.warning(
                 "kerasmgpu: the model %r was made outside `strategy.scope()`: "
-                "each worker of the job trains one of its own. Move the lines "
+                "each worker of the job trains a separate model. Move the lines "
                 "that build and compile it into `with strategy.scope():` to "
                 "train one model together.",
                 model.name,

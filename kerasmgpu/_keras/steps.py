@@ -231,9 +231,9 @@ def _say_that_xla_is_off(model):
     if any("GPU" in device for device in devices):
         logging.log_first_n(
             logging.INFO,
-            "kerasmgpu: model %r trains without XLA, which is what Keras makes "
-            "of jit_compile='auto' under a strategy. jit_compile=True compiles "
-            "it; callbacks.ChooseXla() measures which is faster.",
+            "kerasmgpu: model %r trains without XLA, since Keras turns it off "
+            "under a strategy for jit_compile='auto'. jit_compile=True turns it "
+            "on; callbacks.ChooseXla() measures which is faster.",
             1,
             model.name,
         )

@@ -130,8 +130,9 @@ def _build_optimizers(model, weights):
     ours = optimizers(model)
     if len(ours) != len(weights):
         raise InputError(
-            f"The checkpoint is one of another model: it has {len(weights)} "
-            f"optimizers, and {model.name!r} has {len(ours)}"
+            f"The checkpoint is of another model: it has {len(weights)} "
+            f"optimizers, {model.name!r} has {len(ours)}. Choose another "
+            "directory for this model"
         )
     for optimizer, indices in zip(ours, weights):
         if optimizer.built or indices is None or None in indices:
@@ -152,7 +153,7 @@ def _require_same(kind, saved, variables):
         )
         if ours != theirs:
             raise InputError(
-                "The checkpoint is one of another model: its "
+                "The checkpoint is of another model: its "
                 f"{kind} variable {index} is {description['path']} "
                 f"{description['shape']} {description['dtype']}, this "
                 f"model's is {variable.path} {shape} {dtype}. Choose another "
@@ -162,10 +163,10 @@ def _require_same(kind, saved, variables):
         longer = saved[len(variables) :] or variables[len(saved) :]
         first = longer[0]["path"] if saved[len(variables) :] else longer[0].path
         raise InputError(
-            f"The checkpoint is one of another model: it has {len(saved)} "
-            f"{kind} variables, and this model has {len(variables)}; the "
-            f"first that the other lacks is {first}. Choose another directory "
-            "for this model"
+            f"The checkpoint is of another model: it has {len(saved)} {kind} "
+            f"variables, this model has {len(variables)}; the first one that "
+            f"only one of them has is {first}. Choose another directory for "
+            "this model"
         )
 
 

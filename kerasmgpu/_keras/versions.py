@@ -29,10 +29,9 @@ def warn_outside_range():
     if found:
         warnings.warn(
             f"kerasmgpu was checked on {' and '.join(known)}, and this is "
-            f"{' and '.join(found)}. Where a name that it needs is gone, it "
-            "can't be imported: install a version that it was checked on. Else "
-            "run `python -m kerasmgpu.verify` on your model before you rely on "
-            "its results.",
+            f"{' and '.join(found)}. If the import fails, install a checked "
+            "version; otherwise run `python -m kerasmgpu.verify` on your model "
+            "before you rely on its results.",
             stacklevel=2,
         )
 

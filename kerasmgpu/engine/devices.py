@@ -143,5 +143,5 @@ def _known(device: str) -> str:
     if name in visible:
         return name
     raise InputError(
-        f"Received: device {device!r}, but visible are {', '.join(visible)}."
+        f"Received: device {device!r}; visible devices: {', '.join(visible)}"
     )

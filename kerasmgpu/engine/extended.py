@@ -177,18 +177,13 @@ def _not_started(error, cluster_resolver, seconds):
     # The first worker, if it answers, lists the workers that are missing.
     _, _, names = error.message.partition("timed out task names:")
     missing = re.findall(r"/job:(\w+)/replica:\d+/task:(\d+)", names)
-    if not missing:
-        return InputError(
-            "TensorFlow did not start on the job's first worker within "
-            f"{seconds:g} s. Does it stand still? Its log may say why. More "
-            "time: KERASMGPU_START_TIMEOUT_SECONDS"
-        )
     texts = dict.fromkeys(
         f"{job} {task} ({addresses(job, int(task))})" for job, task in missing
     )
+    where = ", ".join(texts) or "the job's first worker"
     return InputError(
-        f"TensorFlow did not start within {seconds:g} s on {', '.join(texts)}. "
-        "Does it stand still? Its log may say why. More time: "
+        f"TensorFlow did not start within {seconds:g} s on {where}. See the "
+        "log of that worker; to wait longer, set "
         "KERASMGPU_START_TIMEOUT_SECONDS"
     )
 

@@ -70,10 +70,10 @@ class Feed:
             for leaf in leaves
         ):
             raise InputError(
-                "Of a tensor of unknown rank nobody knows whether it has rows. "
-                "Received: a distributed data set with one; set its shape "
-                "(`map` with `set_shape` or `tf.ensure_shape`), or give the "
-                "step the data set's own batches, which it shares out."
+                "A tensor of unknown rank can't be split by rows. Received: a "
+                "distributed data set with one; set its shape (`map` with "
+                "`set_shape` or `tf.ensure_shape`), or pass the data set "
+                "itself, which is not distributed."
             )
         return tuple(
             is_share for leaf in leaves for is_share in _tensors_in_shares(leaf)

@@ -314,7 +314,7 @@ def _warn_of_a_job_without_this() -> None:
     if worker is not None:
         logging.warning(
             "kerasmgpu: this is worker %d of a job of %d, and MirroredStrategy "
-            "is for one process: each worker trains a model of its own. Call "
+            "is for one process: each worker trains a separate model. Call "
             "kerasmgpu.strategy() or kerasmgpu.MultiWorkerMirroredStrategy() "
             "to train one model together.",
             worker.index,
@@ -325,7 +325,7 @@ def _warn_of_a_job_without_this() -> None:
 def _require_not_started() -> None:
     if context.has_started():
         raise InputError(
-            "A worker of a job joins it before TensorFlow starts, and "
-            "TensorFlow has started. Make the strategy first, before data sets, "
-            "tensors or models; in a notebook, use kerasmgpu.notebook_launch."
+            "TensorFlow started before this worker joined its job. Make the "
+            "strategy first, before data sets, tensors or models; in a "
+            "notebook, use kerasmgpu.notebook_launch."
         )

@@ -296,10 +296,10 @@ class ExactSteps(_Strategy):
             first = self.experimental_local_results(value)[0]
             if self.num_workers > 1 and _is_composite(first):
                 raise InputError(
-                    "Shares of sparse and ragged tensors can't be put together "
+                    "Shares of sparse and ragged tensors can't be joined "
                     "between workers. Received: a batch of a distributed data "
-                    f"set with a {type(first).__name__}; give the step the "
-                    "data set's own batches instead, which it shares out."
+                    f"set with a {type(first).__name__}; pass batches of the "
+                    "data set itself, which is not distributed."
                 )
             local = self.experimental_local_results(value)
             return joined(local, are_all=self.num_workers == 1)

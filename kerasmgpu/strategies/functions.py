@@ -122,8 +122,9 @@ def partition(
         }
         if given:
             raise InputError(
-                "In a strategy's scope partition takes the strategy's replicas. "
-                f"Received: {given}; leave that out, or call it outside."
+                "In a strategy's scope, partition uses the strategy's replicas. "
+                f"Received: {given}; omit it, or call partition outside of the "
+                "scope."
             )
         make = functools.partial(current.partitioned, jit_compile=jit_compile)
         return PartitionedFunction(fn, make, current.scope)

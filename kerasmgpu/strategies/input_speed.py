@@ -72,7 +72,8 @@ def compare_input(
 
     Raises:
         InputError: If `model` has no variables yet, `dataset` is not a
-            `tf.data.Dataset` or is empty, or `steps` is less than 1.
+            `tf.data.Dataset` or is empty, `steps` is less than 1, or every
+            epoch's steps were traced.
 
     Example:
 
@@ -93,9 +94,9 @@ def compare_input(
         )
     if not model.built:
         raise InputError(
-            "compare_input sets a model's variables back after it. Received: "
+            "compare_input restores the model's variables at its end. Received: "
             f"model {model.name!r}, which has none yet; call it on a batch, or "
-            "fit one step, before"
+            "fit one step, first"
         )
     with model.distribute_strategy.scope():
         reader = _Reader(name="input_reader")
@@ -133,4 +134,10 @@ def _examples_per_second(model: keras.Model, dataset: tf.data.Dataset) -> float:
     ).history["examples_per_second"]
     # The epoch that traced has no figure (NaN) if it has a single step.
     counted = sorted(speed for speed in history if not math.isnan(speed))
+    if not counted:
+        raise InputError(
+            "compare_input measures steps that are not traced. Received: data "
+            f"of which each of {_EPOCHS} epochs has none; pass more steps, or "
+            "batches of one shape"
+        )
     return counted[len(counted) // 2]

@@ -40,9 +40,9 @@ def test_ours_is_noticed_before_tensorflows():
             "The first task at the barrier: /job:worker/replica:0/task:0. Some "
             "timed out task names:\n/job:worker/replica:0/task:1\n"
             "/job:worker/replica:0/task:2\n\nRPC: /tensorflow.Coordination…",
-            r"within 20 s on worker 1 \(b:2\), worker 2 \(c:3\)\. Does",
+            r"within 20 s on worker 1 \(b:2\), worker 2 \(c:3\)\. See",
         ),
-        ("Deadline Exceeded", "on the job's first worker within 20 s"),
+        ("Deadline Exceeded", r"within 20 s on the job's first worker\. See"),
     ],
 )
 def test_a_worker_whose_tensorflow_does_not_start_is_named(

@@ -1,5 +1,6 @@
 """What feeds the replicas: one iterator, ahead of the step, nothing dense."""
 
+import math
 import time
 
 import keras
@@ -10,6 +11,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
 from kerasmgpu.partitioner.kinds import is_local
+from kerasmgpu.strategies import input_speed
 from kerasmgpu.strategies.input_speed import InputSpeed, compare_input
 
 ROWS, COLUMNS, BATCH = 48, 6, 8
@@ -242,6 +244,16 @@ def test_compare_input_refuses(data, message, replicas):
         model, _ = model_of_rows()
     with pytest.raises(kerasmgpu.InputError, match=message):
         compare_input(model, data())
+
+
+def test_compare_input_needs_a_step_that_is_not_traced():
+    class Traced:
+        def fit(self, *_, **__):
+            self.history = {"examples_per_second": [math.nan] * 3}
+            return self
+
+    with pytest.raises(kerasmgpu.InputError, match="pass more steps"):
+        input_speed._examples_per_second(Traced(), None)
 
 
 def test_timed_iterators_are_known_by_value(replicas):
