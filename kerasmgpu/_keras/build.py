@@ -13,6 +13,9 @@ Checked on Keras 3.10 and 3.15.
 
 import contextlib
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,7 +23,7 @@ from keras.src.backend.tensorflow.layer import TFLayer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
-from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.tracing import done_once
@@ -35,7 +38,9 @@ Not a `WeakKeyDictionary`: users' layers may define `__eq__`.
 @seam(CompileLoss, "__init__")
 @seam(CompileMetrics, "__init__")
 @seam(TFLayer, "__init__")
-def _init(original, self, *args, **kwargs):
+def _init(
+    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> None:
     """Records the strategy of the scope that this object is made in."""
     original(self, *args, **kwargs)
     strategy = tf.distribute.get_strategy()
@@ -43,13 +48,15 @@ def _init(original, self, *args, **kwargs):
         _record(self, strategy)
 
 
-def _record(owner, strategy):
+def _record(owner: Any, strategy: ExactStrategy) -> None:
     _made_in[id(owner)] = strategy
     weakref.finalize(owner, _made_in.pop, id(owner), None).atexit = False
 
 
 @seam(keras.Layer, "_open_name_scope")
-def _open_name_scope(original, self):
+def _open_name_scope(
+    original: Callable[..., Any], self: Any
+) -> AbstractContextManager[Any]:
     """The context in which a layer is built and called."""
     names = original(self)
     # While a step is traced, its model's scope is already entered.
@@ -59,27 +66,33 @@ def _open_name_scope(original, self):
 
 
 @contextlib.contextmanager
-def _inside(scope, names):
+def _inside(
+    scope: AbstractContextManager[Any], names: AbstractContextManager[Any]
+) -> Iterator[None]:
     with scope, names:
         yield
 
 
 @seam(CompileLoss, "build")
 @seam(CompileMetrics, "build")
-def _build_compiled(original, self, y_true, y_pred):
+def _build_compiled(
+    original: Callable[..., Any], self: Any, y_true: Any, y_pred: Any
+) -> None:
     with scope_of(self), done_once():
         original(self, y_true, y_pred)
 
 
 @seam(TFOptimizer, "__init__")
-def _init_optimizer(original, self, *args, **kwargs):
+def _init_optimizer(
+    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> None:
     original(self, *args, **kwargs)
     if not is_ours(self._distribution_strategy):
         return
     _record(self, self._distribution_strategy)
     build = self.build  # Subclasses override it, so there is no seam for it.
 
-    def build_in_scope(*args, **kwargs):
+    def build_in_scope(*args: Any, **kwargs: Any) -> Any:
         with scope_of(self):
             return build(*args, **kwargs)
 
@@ -88,7 +101,7 @@ def _init_optimizer(original, self, *args, **kwargs):
     object.__setattr__(self, "build", build_in_scope)
 
 
-def scope_of(owner):
+def scope_of(owner: Any) -> AbstractContextManager[Any]:
     """Returns the scope that `owner` was made in; no-op inside any scope."""
     strategy = _made_in.get(id(owner))
     if strategy is None or tf.distribute.has_strategy():
@@ -96,7 +109,7 @@ def scope_of(owner):
     return strategy.scope()
 
 
-def build_optimizer(model):
+def build_optimizer(model: keras.Model) -> None:
     """Builds a model's optimizer before its step is traced, if that can be.
 
     A step may depend on whether the optimizer is built, as scaling of losses
@@ -114,7 +127,7 @@ def build_optimizer(model):
         optimizer.build(model.trainable_variables)
 
 
-def build_as_first_step(model, specification):
+def build_as_first_step(model: keras.Model, specification: Any) -> None:
     """Creates the variables that the first step of a model would create.
 
     For models without a strategy. `steps.Steps.prepare` does this for our
@@ -134,7 +147,7 @@ def build_as_first_step(model, specification):
         model._symbolic_build(data_batch=batch)
 
 
-def _symbolic(leaf):
+def _symbolic(leaf: Any) -> Any:
     """Returns the `KerasTensor` of a leaf, with an unknown batch size."""
     if not isinstance(leaf, tf.TypeSpec):
         return leaf

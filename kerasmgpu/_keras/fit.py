@@ -11,6 +11,8 @@ iterator.
 import contextlib
 import itertools
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras.src.trainers.data_adapters.generator_data_adapter import (
@@ -28,20 +30,20 @@ from kerasmgpu.errors import InputError
 class _Thread(threading.local):
     """Stack of this thread's running `fit`s: callbacks may call `fit` too."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.fits = []
 
 
 _thread = _Thread()
 
 
-def innermost():
+def innermost() -> "Fit | None":
     """Returns this thread's innermost running `Fit`, or `None`."""
     return _thread.fits[-1] if _thread.fits else None
 
 
 @contextlib.contextmanager
-def running(model, num_epochs):
+def running(model: keras.Model, num_epochs: int) -> Iterator["Fit"]:
     """Context of a running `fit`; left on exceptions, too.
 
     Args:
@@ -63,22 +65,22 @@ class EpochWatcher:
     Every hook gets the running `Fit`.
     """
 
-    def on_fit_ready(self, fit):
+    def on_fit_ready(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_train_begin`."""
 
-    def before_epoch(self, fit):
+    def before_epoch(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_epoch_begin`."""
 
-    def at_epoch_start(self, fit):
+    def at_epoch_start(self, fit: "Fit") -> None:
         """Called before the epoch's data is read; may skip steps."""
 
-    def after_step(self, fit):
+    def after_step(self, fit: "Fit") -> None:
         """Called when `fit.step` steps are done and another follows."""
 
-    def after_epoch(self, fit):
+    def after_epoch(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_epoch_end`."""
 
-    def on_fit_left(self, fit):
+    def on_fit_left(self, fit: "Fit") -> None:
         """Called when `fit` returns or raises."""
 
 
@@ -90,30 +92,32 @@ class Fit:
     those of the last completed epoch.
     """
 
-    def __init__(self, model, num_epochs):
+    def __init__(self, model: keras.Model, num_epochs: int) -> None:
         self.model = model
         self.num_epochs = num_epochs
-        self.iterator = None
-        self.callback_list = None
-        self.watcher = None
-        self.epoch = None
+        self.iterator: Any = None
+        self.callback_list: Any = None
+        self.watcher: Any = None
+        self.epoch = 0
         self.step = 0
-        self.logs = {}
-        self.length_known = None
+        self.logs: dict[str, Any] = {}
+        self.length_known = False
         self.skipped = 0
-        self.private_folder = None  # This and the next: used by `writers`.
-        self.redirected = []
+        self.private_folder: str | None = (
+            None  # This and the next: used by `writers`.
+        )
+        self.redirected: list[tuple[Any, str, Any]] = []
         self._initial_epoch = model._initial_epoch
-        self._last = None
+        self._last: _Last | None = None
 
-    def ready(self):
+    def ready(self) -> None:
         """Starts watching; called after all callbacks' `on_train_begin`."""
         self.length_known = self.num_batches is not None
         self._last = _Last(self)
         self.callback_list.callbacks.append(self._last)
         self.watcher.on_fit_ready(self)
 
-    def left(self):
+    def left(self) -> None:
         """Stops watching; called when `fit` returns or raises."""
         if self.watcher is None:
             return
@@ -125,44 +129,44 @@ class Fit:
         self.watcher.on_fit_left(self)
 
     @property
-    def callbacks(self):
+    def callbacks(self) -> list[keras.callbacks.Callback]:
         """The callbacks of Keras and of the user."""
         return [c for c in self.callback_list.callbacks if c is not self._last]
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int | None:
         """Batches per epoch; `None` until the first epoch has counted them."""
         return self.iterator._num_batches
 
     @property
-    def steps_per_epoch(self):
+    def steps_per_epoch(self) -> int | None:
         """The argument `steps_per_epoch` of `fit`."""
         return self.iterator.steps_per_epoch
 
     @property
-    def steps_per_execution(self):
+    def steps_per_execution(self) -> int:
         return self.iterator.steps_per_execution
 
     @property
-    def data_is_python(self):
+    def data_is_python(self) -> bool:
         """Whether the user's Python code makes the batches."""
         return isinstance(
             self.iterator.data_adapter, (PyDatasetAdapter, GeneratorDataAdapter)
         )
 
     @property
-    def data_is_one_stream(self):
+    def data_is_one_stream(self) -> bool:
         """Whether an epoch continues the data where the last one ended."""
         adapter = self.iterator.data_adapter
         return bool(self.steps_per_epoch) or isinstance(
             adapter, GeneratorDataAdapter
         )
 
-    def begin_at(self, epoch):
+    def begin_at(self, epoch: int) -> None:
         """Sets the first epoch of this `fit`; call it from `on_fit_ready`."""
         self.model._initial_epoch = epoch
 
-    def build(self):
+    def build(self) -> None:
         """Creates the variables to be restored, as the first step would."""
         strategy = self.model._distribute_strategy
         if is_ours(strategy):
@@ -171,12 +175,12 @@ class Fit:
             data = self.iterator._distributed_dataset
             build.build_as_first_step(self.model, data.element_spec)
 
-    def wait_for_callbacks(self):
+    def wait_for_callbacks(self) -> None:
         """Waits for the hooks that Keras runs in background threads."""
         for future in list(self.callback_list._futures):
             future.result()
 
-    def rewind(self, num_epochs, num_batches):
+    def rewind(self, num_epochs: int, num_batches: int | None) -> int:
         """Brings the data to its state after some epochs.
 
         Args:
@@ -202,7 +206,7 @@ class Fit:
             self._pass_epoch(num_batches)
         return 0
 
-    def _pass_epoch(self, num_batches):
+    def _pass_epoch(self, num_batches: int | None) -> None:
         """Makes the iterators that Keras makes in an epoch; reads no batch."""
         iterator = self.iterator
         if not self.length_known:
@@ -215,7 +219,7 @@ class Fit:
             for _ in iterator._enumerate_iterator():
                 pass
 
-    def _read_epoch(self):
+    def _read_epoch(self) -> int:
         """Reads an epoch's batches as Keras does, without running steps."""
         iterator, read = self.iterator, 0
         with iterator.catch_stop_iteration():
@@ -228,7 +232,7 @@ class Fit:
                 read += num_found
         return read
 
-    def skip(self, num_steps, read=True):
+    def skip(self, num_steps: int, read: bool = True) -> None:
         """Skips steps that are done; call it from `at_epoch_start`.
 
         Args:
@@ -263,7 +267,7 @@ class Fit:
                     )
         self.step = self.skipped = num_steps
 
-    def advance(self, step):
+    def advance(self, step: int) -> None:
         """Records that `step` steps are done and another follows."""
         if self.skipped < step:
             self.step = step
@@ -273,22 +277,28 @@ class Fit:
 class _Last(keras.callbacks.Callback):
     """The last callback of a watched `fit`: calls the watcher's hooks."""
 
-    def __init__(self, fit):
+    def __init__(self, fit: Fit) -> None:
         super().__init__()
         self._fit = fit
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         fit = self._fit
         fit.epoch, fit.step, fit.skipped = epoch, 0, 0
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         fit = self._fit
         history = fit.callback_list._history
         fit.logs = {**(logs or {}), **_logs_of_last_epoch(history)}
         fit.watcher.after_epoch(fit)
 
 
-def _logs_of_last_epoch(history):
+def _logs_of_last_epoch(
+    history: keras.callbacks.History | None,
+) -> dict[str, Any]:
     """Returns the last epoch's logs, with those that callbacks added.
 
     Only logs that every epoch had: others' last value may be of an older one.

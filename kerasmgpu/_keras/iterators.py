@@ -17,12 +17,15 @@ set's functions restart with each iterator, on one device as here, and a
 generator or `PyDataset` must begin its epoch when Keras begins one.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 
 from kerasmgpu._keras import fit, unread_logs
 from kerasmgpu.engine import freed_iterators, pipelines
-from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.seams import replaces
 
@@ -31,7 +34,9 @@ from kerasmgpu.engine.seams import replaces
 class EpochSteps(trainer_module.TFEpochIterator):
     """Keras's epoch iterator, with the same arguments."""
 
-    def __init__(self, distribute_strategy=None, *args, **kwargs):
+    def __init__(
+        self, distribute_strategy: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
         running = fit.innermost()
         # The first iterator that `fit` makes is that of the training data.
         is_for_fit = running is not None and running.iterator is None
@@ -45,33 +50,35 @@ class EpochSteps(trainer_module.TFEpochIterator):
             )
             super().__init__(feeder, *args, **kwargs)
             # Of a data set that the user distributed, that itself.
-            self.feed = feeder.feed or Feed(self._distributed_dataset)
+            self.feed: Feed | None = feeder.feed or Feed(
+                self._distributed_dataset
+            )
             self.source = feeder.source()
         else:
             super().__init__(distribute_strategy, *args, **kwargs)
-            self.feed = self.source = None
-        if is_for_fit:
+            self.feed, self.source = None, None
+        if running is not None and is_for_fit:
             running.iterator = self
 
-    def reset(self):
+    def reset(self) -> None:
         super().reset()
         if self.feed is not None and self.feed.has_own_length:
             # A worker's own length is not the data set's, which is known once
             # an epoch has ended.
             self._num_batches = None
 
-    def _enumerate_iterator(self):
+    def _enumerate_iterator(self) -> Iterator[Any]:
         steps = super()._enumerate_iterator()
         return steps if self.source is None else self.source.enumerate(steps)
 
-    def _get_iterator(self):
+    def _get_iterator(self) -> Any:
         if self.source is None:
             return super()._get_iterator()
         if self.steps_per_epoch:  # Keras has one iterator for all epochs.
             return self.source.iterator_to_read()
         return self.source.iterator()
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         if self._is_ours:  # A collective: every worker must call it.
             unread_logs.look_again()
         watched = self._watched()
@@ -82,7 +89,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         watched.watcher.at_epoch_start(watched)
         return steps
 
-    def __next__(self):
+    def __next__(self) -> Any:
         # Raises at the end of the epoch, so the last step is followed by
         # `after_epoch` instead of `after_step`.
         item = super().__next__()
@@ -92,7 +99,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
             watched.advance(item[0])
         return item
 
-    def _watched(self):
+    def _watched(self) -> fit.Fit | None:
         """Returns the innermost `fit` if it is watched and uses this iterator."""
         running = fit.innermost()
         if running is None or running.watcher is None:
@@ -100,7 +107,9 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return running if running.iterator is self else None
 
 
-def _most_batches(arguments, running):
+def _most_batches(
+    arguments: dict[str, Any], running: "fit.Fit | None"
+) -> int | None:
     """Returns the most batches read from one iterator; `None`: no limit.
 
     Args:
@@ -122,11 +131,14 @@ class _Feeder:
     reads at most one batch ahead, as TensorFlow does on one device.
     """
 
-    def __init__(self, strategy, in_order, most):
+    def __init__(
+        self, strategy: ExactStrategy, in_order: bool, most: int | None
+    ) -> None:
         self._strategy, self._in_order, self._most = strategy, in_order, most
-        self._dataset = self.feed = None
+        self._dataset: Any = None
+        self.feed: Feed | None = None
 
-    def experimental_distribute_dataset(self, dataset):
+    def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> Any:
         self._dataset = limited = dataset
         if (
             self._most is not None
@@ -138,7 +150,7 @@ class _Feeder:
         self.feed = Feed(dataset) if feed.dataset is limited else feed
         return self.feed.dataset
 
-    def source(self):
+    def source(self) -> "_Source | None":
         """Returns the `_Source` of the feed, or `None` to use Keras's.
 
         `None` where workers read different files, or where the user
@@ -159,7 +171,7 @@ class _Source:
         dataset: `tf.data.Dataset` of global batches that feeds it.
     """
 
-    def __init__(self, feed, dataset):
+    def __init__(self, feed: Feed, dataset: tf.data.Dataset) -> None:
         self._feed = feed
         self._dataset = dataset
         self._draws_seeds = pipelines.making_iterators_matters(dataset)
@@ -167,26 +179,26 @@ class _Source:
         self._runs_python = pipelines.runs_python(dataset)
         self._in_front = False
 
-    def enumerate(self, steps):
+    def enumerate(self, steps: Iterator[Any]) -> Iterator[Any]:
         """Yields the steps of an epoch; the next `iterator()` is read."""
         self._in_front = True
         yield from steps
 
-    def iterator(self):
+    def iterator(self) -> Any:
         """Returns the iterator to read, or a plain one that Keras discards."""
         if self._in_front:
             self._in_front = False
             return self.iterator_to_read()
         return iter(self._dataset if self._draws_seeds else ())
 
-    def iterator_to_read(self):
+    def iterator_to_read(self) -> Any:
         """Returns a new iterator, which is freed in the background."""
         iterator = self._feed.iterator()
         if not self._runs_python:
             freed_iterators.free(iterator)
         return iterator
 
-    def pass_epoch(self):
+    def pass_epoch(self) -> None:
         """Draws the seeds that Keras's two iterators of an epoch draw."""
         if self._draws_seeds:
             for _ in range(2):

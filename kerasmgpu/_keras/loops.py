@@ -16,7 +16,10 @@ the strategy's scope, then calls the watcher's `on_fit_ready`.
 
 import contextlib
 import inspect
+from collections.abc import Callable
+from typing import Any
 
+import keras
 from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu._keras import step_hooks, unread_logs, writers
@@ -28,7 +31,9 @@ from kerasmgpu.errors import InputError
 
 
 @seam(TensorFlowTrainer, "fit")
-def _fit(original, self, *args, **kwargs):
+def _fit(
+    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
     try:
         given = inspect.signature(original).bind(self, *args, **kwargs)
     except TypeError:
@@ -44,13 +49,15 @@ def _fit(original, self, *args, **kwargs):
 
 
 @seam(TensorFlowTrainer, "evaluate")
-def _evaluate(original, self, *args, **kwargs):
+def _evaluate(
+    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
     with unread_logs.loop():
         return original(self, *args, **kwargs)
 
 
 @seam(CallbackList, "set_model")
-def _set_model(original, self, model):
+def _set_model(original: Callable[..., Any], self: Any, model: Any) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     if is_ours(strategy):
         writers.redirect(self.callbacks, strategy)
@@ -58,35 +65,39 @@ def _set_model(original, self, model):
 
 
 @seam(CallbackList, "on_train_begin")
-def _on_train_begin(original, self, logs=None):
+def _on_train_begin(
+    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None = None
+) -> None:
     strategy = getattr(self._model, "distribute_strategy", None)
-    scope = contextlib.nullcontext()
+    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if is_ours(strategy):
         unread_logs.begin(self, "train_step")
         # Callbacks that restore a model create its missing variables.
         scope = strategy.scope()
     with scope:
         fit = innermost()
-        if fit is not None and fit.callback_list is None:
+        is_first = fit is not None and fit.callback_list is None
+        if fit is not None and is_first:
             fit.callback_list = self
             fit.watcher = _watcher(self.callbacks)
-            begun_by_fit = fit.watcher is not None
-        else:
-            begun_by_fit = False
         original(self, logs)
-        if begun_by_fit:
+        if fit is not None and is_first and fit.watcher is not None:
             fit.ready()
 
 
 @seam(CallbackList, "on_test_begin")
-def _on_test_begin(original, self, logs=None):
+def _on_test_begin(
+    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None = None
+) -> None:
     if is_ours(getattr(self._model, "distribute_strategy", None)):
         unread_logs.begin(self, "test_step")
     original(self, logs)
 
 
 @seam(Trainer, "_get_metrics_result_or_logs")
-def _metrics_or_logs(original, self, logs):
+def _metrics_or_logs(
+    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None
+) -> Any:
     fit = innermost()
     if not logs and fit is not None and fit.model is self and fit.skipped:
         # All steps of the epoch were skipped, which shows only here if the
@@ -95,7 +106,7 @@ def _metrics_or_logs(original, self, logs):
     return original(self, logs)
 
 
-def _watcher(callbacks):
+def _watcher(callbacks: list[keras.callbacks.Callback]) -> EpochWatcher | None:
     watchers = [c for c in callbacks if isinstance(c, EpochWatcher)]
     if len(watchers) > 1:
         names = ", ".join(type(watcher).__name__ for watcher in watchers)

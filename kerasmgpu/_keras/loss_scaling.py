@@ -5,6 +5,9 @@ strategy's cross-replica context, such as a callback that computes the loss of a
 batch, nothing is summed, so the loss is not divided.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from keras.src.losses import loss as loss_module
 
@@ -13,16 +16,16 @@ from kerasmgpu.engine.seams import seam
 
 
 @seam(loss_module, "scale_loss_for_distribution")
-def _scale(original, value):
+def _scale(original: Callable[..., Any], value: Any) -> Any:
     return value if _is_whole() else original(value)
 
 
 @seam(loss_module, "unscale_loss_for_distribution")
-def _unscale(original, value):
+def _unscale(original: Callable[..., Any], value: Any) -> Any:
     return value if _is_whole() else original(value)
 
 
-def _is_whole():
+def _is_whole() -> bool:
     return tf.distribute.in_cross_replica_context() and is_ours(
         tf.distribute.get_strategy()
     )

@@ -1,5 +1,8 @@
 """Batch normalisation with per-replica moments, if the strategy selects it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from keras.src.layers.normalization.batch_normalization import (
     BatchNormalization,
@@ -11,7 +14,12 @@ from kerasmgpu.partitioner.rules.own import sum_of_rows
 
 
 @seam(BatchNormalization, "_moments")
-def _moments(original, self, inputs, mask):
+def _moments(
+    original: Callable[..., Any],
+    self: Any,
+    inputs: tf.Tensor,
+    mask: tf.Tensor | None,
+) -> Any:
     strategy = tf.distribute.get_strategy()
     is_global = not is_ours(strategy) or strategy.batch_norm == "global"
     if is_global or self.synchronized:

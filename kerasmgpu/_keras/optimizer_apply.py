@@ -6,6 +6,9 @@ applied once, and every replica's copies get the result. This also holds after
 the program has left the scope in which the optimizer was made.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -17,7 +20,12 @@ from kerasmgpu.engine.seams import seam
 
 @seam(LossScaleOptimizer, "apply")
 @seam(BaseOptimizer, "apply")
-def _apply(original, self, grads, trainable_variables=None):
+def _apply(
+    original: Callable[..., Any],
+    self: Any,
+    grads: Any,
+    trainable_variables: Any = None,
+) -> Any:
     with build.scope_of(self):
         strategy = tf.distribute.get_strategy()
         if tf.distribute.in_cross_replica_context() and is_ours(strategy):

@@ -6,6 +6,7 @@ which are variables.
 """
 
 import random
+from typing import Any
 
 import numpy as np
 from keras.src.backend.common import global_state
@@ -16,7 +17,7 @@ from kerasmgpu.engine import context
 _KERAS = "global_seed_generator"
 
 
-def read():
+def read() -> dict[str, Any]:
     """Returns the RNG state of Python, NumPy, TensorFlow and Keras.
 
     Returns:
@@ -34,7 +35,7 @@ def read():
     }
 
 
-def restore(state, python=True):
+def restore(state: dict[str, Any], python: bool = True) -> None:
     """Restores RNG state.
 
     Args:

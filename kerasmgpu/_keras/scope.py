@@ -1,12 +1,14 @@
 """Raises `InputError` if part of a model was made outside `strategy.scope()`."""
 
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.extended import in_job
 from kerasmgpu.errors import InputError
 
@@ -14,7 +16,7 @@ _checked = weakref.WeakKeyDictionary()
 """Models to the parts with which they last passed the check."""
 
 
-def check(model):
+def check(model: keras.Model) -> None:
     """Raises unless a model is wholly inside or wholly outside our scopes.
 
     The result is cached until the model is compiled or built again, since
@@ -49,12 +51,12 @@ def check(model):
     _checked[model] = made_with
 
 
-def _is_built(model):
+def _is_built(model: keras.Model) -> bool:
     parts = (*model._flatten_layers(), model._compile_metrics, model.optimizer)
     return all(part is None or part.built for part in parts)
 
 
-def _require_scope(model, strategy):
+def _require_scope(model: keras.Model, strategy: ExactStrategy) -> None:
     """Raises unless every variable of a model has a copy on each replica."""
     for what, name, variables in _parts(model):
         if any(
@@ -68,7 +70,7 @@ def _require_scope(model, strategy):
             )
 
 
-def _require_no_scope(model):
+def _require_no_scope(model: keras.Model) -> None:
     """Raises if a model made outside a scope would be trained in one."""
     found = {tf.distribute.get_strategy()}
     for what, _, variables in _parts(model):
@@ -78,7 +80,7 @@ def _require_no_scope(model):
         raise _made_outside(model)
 
 
-def require_own_weights(model):
+def require_own_weights(model: keras.Model) -> None:
     """Raises if a model made outside our scopes would train variables inside.
 
     Args:
@@ -91,7 +93,7 @@ def require_own_weights(model):
         raise _made_outside(model)
 
 
-def _made_outside(model):
+def _made_outside(model: keras.Model) -> InputError:
     return InputError(
         f"The model {model.name!r} was made outside `strategy.scope()`, so "
         "its weights exist once instead of once per replica. Move the line "
@@ -99,7 +101,7 @@ def _made_outside(model):
     )
 
 
-def _parts(model):
+def _parts(model: keras.Model) -> Iterator[tuple[str, str, list[Any]]]:
     """Yields kind, name and variables of each layer, metric and optimizer."""
     for layer in model._flatten_layers():
         yield (
@@ -123,5 +125,5 @@ def _parts(model):
         yield "optimizer", model.optimizer.name, model.optimizer.variables
 
 
-def _strategy_of(variable):
+def _strategy_of(variable: Any) -> Any:
     return getattr(variable.value, "distribute_strategy", None)

@@ -7,7 +7,10 @@ replicas.
 """
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
@@ -15,14 +18,21 @@ from keras.src.backend.tensorflow import trainer as trainer_module
 from kerasmgpu._keras import build, scope, unread_logs
 from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.engine import feeds
-from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
+from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner import report
+from kerasmgpu.partitioner.program import Program
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
-def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
+def _maybe_symbolic_build(
+    original: Callable[..., Any],
+    self: Any,
+    iterator: Any = None,
+    data_batch: Any = None,
+) -> None:
     """Skipped for our models: tracing the first step creates the variables."""
     scope.check(self)
     if not is_ours(self._distribute_strategy):
@@ -30,7 +40,9 @@ def _maybe_symbolic_build(original, self, iterator=None, data_batch=None):
 
 
 @seam(TensorFlowTrainer, "_make_function")
-def _make_function(original, self, step_function):
+def _make_function(
+    original: Callable[..., Any], self: Any, step_function: Callable[..., Any]
+) -> Callable[..., Any]:
     if not is_ours(self._distribute_strategy):
         if getattr(step_function, "__name__", "") == "train_step":
             scope.require_own_weights(self)
@@ -39,7 +51,9 @@ def _make_function(original, self, step_function):
 
 
 @seam(TensorFlowTrainer, "make_predict_function")
-def _make_predict_function(original, self, force=False):
+def _make_predict_function(
+    original: Callable[..., Any], self: Any, force: bool = False
+) -> Callable[..., Any]:
     if not is_ours(self._distribute_strategy):
         return original(self, force)
     if self.predict_function is None or force:
@@ -55,17 +69,17 @@ class Steps:
         step: Its bound `train_step` or `test_step`.
     """
 
-    def __init__(self, model, step):
+    def __init__(self, model: keras.Model, step: Callable[..., Any]) -> None:
         self._model = model
         self._step = step
         self._trains = step.__name__ == "train_step"
-        self._strategy = model.distribute_strategy
+        self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
         self._executions = {}
-        self._last = (None, None, None)
+        self._last: tuple[Any, Any, Any] = (None, None, None)
         _say_that_xla_is_off(model)
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         """Runs `steps_per_execution` steps.
 
         Args:
@@ -92,11 +106,11 @@ class Steps:
             return outputs
 
     @property
-    def programs(self):
+    def programs(self) -> list[Program]:
         """The partitioned programs of the steps traced so far."""
         return self._partitioned.programs
 
-    def prepare(self, feed):
+    def prepare(self, feed: Feed) -> None:
         """Creates the variables that the first step would create.
 
         Args:
@@ -105,7 +119,7 @@ class Steps:
         with self._strategy.scope():
             self._program(feed, with_logs=True)
 
-    def _run_eagerly(self, iterator):
+    def _run_eagerly(self, iterator: Any) -> Any:
         outputs, is_over = None, True
         for batch in itertools.islice(
             iterator, self._model.steps_per_execution
@@ -119,7 +133,7 @@ class Steps:
             raise StopIteration
         return outputs
 
-    def _from_data_set(self, iterator):
+    def _from_data_set(self, iterator: Any) -> Any:
         steps = self._model.steps_per_execution
         with_logs = not unread_logs.is_unread(
             self._model, self, self._step, iterator
@@ -130,7 +144,9 @@ class Steps:
             self._last = (iterator, (steps, with_logs), execution)
         return execution(iterator)
 
-    def _execution(self, iterator, steps, with_logs):
+    def _execution(
+        self, iterator: Any, steps: int, with_logs: bool
+    ) -> Callable[..., Any]:
         program, names = self._program(feeds.of(iterator), with_logs)
         written = program.written(with_outputs=names is None)
         if self._trains:
@@ -141,17 +157,19 @@ class Steps:
                 program, written, steps
             )
         execution = self._executions[key]
-        if written.has_outputs:
+        if names is None or written.has_outputs:
             return execution
         unread = dict.fromkeys(names, float("nan"))
 
-        def without_logs(iterator):
+        def without_logs(iterator: Any) -> dict[str, float]:
             execution(iterator)
             return unread
 
         return without_logs
 
-    def _program(self, feed, with_logs):
+    def _program(
+        self, feed: Feed, with_logs: bool
+    ) -> tuple[Program, set[str] | None]:
         """Returns a step's program and the names of the logs it omits.
 
         The names are `None` if the program returns all logs.
@@ -180,14 +198,14 @@ class PredictSteps:
         model: The model.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self._strategy = model.distribute_strategy
+        self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(
             model.predict_step, model.jit_compile
         )
 
-    def __call__(self, batches):
+    def __call__(self, batches: Any) -> Any:
         """Returns the concatenated predictions of several batches.
 
         Args:
@@ -201,7 +219,7 @@ class PredictSteps:
             lambda *parts: trainer_module.concat(parts), *outputs
         )
 
-    def _predict(self, batch):
+    def _predict(self, batch: Any) -> Any:
         batch = without_optionals(self._strategy.prepared(batch))
         if self._model.run_eagerly or tf.config.functions_run_eagerly():
             return self._strategy.run_on_one_device(
@@ -210,7 +228,7 @@ class PredictSteps:
         return self._partitioned(batch)
 
 
-def trainer_of(function):
+def trainer_of(function: Any) -> keras.Model | None:
     """Returns the model whose step `function` is; `None` for other functions.
 
     A model is any subclass of Keras's trainer, `keras.Model` or not.
@@ -223,7 +241,7 @@ def trainer_of(function):
     return owner if isinstance(owner, TensorFlowTrainer) else None
 
 
-def _say_that_xla_is_off(model):
+def _say_that_xla_is_off(model: keras.Model) -> None:
     """Logs once that XLA is off on GPUs, where plain Keras may turn it on."""
     if model.jit_compile:
         return

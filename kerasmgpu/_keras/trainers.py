@@ -8,7 +8,7 @@ and methods.
 import keras
 
 
-def _of(module):
+def _of(module: str) -> type:
     (trainer,) = {
         base for base in keras.Model.__mro__ if base.__module__ == module
     }

@@ -1,6 +1,8 @@
 """Reads and restores the variables of layers, optimizers and metrics."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +11,9 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 
 
-def read(model, with_metrics, all_workers):
+def read(
+    model: keras.Model, with_metrics: bool, all_workers: bool
+) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Copies a model's variables to host memory.
 
     Under several workers this is a collective.
@@ -39,7 +43,9 @@ def read(model, with_metrics, all_workers):
     return {"variables": descriptions, "optimizers": built}, arrays
 
 
-def _read(kind, variable, all_workers):
+def _read(
+    kind: str, variable: Any, all_workers: bool
+) -> tuple[dict[str, Any], np.ndarray]:
     """Returns the description and value of one variable."""
     parts = None if all_workers else _parts(variable)
     if parts is None:
@@ -55,7 +61,12 @@ def _read(kind, variable, all_workers):
     }, array
 
 
-def restore(model, saved, arrays, first_worker):
+def restore(
+    model: keras.Model,
+    saved: dict[str, Any],
+    arrays: list[np.ndarray],
+    first_worker: bool,
+) -> None:
     """Assigns the values that `read` returned, metrics included if present.
 
     Args:
@@ -91,7 +102,7 @@ def restore(model, saved, arrays, first_worker):
             _assign(variable, array, description["parts"], first_worker)
 
 
-def optimizers(model):
+def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Returns all optimizers that are attributes of a model or its layers.
 
     Models with several (a GAN's) keep them in attributes, lists or
@@ -106,13 +117,15 @@ def optimizers(model):
     return list(found.values())
 
 
-def _leaves(value):
+def _leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _indices_of_weights(model, optimizer):
+def _indices_of_weights(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> list[int | None] | None:
     """Returns indices of the variables an optimizer updates; `None`: not built.
 
     An optimizer that only a custom `train_step` uses is built in the first
@@ -126,7 +139,9 @@ def _indices_of_weights(model, optimizer):
     return [places.get(id(v)) for v in weights]
 
 
-def _build_optimizers(model, weights):
+def _build_optimizers(
+    model: keras.Model, weights: list[list[int | None] | None]
+) -> None:
     ours = optimizers(model)
     if len(ours) != len(weights):
         raise InputError(
@@ -135,13 +150,18 @@ def _build_optimizers(model, weights):
             "directory for this model"
         )
     for optimizer, indices in zip(ours, weights):
-        if optimizer.built or indices is None or None in indices:
+        if optimizer.built or indices is None:
             continue
-        if max(indices, default=0) < len(model.variables):
-            optimizer.build([model.variables[index] for index in indices])
+        known = [index for index in indices if index is not None]
+        if len(known) == len(indices) and (
+            max(known, default=0) < len(model.variables)
+        ):
+            optimizer.build([model.variables[index] for index in known])
 
 
-def _require_same(kind, saved, variables):
+def _require_same(
+    kind: str, saved: list[dict[str, Any]], variables: list[Any]
+) -> None:
     for index, (description, variable) in enumerate(zip(saved, variables)):
         shape = list(variable.shape)
         dtype = keras.backend.standardize_dtype(variable.dtype)
@@ -160,8 +180,9 @@ def _require_same(kind, saved, variables):
                 "directory for this model"
             )
     if len(saved) != len(variables):
-        longer = saved[len(variables) :] or variables[len(saved) :]
-        first = longer[0]["path"] if saved[len(variables) :] else longer[0].path
+        paths = [description["path"] for description in saved]
+        own_paths = [variable.path for variable in variables]
+        first = (paths[len(own_paths) :] or own_paths[len(paths) :])[0]
         raise InputError(
             f"The checkpoint is of another model: it has {len(saved)} {kind} "
             f"variables, this model has {len(variables)}; the first one that "
@@ -170,7 +191,7 @@ def _require_same(kind, saved, variables):
         )
 
 
-def _plain_path(kind, path):
+def _plain_path(kind: str, path: Any) -> str:
     """Returns the part of a path that is equal in all runs of a program.
 
     Keras adds numbers to names that were used before. Paths of an optimizer's
@@ -182,7 +203,7 @@ def _plain_path(kind, path):
     return re.sub(r"_\d+(?=[_/]|$)", "", path)
 
 
-def _parts(variable):
+def _parts(variable: Any) -> Sequence[Any] | None:
     """Returns the replicas' values of an `ON_READ` variable, else `None`."""
     state = variable.value
     if not isinstance(state, tf.distribute.DistributedValues):
@@ -192,19 +213,24 @@ def _parts(variable):
     return state.values
 
 
-def _combination(state):
+def _combination(state: Any) -> str:
     """Returns how parts combine: `"sum"`, or `"same"` on all replicas."""
     return "sum" if state.aggregation == tf.VariableAggregation.SUM else "same"
 
 
-def _assign(variable, array, combination, first_worker):
+def _assign(
+    variable: Any,
+    array: np.ndarray,
+    combination: str | None,
+    first_worker: bool,
+) -> None:
     """Assigns a variable's value, or its replicas' parts."""
     parts = _parts(variable)
-    several = combination is not None and parts is not None
-    if several and len(parts) == len(array) and first_worker:
-        for part, own in zip(parts, array):
-            part.assign(own)
-        return
+    if combination is not None and parts is not None and first_worker:
+        if len(parts) == len(array):
+            for part, own in zip(parts, array):
+                part.assign(own)
+            return
     if combination is not None:
         array = array.sum(axis=0) if combination == "sum" else array[0]
     if parts is None:
@@ -217,7 +243,7 @@ def _assign(variable, array, combination, first_worker):
         part.assign(array if gets else np.zeros_like(array))
 
 
-def _on_host(variable):
+def _on_host(variable: Any) -> np.ndarray:
     """Returns a NumPy copy that no later step writes to."""
     tensor = tf.convert_to_tensor(variable)
     array = tensor.numpy()

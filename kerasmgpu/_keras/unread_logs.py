@@ -10,6 +10,8 @@ Checked on Keras 3.10 and 3.15.
 
 import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from keras.src import utils
@@ -27,9 +29,9 @@ class _Thread(threading.local):
     """
 
     in_loop = False
-    begun = None
-    unread = (None, None)
-    iterator = None
+    begun: tuple[CallbackList, str] | None = None
+    unread: tuple[Any, str | None] = (None, None)
+    iterator: Any = None
 
 
 _thread = _Thread()
@@ -42,7 +44,7 @@ _HOOKS = {
 
 
 @contextlib.contextmanager
-def loop():
+def loop() -> Iterator[None]:
     """Context of a `fit` or `evaluate`; may be nested by callbacks."""
     before = dict(vars(_thread))
     vars(_thread).clear()
@@ -54,7 +56,7 @@ def loop():
         vars(_thread).update(before)
 
 
-def begin(callback_list, step_name):
+def begin(callback_list: CallbackList, step_name: str) -> None:
     """Records whether any callback of a new loop reads batch logs.
 
     Args:
@@ -66,7 +68,7 @@ def begin(callback_list, step_name):
         look_again()
 
 
-def look_again():
+def look_again() -> None:
     """Repeats the check of `begin` for an epoch, as callbacks may change."""
     if _thread.begun is None:
         return
@@ -82,7 +84,7 @@ def look_again():
     _thread.unread = (None, None) if is_read else (model, step_name)
 
 
-def _own(callback_list):
+def _own(callback_list: CallbackList) -> list[type]:
     """Returns the user's subclasses of `CallbackList` in a list's MRO."""
     return [
         kind
@@ -91,13 +93,13 @@ def _own(callback_list):
     ]
 
 
-def comes_next(iterator):
+def comes_next(iterator: Any) -> None:
     """Records the iterator that Keras passes to the next step."""
     if _thread.in_loop:  # Only the end of a loop drops the reference.
         _thread.iterator = iterator
 
 
-def _looks(callback, hooks):
+def _looks(callback: keras.callbacks.Callback, hooks: tuple[str, ...]) -> bool:
     """Whether a callback reads batch logs."""
     if isinstance(callback, keras.callbacks.ProgbarLogger):
         if callback._called_in_fit and "on_test_batch_end" in hooks:
@@ -108,7 +110,7 @@ def _looks(callback, hooks):
     return any(not utils.is_default(getattr(callback, hook)) for hook in hooks)
 
 
-def _only_saves(callback):
+def _only_saves(callback: keras.callbacks.Callback) -> bool:
     """Whether this is a Keras callback that saves, once per epoch.
 
     Its batch hook only counts batches.
@@ -124,7 +126,12 @@ def _only_saves(callback):
     return False
 
 
-def is_unread(model, steps, step, iterator):
+def is_unread(
+    model: keras.Model,
+    steps: Callable[..., Any],
+    step: Callable[..., Any],
+    iterator: Any,
+) -> bool:
     """Whether no callback reads the logs of the step that runs now.
 
     Args:

@@ -15,7 +15,7 @@ KERAS_RANGE = ((3, 10), (3, 15))
 """First and last minor version of Keras on which the seams were checked."""
 
 
-def warn_outside_range():
+def warn_outside_range() -> None:
     """Warns once if Keras or TensorFlow has an unchecked version."""
     known, found = [], []
     for name, version, (first, last) in (
@@ -36,7 +36,7 @@ def warn_outside_range():
         )
 
 
-def _text(version):
+def _text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 

@@ -15,12 +15,14 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 
 from kerasmgpu import atomic_files
-from kerasmgpu._keras.fit import innermost
-from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu._keras.fit import Fit, innermost
+from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.seams import seam
 
 _PATHS = {
@@ -44,7 +46,7 @@ _TRACKERS = ("comet_ml", "mlflow", "wandb")
 
 
 @contextlib.contextmanager
-def private_folder(fit):
+def private_folder(fit: Fit) -> Iterator[None]:
     """Makes a temporary folder for callbacks' files, except on the first worker.
 
     Args:
@@ -63,7 +65,9 @@ def private_folder(fit):
                 setattr(callback, name, path)
 
 
-def redirect(callbacks, strategy):
+def redirect(
+    callbacks: list[keras.callbacks.Callback], strategy: ExactStrategy
+) -> None:
     """Redirects the callbacks' files; called before they get their model.
 
     Removes callbacks that only report or print from other workers' lists.
@@ -77,18 +81,17 @@ def redirect(callbacks, strategy):
     if not strategy.is_first_worker:
         callbacks[:] = [each for each in callbacks if not _reports(each)]
     fit = innermost()
-    is_private = fit is not None and fit.private_folder is not None
     for callback in callbacks:
         sent = None
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             sent = strategy.from_first_worker(_pack(callback.backup_dir))
-        if is_private:
+        if fit is not None and fit.private_folder is not None:
             _redirect(callback, fit)
             if sent is not None:
                 _unpack(sent, callback.backup_dir)
 
 
-def _reports(callback):
+def _reports(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback only reports, unlike trackers' `ModelCheckpoint`s."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return False
@@ -96,7 +99,7 @@ def _reports(callback):
     return isinstance(callback, _REPORTERS) or package in _TRACKERS
 
 
-def _redirect(callback, fit):
+def _redirect(callback: keras.callbacks.Callback, fit: Fit) -> None:
     """Redirects the paths of a callback to the private folder."""
     for kind, names in _PATHS.items():
         if not isinstance(callback, kind):
@@ -111,7 +114,7 @@ def _redirect(callback, fit):
                 folder = moved
 
 
-def _pack(folder):
+def _pack(folder: str) -> bytes:
     """Returns the files of a folder as the bytes of a zip archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -124,27 +127,39 @@ def _pack(folder):
     return file.getvalue()
 
 
-def _unpack(data, folder):
+def _unpack(data: bytes, folder: str) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if archive.namelist():
             archive.extractall(folder)
 
 
-def _is_private(path):
+def _is_private(path: Any) -> bool:
     """Whether a path is in the private folder of the running `fit`."""
     fit = innermost()
     folder = None if fit is None else fit.private_folder
     return folder is not None and str(path).startswith(folder)
 
 
-def _save_and_forget(save, model, path, args, kwargs):
+def _save_and_forget(
+    save: Callable[..., Any],
+    model: keras.Model,
+    path: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     """Takes part in a save, which may be a collective; keeps no file."""
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
         copy = os.path.join(folder, os.path.basename(os.fspath(path)))
         save(model, copy, *args, **kwargs)
 
 
-def _save_whole(save, model, path, args, kwargs):
+def _save_whole(
+    save: Callable[..., Any],
+    model: keras.Model,
+    path: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     """Saves into a temporary folder, then renames the complete files.
 
     Sharded weights are several files: the index, which lists the others, is
@@ -168,11 +183,11 @@ def _save_whole(save, model, path, args, kwargs):
         shutil.rmtree(temporary)
 
 
-def _is_index(file_name):
+def _is_index(file_name: str) -> bool:
     return file_name.endswith(".json")
 
 
-def _is_file(path, args, kwargs):
+def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a save writes files in place of existing ones, by a local path.
 
     `False` for a folder, a name that Keras refuses, a prompt before
@@ -189,9 +204,15 @@ def _is_file(path, args, kwargs):
     )
 
 
-def _seam_of_save(name):
+def _seam_of_save(name: str) -> None:
     @seam(keras.Model, name)
-    def save(original, self, filepath, *args, **kwargs):
+    def save(
+        original: Callable[..., Any],
+        self: Any,
+        filepath: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         strategy = getattr(self, "distribute_strategy", None)
         if not is_ours(strategy):
             return original(self, filepath, *args, **kwargs)

@@ -7,6 +7,8 @@ some of the GPUs. Checked on TensorFlow 2.18 and 2.21.
 
 import math
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -37,8 +39,10 @@ class _SharedNames(OneDevice):
     visible: a mirrored variable has the name of its first copy.
     """
 
-    def _create_variable(self, next_creator, **kwargs):
-        def create_copy(**kwargs):
+    def _create_variable(
+        self, next_creator: Callable[..., Any], **kwargs: Any
+    ) -> Any:
+        def create_copy(**kwargs: Any) -> Any:
             # "dense/kernel/replica_1/"; a final slash means an absolute name.
             copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
             if copy is not None:
@@ -57,7 +61,13 @@ class LocalExtended(_SharedNames, MirroredExtended):
         cross_device_ops: `tf.distribute.CrossDeviceOps` or `None`.
     """
 
-    def replicas(self, devices, host, first, tell):
+    def replicas(
+        self,
+        devices: Sequence[str],
+        host: str,
+        first: int,
+        tell: Callable[..., Any],
+    ) -> Replicas:
         """Returns the partitioner's replicas, with the user's collectives.
 
         Args:
@@ -96,13 +106,13 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
 
     def __init__(
         self,
-        strategy,
-        cluster_resolver,
-        communication_options,
-        choose_devices,
-        start_seconds,
-        silence_seconds,
-    ):
+        strategy: tf.distribute.Strategy,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        communication_options: tf.distribute.experimental.CommunicationOptions,
+        choose_devices: Callable[[], list[str]],
+        start_seconds: float,
+        silence_seconds: float,
+    ) -> None:
         global _in_job
         self._choose_devices = choose_devices
         self._start_seconds = start_seconds
@@ -117,7 +127,13 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             raise _not_started(error, cluster_resolver, start_seconds) from None
         _in_job = _in_job or self._num_workers > 1
 
-    def replicas(self, devices, host, first, tell):
+    def replicas(
+        self,
+        devices: Sequence[str],
+        host: str,
+        first: int,
+        tell: Callable[..., Any],
+    ) -> Replicas:
         """Returns the partitioner's replicas of this worker.
 
         Args:
@@ -139,7 +155,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             tell,
         )
 
-    def _update_config_proto(self, config_proto):
+    def _update_config_proto(self, config_proto: Any) -> Any:
         """Returns the configuration of this worker's server, with our time-outs.
 
         TensorFlow's coordination service (in 2.18 and 2.21 always on between
@@ -160,18 +176,26 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             coordination.cluster_register_with_barrier = True
         return config
 
-    def _initialize_local_devices(self, cluster_resolver, worker_device):
+    def _initialize_local_devices(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        worker_device: str,
+    ) -> tuple[tuple[str, ...], str]:
         names = self._choose_devices()
         devices = tuple(f"{worker_device}/device:{name}" for name in names)
         return devices, names[0].split(":")[0]
 
 
-def _milliseconds(seconds):
+def _milliseconds(seconds: float) -> int:
     """Converts seconds, rounded up: 0 would select TensorFlow's default."""
     return math.ceil(1000 * seconds)
 
 
-def _not_started(error, cluster_resolver, seconds):
+def _not_started(
+    error: tf.errors.DeadlineExceededError,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+    seconds: float,
+) -> InputError:
     """Returns the error of a worker whose engine timed out at the start."""
     addresses = cluster_resolver.cluster_spec().task_address
     # The first worker, if it answers, lists the workers that are missing.
@@ -188,11 +212,11 @@ def _not_started(error, cluster_resolver, seconds):
     )
 
 
-def _hint(extended):
+def _hint(extended: Any) -> str:
     """Returns the collectives' implementation, as their ops' hint."""
     return extended._communication_options.implementation.value.lower()
 
 
-def in_job():
+def in_job() -> bool:
     """Whether this process has joined a job of several workers."""
     return _in_job

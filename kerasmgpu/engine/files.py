@@ -14,7 +14,7 @@ _READERS = (
 )
 
 
-def num_files(dataset):
+def num_files(dataset: tf.data.Dataset) -> int:
     """Returns the number of files that a data set's file readers read.
 
     Files opened in a function (`tf.io.read_file` in a `map`) don't count:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +24,7 @@ _POLL_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 10
 
 
-def free(iterator):
+def free(iterator: Any) -> None:
     """Frees an iterator's resources in a thread, once it is garbage-collected.
 
     Args:
@@ -34,7 +35,7 @@ def free(iterator):
     finalizer.atexit = False
 
 
-def _start(resources):
+def _start(resources: list[Any]) -> None:
     thread = threading.Thread(target=_free, args=(resources,), name=NAME)
     try:
         thread.start()
@@ -42,7 +43,7 @@ def _start(resources):
         resources.clear()
 
 
-def _free(resources):
+def _free(resources: list[Any]) -> None:
     # The last reference must be this thread's, and the iterator, while it is
     # being finalized, may still hold one.
     deadline = time.monotonic() + _LONGEST_WAIT_SECONDS

@@ -12,7 +12,7 @@ import tensorflow as tf
 class _NoCollectives(logging.Filter):
     """Drops the lines on collectives, unless the logger is set to `DEBUG`."""
 
-    def filter(self, record):
+    def filter(self, record: logging.LogRecord) -> bool:
         if tf.get_logger().level == logging.DEBUG:
             return True
         is_info = record.levelno == logging.INFO
@@ -22,6 +22,6 @@ class _NoCollectives(logging.Filter):
 _no_collectives = _NoCollectives()
 
 
-def install():
+def install() -> None:
     """Installs the filter; idempotent."""
     tf.get_logger().addFilter(_no_collectives)

@@ -7,6 +7,10 @@ the same order in every epoch). State that outlives an iterator: the seeds of
 Python code.
 """
 
+from collections.abc import Iterator
+
+import tensorflow as tf
+
 _ONCE_PER_ITERATOR = {
     "BatchDataset",
     "EnumerateDataset",
@@ -54,7 +58,7 @@ _LASTING_DATASETS = ("Cache", "Generator", "Random", "Shuffle")
 """The same for operations that create data sets."""
 
 
-def making_iterators_suffices(dataset):
+def making_iterators_suffices(dataset: tf.data.Dataset) -> bool:
     """Whether making an iterator changes a data set's state as a full pass does.
 
     Args:
@@ -66,7 +70,7 @@ def making_iterators_suffices(dataset):
     return hasattr(dataset, "_inputs") and _making_suffices(dataset, once=True)
 
 
-def making_iterators_matters(dataset):
+def making_iterators_matters(dataset: tf.data.Dataset) -> bool:
     """Whether making an iterator changes the data of later iterators.
 
     A `shuffle`'s seeds are drawn when an iterator is made, read or not.
@@ -84,7 +88,7 @@ def making_iterators_matters(dataset):
     )
 
 
-def runs_python(dataset):
+def runs_python(dataset: tf.data.Dataset) -> bool:
     """Whether Python code makes or changes the elements of a data set.
 
     Args:
@@ -100,11 +104,11 @@ def runs_python(dataset):
     )
 
 
-def _kind(dataset):
+def _kind(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__.removeprefix("_")
 
 
-def _making_suffices(dataset, once):
+def _making_suffices(dataset: tf.data.Dataset, once: bool) -> bool:
     # `once`: the pipeline's iterator makes exactly one of this data set, when
     # it is made itself.
     kind = _kind(dataset)
@@ -117,7 +121,7 @@ def _making_suffices(dataset, once):
     return all(_making_suffices(each, once) for each in dataset._inputs())
 
 
-def _operations(dataset):
+def _operations(dataset: tf.data.Dataset) -> Iterator[str]:
     """Yields the types of all operations in the functions of a data set."""
     for function in dataset._functions():
         graph = function.function.graph.as_graph_def()
@@ -126,6 +130,6 @@ def _operations(dataset):
             yield from (node.op for node in nested.node_def)
 
 
-def _lasts(operation):
+def _lasts(operation: str) -> bool:
     parts = _LASTING_DATASETS if "Dataset" in operation else _LASTING
     return any(part in operation for part in parts)

@@ -7,6 +7,9 @@ variables support it. Its distributed variables have no `__int__` or
 Checked on TensorFlow 2.18 and 2.21.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -14,16 +17,18 @@ from kerasmgpu.engine.private_names import DistributedVariable
 from kerasmgpu.engine.seams import attribute
 
 
-def _through(kind):
+def _through(kind: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method that converts a variable's value to `kind`."""
 
-    def convert(self):
+    def convert(self: Any) -> Any:
         return kind(tf.convert_to_tensor(self))
 
     return convert
 
 
-def _array(self, dtype=None, copy=None):
+def _array(
+    self: Any, dtype: Any = None, copy: bool | None = None
+) -> np.ndarray:
     # NumPy 1 has no `copy=None`; the array made here is always a new one.
     del copy
     return np.array(tf.convert_to_tensor(self), dtype=dtype)

@@ -6,8 +6,12 @@ others.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-SEAMS = []
+_Patch = TypeVar("_Patch", bound=Callable[..., Any])
+
+SEAMS: list[tuple[Any, str]] = []
 """`(owner, name)` of every patched name, in order, without duplicates."""
 
 _installed = False
@@ -15,13 +19,13 @@ _replacements = []
 _dispatchers = []
 
 
-def seam(owner, name):
+def seam(owner: Any, name: str) -> Callable[[_Patch], _Patch]:
     """Returns a decorator: `install()` replaces `owner.name` by the function.
 
     The decorated function gets the original as its first argument.
     """
 
-    def register(dispatcher):
+    def register(dispatcher: _Patch) -> _Patch:
         SEAMS.append((owner, name))
         _dispatchers.append((owner, name, dispatcher))
         return dispatcher
@@ -29,10 +33,10 @@ def seam(owner, name):
     return register
 
 
-def replaces(module, name):
+def replaces(module: Any, name: str) -> Callable[[_Patch], _Patch]:
     """Returns a decorator: `install()` replaces a class by this subclass."""
 
-    def register(kind):
+    def register(kind: _Patch) -> _Patch:
         SEAMS.append((module, name))
         _replacements.append((module, name, kind))
         return kind
@@ -40,12 +44,12 @@ def replaces(module, name):
     return register
 
 
-def attribute(owner, name, value):
+def attribute(owner: Any, name: str, value: Any) -> None:
     """Registers an attribute that `install()` adds to a class lacking it."""
     _replacements.append((owner, name, value))
 
 
-def install():
+def install() -> None:
     """Installs all patches; does nothing when called again."""
     global _installed
     if _installed:
@@ -57,9 +61,11 @@ def install():
     _installed = True
 
 
-def _dispatching(original, dispatcher):
+def _dispatching(
+    original: Callable[..., Any], dispatcher: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(original)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         return dispatcher(original, *args, **kwargs)
 
     return call

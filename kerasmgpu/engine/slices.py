@@ -5,6 +5,9 @@ has no `assign`; outside of the scope `assign` updates one copy only. Here it
 updates all copies. Checked on TensorFlow 2.18 and 2.21.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
@@ -14,7 +17,7 @@ from kerasmgpu.partitioner.one_device import is_sum
 
 
 @seam(DistributedVariable, "__getitem__")
-def _getitem(original, self, key):
+def _getitem(original: Callable[..., Any], self: Any, key: Any) -> Any:
     in_replica = not tf.distribute.in_cross_replica_context()
     if (
         (in_replica and tf.distribute.has_strategy())

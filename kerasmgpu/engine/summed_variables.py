@@ -7,30 +7,45 @@ refuses `assign_add`, even where Keras only infers shapes. Checked on TensorFlow
 2.18 and 2.21.
 """
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.private_names import values_util
+from kerasmgpu.engine.private_names import DistributedVariable, values_util
 from kerasmgpu.engine.seams import seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 
 @seam(values_util, "on_read_assign_cross_replica")
-def _assign(original, var, value, read_value=True):
+def _assign(
+    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+) -> Any:
     return _on_the_first(_assigned, original, var, value, read_value)
 
 
 @seam(values_util, "on_read_assign_add_cross_replica")
-def _assign_add(original, var, value, read_value=True):
+def _assign_add(
+    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+) -> Any:
     return _on_the_first(_added, original, var, value, read_value)
 
 
 @seam(values_util, "on_read_assign_sub_cross_replica")
-def _assign_sub(original, var, value, read_value=True):
+def _assign_sub(
+    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+) -> Any:
     return _on_the_first(_subtracted, original, var, value, read_value)
 
 
-def _on_the_first(update, original, var, value, read_value):
+def _on_the_first(
+    update: Callable[..., Any],
+    original: Callable[..., Any],
+    var: Any,
+    value: Any,
+    read_value: bool,
+) -> Any:
     strategy = var.distribute_strategy
     # Outside of scopes TensorFlow's default strategy is in replica context.
     inside = tf.distribute.has_strategy()
@@ -45,13 +60,15 @@ def _on_the_first(update, original, var, value, read_value):
 
 
 @seam(values_util, "get_on_read_restore_ops")
-def _restore(original, var, tensor, aggregation):
+def _restore(
+    original: Callable[..., Any], var: Any, tensor: Any, aggregation: Any
+) -> Any:
     if not (is_ours(var.distribute_strategy) and is_sum(var)):
         return original(var, tensor, aggregation)
     return _assigned(var, tensor)
 
 
-def _assigned(variable, value):
+def _assigned(variable: Any, value: Any) -> Any:
     """Assigns a value to the job's first copy, and zeros to the others."""
     value = tf.cast(value, variable.dtype)
     updates = []
@@ -62,7 +79,7 @@ def _assigned(variable, value):
     return tf.group(*updates)
 
 
-def _added(variable, value):
+def _added(variable: Any, value: Any) -> Any:
     """Adds a value to the job's first copy."""
     value = tf.cast(value, variable.dtype)
     updates = []
@@ -73,11 +90,11 @@ def _added(variable, value):
     return tf.group(*updates)
 
 
-def _subtracted(variable, value):
+def _subtracted(variable: Any, value: Any) -> Any:
     return _added(variable, -tf.cast(value, variable.dtype))
 
 
-def _copies(variable):
+def _copies(variable: DistributedVariable) -> Iterator[tuple[int, Any]]:
     """Returns this process's copies with their global replica indices."""
     first = variable.distribute_strategy.replicas.first
     return enumerate(variable.values, first)

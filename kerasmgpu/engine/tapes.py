@@ -6,6 +6,9 @@ gradient of the variable, TensorFlow finds no replica and fails. The patches
 pass the copy to the tape instead. Checked on TensorFlow 2.18 and 2.21.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
@@ -15,29 +18,33 @@ from kerasmgpu.partitioner.one_device import container, is_sum
 
 
 @seam(backprop, "_handle_or_self")
-def _handle_or_self(original, x):
+def _handle_or_self(original: Callable[..., Any], x: Any) -> Any:
     return original(_copy_that_is_read(x))
 
 
 @seam(tf.GradientTape, "watch")
-def _watch(original, self, tensor):
+def _watch(original: Callable[..., Any], self: Any, tensor: Any) -> None:
     original(self, tf.nest.map_structure(_copy_that_is_read, tensor))
 
 
 @seam(tf.GradientTape, "watched_variables")
-def _watched_variables(original, self):
+def _watched_variables(
+    original: Callable[..., Any], self: Any
+) -> tuple[Any, ...]:
     return tuple(
         container(variable.handle) or variable for variable in original(self)
     )
 
 
 @seam(tf.autodiff.ForwardAccumulator, "__init__")
-def _accumulator(original, self, primals, tangents):
+def _accumulator(
+    original: Callable[..., Any], self: Any, primals: Any, tangents: Any
+) -> None:
     primals = tf.nest.map_structure(_copy_that_is_read, primals)
     original(self, primals, tangents)
 
 
-def _copy_that_is_read(x):
+def _copy_that_is_read(x: Any) -> Any:
     """Returns the copy that a variable is read from; other objects unchanged."""
     # Keras's variables hold TensorFlow's.
     variable = getattr(x, "value", None)

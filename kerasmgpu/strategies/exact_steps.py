@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -276,7 +276,9 @@ class ExactSteps(_Strategy):
         """Returns a distributed data set of this worker's shares of batches."""
         num_local = len(self.extended.worker_devices)
 
-        def local_shares(context):
+        def local_shares(
+            context: tf.distribute.InputContext,
+        ) -> tf.data.Dataset:
             first = context.input_pipeline_id * num_local
             return shares.split_dataset(
                 dataset, self.num_replicas_in_sync, first, num_local
@@ -290,7 +292,7 @@ class ExactSteps(_Strategy):
     def prepared(self, batch: Any) -> Any:
         """Converts an iterator's batch to inputs of a partitioned function."""
 
-        def leaf(value):
+        def leaf(value: Any) -> Any:
             if not isinstance(value, tf.distribute.DistributedValues):
                 return value
             first = self.experimental_local_results(value)[0]
@@ -307,18 +309,18 @@ class ExactSteps(_Strategy):
         return tf.nest.map_structure(leaf, batch)
 
 
-def _trains(function):
+def _trains(function: Callable[..., Any]) -> bool:
     return getattr(function, "__name__", "") == "train_step"
 
 
-def _is_composite(value):
+def _is_composite(value: Any) -> bool:
     """Whether a tensor or a `tf.TypeSpec` is sparse or ragged."""
     sparse = (tf.SparseTensor, tf.SparseTensorSpec)
     return isinstance(value, (*sparse, tf.RaggedTensor, tf.RaggedTensorSpec))
 
 
 @contextlib.contextmanager
-def _complete_elements(extended):
+def _complete_elements(extended: Any) -> Iterator[None]:
     """Tells TensorFlow that every step has an element for each replica.
 
     `split_dataset` yields as many shares as there are replicas, so TensorFlow's

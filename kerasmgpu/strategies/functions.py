@@ -22,6 +22,7 @@ from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import tape
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
+from kerasmgpu.partitioner.program import Program
 from kerasmgpu.strategies import MirroredStrategy
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -212,12 +213,15 @@ class PartitionedFunction:
 
         @tf.custom_gradient
         @tf.autograph.experimental.do_not_convert
-        def run(*sources):
+        def run(*sources: tf.Tensor) -> Any:
             for variable in program.trace.variables:
                 tape.variable_accessed(variable)
             outputs = program.written()(list(sources[: len(tensors)]))
 
-            def gradient(*output_gradients, variables=()):
+            def gradient(
+                *output_gradients: tf.Tensor,
+                variables: Sequence[tf.Variable] = (),
+            ) -> Any:
                 backward = self._backward_of(
                     program, inputs, captured, list(variables)
                 )
@@ -232,16 +236,22 @@ class PartitionedFunction:
 
         return program.trace.packed(run(*tensors, *captured))
 
-    def _traced(self, inputs):
+    def _traced(self, inputs: Any) -> Any:
         args, kwargs = inputs
 
         @tf.function  # Applies AutoGraph.
-        def traced():
+        def traced() -> Any:
             return self._fn(*args, **kwargs)
 
         return traced()
 
-    def _backward_of(self, program, inputs, captured, variables):
+    def _backward_of(
+        self,
+        program: Program,
+        inputs: Any,
+        captured: list[tf.Tensor],
+        variables: list[tf.Variable],
+    ) -> "PartitionedFunction":
         """Returns the backward function of a program, partitioned.
 
         It maps tensors, and gradients of the program's outputs, to gradients of
@@ -249,7 +259,9 @@ class PartitionedFunction:
         """
         if program not in self._backward:
 
-            def backward(tensors, output_gradients):
+            def backward(
+                tensors: list[tf.Tensor], output_gradients: list[tf.Tensor]
+            ) -> Any:
                 given = with_tensors(inputs, tensors)
                 with tf.GradientTape() as recorded:
                     recorded.watch([t for t in tensors if _is_smooth(t)])
@@ -275,5 +287,5 @@ class PartitionedFunction:
         return self._backward[program]
 
 
-def _is_smooth(tensor):
+def _is_smooth(tensor: Any) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex

@@ -5,17 +5,19 @@ first replicas get the larger ones, and a share may be empty.
 `kerasmgpu.per_replica_batch_sizes` is the same arithmetic on integers.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 
-def has_rows(value):
+def has_rows(value: Any) -> bool:
     """Whether a leaf of a batch is split by rows (scalars and `None` are not)."""
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         return True
     return tf.is_tensor(value) and value.shape.rank != 0
 
 
-def num_rows(value):
+def num_rows(value: Any) -> tf.Tensor:
     """Returns the number of rows of a leaf, as a scalar int32 tensor."""
     if isinstance(value, tf.SparseTensor):
         return tf.cast(value.dense_shape[0], tf.int32)
@@ -24,7 +26,9 @@ def num_rows(value):
     return tf.shape(value)[0]
 
 
-def share_bounds(rows, index, num_replicas):
+def share_bounds(
+    rows: tf.Tensor, index: Any, num_replicas: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first row and the end row of the share of replica `index`.
 
     Args:
@@ -38,10 +42,10 @@ def share_bounds(rows, index, num_replicas):
     return start, start + quotient + tf.cast(index < remainder, rows.dtype)
 
 
-def share(batch, index, num_replicas):
+def share(batch: Any, index: Any, num_replicas: int) -> Any:
     """Returns replica `index`'s share of `batch`; leaves without rows whole."""
 
-    def rows_of(value):
+    def rows_of(value: Any) -> Any:
         if not has_rows(value):
             return value
         start, end = share_bounds(num_rows(value), index, num_replicas)
@@ -52,7 +56,9 @@ def share(batch, index, num_replicas):
     return tf.nest.map_structure(rows_of, batch)
 
 
-def sparse_rows(value, start, end):
+def sparse_rows(
+    value: tf.SparseTensor, start: Any, end: Any
+) -> tf.SparseTensor:
     """Returns rows `start` to `end` of a sparse tensor; keeps static sizes."""
     shape = value.dense_shape
     first = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(shape[1:])], 0)
@@ -66,7 +72,9 @@ def sparse_rows(value, start, end):
     return tf.SparseTensor(rows.indices, rows.values, tf.stack(sizes))
 
 
-def split_dataset(dataset, num_replicas, first, num_local):
+def split_dataset(
+    dataset: tf.data.Dataset, num_replicas: int, first: int, num_local: int
+) -> tf.data.Dataset:
     """Turns a data set of global batches into one of shares, in replica order.
 
     Args:
@@ -82,7 +90,7 @@ def split_dataset(dataset, num_replicas, first, num_local):
         return dataset
     structure = dataset.element_spec
 
-    def shares(*batch):
+    def shares(*batch: Any) -> tf.data.Dataset:
         # flat_map unpacks tuples, also named ones, into arguments.
         batch = tf.nest.pack_sequence_as(structure, tf.nest.flatten(batch))
         return tf.data.Dataset.range(first, first + num_local).map(
