@@ -13,7 +13,7 @@ Checked on Keras 3.10 and 3.15.
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -25,7 +25,7 @@ from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.optionals import without_optionals
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.tracing import done_once
 
 _made_in = {}
@@ -38,9 +38,7 @@ Not a `WeakKeyDictionary`: users' layers may define `__eq__`.
 @seam(CompileLoss, "__init__")
 @seam(CompileMetrics, "__init__")
 @seam(TFLayer, "__init__")
-def _init(
-    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
-) -> None:
+def _init(original: Original, self: Any, *args: Any, **kwargs: Any) -> None:
     """Records the strategy of the scope that this object is made in."""
     original(self, *args, **kwargs)
     strategy = tf.distribute.get_strategy()
@@ -55,7 +53,7 @@ def _record(owner: Any, strategy: ExactStrategy) -> None:
 
 @seam(keras.Layer, "_open_name_scope")
 def _open_name_scope(
-    original: Callable[..., Any], self: Any
+    original: Original, self: Any
 ) -> AbstractContextManager[Any]:
     """The context in which a layer is built and called."""
     names = original(self)
@@ -76,7 +74,7 @@ def _inside(
 @seam(CompileLoss, "build")
 @seam(CompileMetrics, "build")
 def _build_compiled(
-    original: Callable[..., Any], self: Any, y_true: Any, y_pred: Any
+    original: Original, self: Any, y_true: Any, y_pred: Any
 ) -> None:
     with scope_of(self), done_once():
         original(self, y_true, y_pred)
@@ -84,7 +82,7 @@ def _build_compiled(
 
 @seam(TFOptimizer, "__init__")
 def _init_optimizer(
-    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    original: Original, self: Any, *args: Any, **kwargs: Any
 ) -> None:
     original(self, *args, **kwargs)
     if not is_ours(self._distribution_strategy):

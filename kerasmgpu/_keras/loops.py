@@ -16,7 +16,6 @@ the strategy's scope, then calls the watcher's `on_fit_ready`.
 
 import contextlib
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -26,14 +25,12 @@ from kerasmgpu._keras import step_hooks, unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
 from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.errors import InputError
 
 
 @seam(TensorFlowTrainer, "fit")
-def _fit(
-    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
-) -> Any:
+def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         given = inspect.signature(original).bind(self, *args, **kwargs)
     except TypeError:
@@ -49,15 +46,13 @@ def _fit(
 
 
 @seam(TensorFlowTrainer, "evaluate")
-def _evaluate(
-    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
-) -> Any:
+def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
     with unread_logs.loop():
         return original(self, *args, **kwargs)
 
 
 @seam(CallbackList, "set_model")
-def _set_model(original: Callable[..., Any], self: Any, model: Any) -> None:
+def _set_model(original: Original, self: Any, model: Any) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     if is_ours(strategy):
         writers.redirect(self.callbacks, strategy)
@@ -66,7 +61,7 @@ def _set_model(original: Callable[..., Any], self: Any, model: Any) -> None:
 
 @seam(CallbackList, "on_train_begin")
 def _on_train_begin(
-    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None = None
+    original: Original, self: Any, logs: dict[str, Any] | None = None
 ) -> None:
     strategy = getattr(self._model, "distribute_strategy", None)
     scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -87,7 +82,7 @@ def _on_train_begin(
 
 @seam(CallbackList, "on_test_begin")
 def _on_test_begin(
-    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None = None
+    original: Original, self: Any, logs: dict[str, Any] | None = None
 ) -> None:
     if is_ours(getattr(self._model, "distribute_strategy", None)):
         unread_logs.begin(self, "test_step")
@@ -96,7 +91,7 @@ def _on_test_begin(
 
 @seam(Trainer, "_get_metrics_result_or_logs")
 def _metrics_or_logs(
-    original: Callable[..., Any], self: Any, logs: dict[str, Any] | None
+    original: Original, self: Any, logs: dict[str, Any] | None
 ) -> Any:
     fit = innermost()
     if not logs and fit is not None and fit.model is self and fit.skipped:

@@ -5,23 +5,22 @@ strategy's cross-replica context, such as a callback that computes the loss of a
 batch, nothing is summed, so the loss is not divided.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras.src.losses import loss as loss_module
 
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 
 
 @seam(loss_module, "scale_loss_for_distribution")
-def _scale(original: Callable[..., Any], value: Any) -> Any:
+def _scale(original: Original, value: Any) -> Any:
     return value if _is_whole() else original(value)
 
 
 @seam(loss_module, "unscale_loss_for_distribution")
-def _unscale(original: Callable[..., Any], value: Any) -> Any:
+def _unscale(original: Original, value: Any) -> Any:
     return value if _is_whole() else original(value)
 
 

@@ -1,6 +1,5 @@
 """Batch normalisation with per-replica moments, if the strategy selects it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,13 +8,13 @@ from keras.src.layers.normalization.batch_normalization import (
 )
 
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.rules.own import sum_of_rows
 
 
 @seam(BatchNormalization, "_moments")
 def _moments(
-    original: Callable[..., Any],
+    original: Original,
     self: Any,
     inputs: tf.Tensor,
     mask: tf.Tensor | None,

@@ -6,7 +6,6 @@ applied once, and every replica's copies get the result. This also holds after
 the program has left the scope in which the optimizer was made.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,13 +14,13 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from kerasmgpu._keras import build
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 
 
 @seam(LossScaleOptimizer, "apply")
 @seam(BaseOptimizer, "apply")
 def _apply(
-    original: Callable[..., Any],
+    original: Original,
     self: Any,
     grads: Any,
     trainable_variables: Any = None,

@@ -21,14 +21,14 @@ from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.optionals import without_optionals
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner import report
 from kerasmgpu.partitioner.program import Program
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
 def _maybe_symbolic_build(
-    original: Callable[..., Any],
+    original: Original,
     self: Any,
     iterator: Any = None,
     data_batch: Any = None,
@@ -41,7 +41,7 @@ def _maybe_symbolic_build(
 
 @seam(TensorFlowTrainer, "_make_function")
 def _make_function(
-    original: Callable[..., Any], self: Any, step_function: Callable[..., Any]
+    original: Original, self: Any, step_function: Callable[..., Any]
 ) -> Callable[..., Any]:
     if not is_ours(self._distribute_strategy):
         if getattr(step_function, "__name__", "") == "train_step":
@@ -52,7 +52,7 @@ def _make_function(
 
 @seam(TensorFlowTrainer, "make_predict_function")
 def _make_predict_function(
-    original: Callable[..., Any], self: Any, force: bool = False
+    original: Original, self: Any, force: bool = False
 ) -> Callable[..., Any]:
     if not is_ours(self._distribute_strategy):
         return original(self, force)

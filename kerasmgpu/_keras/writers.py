@@ -23,7 +23,7 @@ import keras
 from kerasmgpu import atomic_files
 from kerasmgpu._keras.fit import Fit, innermost
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
@@ -207,11 +207,7 @@ def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _seam_of_save(name: str) -> None:
     @seam(keras.Model, name)
     def save(
-        original: Callable[..., Any],
-        self: Any,
-        filepath: Any,
-        *args: Any,
-        **kwargs: Any,
+        original: Original, self: Any, filepath: Any, *args: Any, **kwargs: Any
     ) -> None:
         strategy = getattr(self, "distribute_strategy", None)
         if not is_ours(strategy):

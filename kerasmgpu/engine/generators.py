@@ -4,17 +4,16 @@ TensorFlow adds the replica's index to the key, so that replicas draw different
 numbers. Our steps are traced as on one device, where the key is unchanged.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 
 
 @seam(tf.random.Generator, "_preprocess_key")
-def _preprocess_key(original: Callable[..., Any], self: Any, key: Any) -> Any:
+def _preprocess_key(original: Original, self: Any, key: Any) -> Any:
     strategy = self._distribution_strategy
     if is_ours(strategy) and strategy.extended.is_one_device:
         return key

@@ -9,6 +9,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+Original = Callable[..., Any]
+"""What a seam replaced, and its dispatcher calls."""
+
 _Patch = TypeVar("_Patch", bound=Callable[..., Any])
 
 SEAMS: list[tuple[Any, str]] = []
@@ -62,7 +65,7 @@ def install() -> None:
 
 
 def _dispatching(
-    original: Callable[..., Any], dispatcher: Callable[..., Any]
+    original: Original, dispatcher: Callable[..., Any]
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -5,19 +5,18 @@ has no `assign`; outside of the scope `assign` updates one copy only. Here it
 updates all copies. Checked on TensorFlow 2.18 and 2.21.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 
 @seam(DistributedVariable, "__getitem__")
-def _getitem(original: Callable[..., Any], self: Any, key: Any) -> Any:
+def _getitem(original: Original, self: Any, key: Any) -> Any:
     in_replica = not tf.distribute.in_cross_replica_context()
     if (
         (in_replica and tf.distribute.has_strategy())

@@ -14,34 +14,34 @@ import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable, values_util
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 
 @seam(values_util, "on_read_assign_cross_replica")
 def _assign(
-    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+    original: Original, var: Any, value: Any, read_value: bool = True
 ) -> Any:
     return _on_the_first(_assigned, original, var, value, read_value)
 
 
 @seam(values_util, "on_read_assign_add_cross_replica")
 def _assign_add(
-    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+    original: Original, var: Any, value: Any, read_value: bool = True
 ) -> Any:
     return _on_the_first(_added, original, var, value, read_value)
 
 
 @seam(values_util, "on_read_assign_sub_cross_replica")
 def _assign_sub(
-    original: Callable[..., Any], var: Any, value: Any, read_value: bool = True
+    original: Original, var: Any, value: Any, read_value: bool = True
 ) -> Any:
     return _on_the_first(_subtracted, original, var, value, read_value)
 
 
 def _on_the_first(
     update: Callable[..., Any],
-    original: Callable[..., Any],
+    original: Original,
     var: Any,
     value: Any,
     read_value: bool,
@@ -61,7 +61,7 @@ def _on_the_first(
 
 @seam(values_util, "get_on_read_restore_ops")
 def _restore(
-    original: Callable[..., Any], var: Any, tensor: Any, aggregation: Any
+    original: Original, var: Any, tensor: Any, aggregation: Any
 ) -> Any:
     if not (is_ours(var.distribute_strategy) and is_sum(var)):
         return original(var, tensor, aggregation)

@@ -6,31 +6,28 @@ gradient of the variable, TensorFlow finds no replica and fails. The patches
 pass the copy to the tape instead. Checked on TensorFlow 2.18 and 2.21.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable, backprop
-from kerasmgpu.engine.seams import seam
+from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.one_device import container, is_sum
 
 
 @seam(backprop, "_handle_or_self")
-def _handle_or_self(original: Callable[..., Any], x: Any) -> Any:
+def _handle_or_self(original: Original, x: Any) -> Any:
     return original(_copy_that_is_read(x))
 
 
 @seam(tf.GradientTape, "watch")
-def _watch(original: Callable[..., Any], self: Any, tensor: Any) -> None:
+def _watch(original: Original, self: Any, tensor: Any) -> None:
     original(self, tf.nest.map_structure(_copy_that_is_read, tensor))
 
 
 @seam(tf.GradientTape, "watched_variables")
-def _watched_variables(
-    original: Callable[..., Any], self: Any
-) -> tuple[Any, ...]:
+def _watched_variables(original: Original, self: Any) -> tuple[Any, ...]:
     return tuple(
         container(variable.handle) or variable for variable in original(self)
     )
@@ -38,7 +35,7 @@ def _watched_variables(
 
 @seam(tf.autodiff.ForwardAccumulator, "__init__")
 def _accumulator(
-    original: Callable[..., Any], self: Any, primals: Any, tangents: Any
+    original: Original, self: Any, primals: Any, tangents: Any
 ) -> None:
     primals = tf.nest.map_structure(_copy_that_is_read, primals)
     original(self, primals, tangents)
