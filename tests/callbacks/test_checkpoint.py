@@ -377,7 +377,7 @@ def test_arguments_that_can_not_be_meant(tmp_path, arguments):
 
 def test_two_checkpoints_in_one_fit_are_refused(tmp_path):
     second = kerasmgpu.callbacks.Checkpoint(tmp_path / "second")
-    with pytest.raises(kerasmgpu.InputError, match="One fit takes one"):
+    with pytest.raises(kerasmgpu.InputError, match="fit takes one callback"):
         runs.train(
             runs.build_eager(), runs.arrays(), tmp_path, callbacks=[second]
         )
