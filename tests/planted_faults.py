@@ -246,7 +246,7 @@ FAULTS = {
     "downloads": Fault(
         "the checksum of a download is not looked at",
         "recipes/datasets/downloads.py",
-        'file_hash=_published_md5(f"{url}.md5", timeout),',
+        'file_hash=_published_md5(f"{url}.md5"),',
         "file_hash=None,",
         "tests/recipes/datasets/test_downloads.py",
     ),

@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 
 from kerasmgpu.job import exit_status
-from kerasmgpu.recipes.shared.epoch_records import EpochRecords
+from kerasmgpu.recipes.shared.training_run import EpochRecords
 
 
 @pytest.fixture(scope="session")

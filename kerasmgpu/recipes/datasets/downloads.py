@@ -18,7 +18,6 @@ from absl import logging
 
 from kerasmgpu.errors import InputError
 
-_TIMEOUT_SECONDS = 30.0
 _BRING_IT = (
     "Download it on a machine with a network, copy it here and pass its path "
     "(--data_path)."
@@ -35,7 +34,7 @@ _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
 def fetch_zip(
-    url: str, destination: pathlib.Path, timeout: float = _TIMEOUT_SECONDS
+    url: str, destination: pathlib.Path, timeout: float = 30.0
 ) -> None:
     """Downloads a zip file atomically and verifies its MD5 sum.
 
@@ -48,36 +47,38 @@ def fetch_zip(
 
     destination.parent.mkdir(parents=True, exist_ok=True)
     with (
+        contextlib.ExitStack() as stack,
         tempfile.TemporaryDirectory(dir=destination.parent) as scratch,
-        _timeout(timeout),
         one_line_errors(url, _BRING_IT),
     ):
+        # `get_file` has no time-out of its own.
+        stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+        socket.setdefaulttimeout(timeout)
         path = keras.utils.get_file(
             destination.name,
             url,
-            file_hash=_published_md5(f"{url}.md5", timeout),
+            file_hash=_published_md5(f"{url}.md5"),
             hash_algorithm="md5",
             # Absolute: Keras silently takes another cache folder if it can't
             # write to this one.
             cache_subdir=str(pathlib.Path(scratch).absolute()),
         )
-        with zip_errors(url, f"Nothing was kept. Run again, or: {_BRING_IT}"):
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-            if damaged is not None:
+        remedy = f"Nothing was kept. Run again, or: {_BRING_IT}"
+        with open_zip(path, url, remedy) as archive:
+            if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"bad CRC-32 of {damaged}")
         os.replace(path, destination)
 
 
-def _published_md5(url: str, timeout: float) -> str | None:
+def _published_md5(url: str) -> str | None:
+    text = ""
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:
+        with urllib.request.urlopen(url) as response:
             text = response.read(4096).decode("ascii", "replace")
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 404:
             raise
-        text = ""
     # `<sum>  <file>` or `MD5 (<file>) = <sum>`, as the tools write it.
     published = re.search(r"\b[0-9a-fA-F]{32}\b", text)
     if published is None:
@@ -87,23 +88,8 @@ def _published_md5(url: str, timeout: float) -> str | None:
 
 
 @contextlib.contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Sets the time-out of sockets: `get_file` has none."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-@contextlib.contextmanager
 def one_line_errors(name: str, remedy: str) -> Iterator[None]:
-    """Turns failures of `keras.utils.get_file` into an `InputError`.
-
-    The message names the file and says what to do without a network. Other
-    errors pass.
-    """
+    """Turns failures of `keras.utils.get_file` into an `InputError`."""
     try:
         yield
     except InputError:
@@ -124,11 +110,14 @@ def one_line_errors(name: str, remedy: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def zip_errors(path: str | pathlib.Path, remedy: str) -> Iterator[None]:
-    """Turns errors of a damaged zip file into an `InputError`."""
+def open_zip(
+    path: str | pathlib.Path, name: str, remedy: str
+) -> Iterator[zipfile.ZipFile]:
+    """Opens a zip file to read; a damaged one raises an `InputError`."""
     try:
-        yield
+        with zipfile.ZipFile(path) as archive:
+            yield archive
     except _DAMAGED_ZIP as error:
         raise InputError(
-            f"{path} is not a valid zip file ({error}). {remedy}"
+            f"{name} is not a valid zip file ({error}). {remedy}"
         ) from error

@@ -1,6 +1,7 @@
 """Drawn images of textured shapes, in place of real ones."""
 
 import numpy as np
+from numpy import ndarray as Array
 
 SHAPES = ("disc", "square", "triangle", "ring", "cross")
 TEXTURES = ("plain", "striped")
@@ -18,7 +19,7 @@ _IMAGES_AT_ONCE = 512
 
 def generate(
     num_images: int, image_size: int, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Array, Array]:
     """Draws images for a network to classify.
 
     An image shows one of five shapes, about the middle, of any size and a
@@ -26,9 +27,8 @@ def generate(
     another colour, under noise. The class is shape and texture; colours, place
     and angle are random. Classes are equally frequent, in random order.
 
-    Returns:
-        `(images, labels)`: uint8 array `[images, height, width, 3]` and int32
-        array `[images]`, numbers of `CLASS_NAMES`.
+    Returns images, uint8 `[images, height, width, 3]`, and labels, int32
+    `[images]`, numbers of `CLASS_NAMES`.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(num_images).astype(np.int32) % len(CLASS_NAMES)
@@ -39,48 +39,45 @@ def generate(
     return images, labels
 
 
-def _draw(
-    rng: np.random.Generator, labels: np.ndarray, image_size: int
-) -> np.ndarray:
-    """Draws an image per label: uint8 `[images, height, width, 3]`."""
+def _draw(rng: np.random.Generator, labels: Array, image_size: int) -> Array:
+    """Draws an image per label."""
     count = len(labels)
-    shapes, textures = np.divmod(labels, len(TEXTURES))
+    shapes, textures = map(_per_image, np.divmod(labels, len(TEXTURES)))
     axis = (np.arange(image_size, dtype=np.float32) + 0.5) / image_size
-    radius = rng.uniform(0.26, 0.42, count)
+    radius = _per_image(rng.uniform(0.26, 0.42, count))
     x, y = (
-        (grid[None] - _per_image(rng.uniform(0.4, 0.6, count)))
-        / _per_image(radius)
+        (grid[None] - _per_image(rng.uniform(0.4, 0.6, count))) / radius
         for grid in np.meshgrid(axis, axis)
     )
     tilt = rng.uniform(-_MAX_TILT, _MAX_TILT, count)
     inside = _inside(*_rotate(x, y, tilt), shapes)
     across, _ = _rotate(x, y, rng.uniform(0, np.pi, count))
-    waves = rng.uniform(1.3, 1.7, count)
-    pattern = _pattern(across, _per_image(textures), _per_image(waves))
-    background, dark, bright = _colours(rng, count)
-    filling = np.where(pattern[..., None] > 0, bright, dark)
+    waves = _per_image(rng.uniform(1.3, 1.7, count))  # Per radius.
+    is_bright = (textures == 0) | (np.sin(2 * np.pi * waves * across) > 0)
+    levels = np.array([0.3, 0.1, 0.8], np.float32)[:, None, None]
+    tints = rng.uniform(-0.1, 0.1, (3, count, 3)).astype(np.float32)
+    colours = np.clip(levels + tints, 0, 1)[:, :, None, None]
+    background, dark, bright = colours
+    filling = np.where(is_bright[..., None], bright, dark)
     images = np.where(inside[..., None], filling, background)
     images += _NOISE * rng.standard_normal(images.shape, np.float32)
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
 
 
-def _per_image(values: np.ndarray) -> np.ndarray:
+def _per_image(values: Array) -> Array:
     """Reshapes `[images]` to `[images, 1, 1]`, to broadcast over pixels."""
-    return np.asarray(values)[:, None, None].astype(np.float32)
+    return values[:, None, None].astype(np.float32)
 
 
-def _rotate(
-    x: np.ndarray, y: np.ndarray, angles: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _rotate(x: Array, y: Array, angles: Array) -> tuple[Array, Array]:
     cosine, sine = _per_image(np.cos(angles)), _per_image(np.sin(angles))
     return cosine * x + sine * y, cosine * y - sine * x
 
 
-def _inside(x: np.ndarray, y: np.ndarray, shapes: np.ndarray) -> np.ndarray:
+def _inside(x: Array, y: Array, shapes: Array) -> Array:
     """Mask of the shape's pixels; its outermost points have distance 1."""
     distance = np.hypot(x, y)
-    larger = np.maximum(abs(x), abs(y))
-    smaller = np.minimum(abs(x), abs(y))
+    larger, smaller = np.maximum(abs(x), abs(y)), np.minimum(abs(x), abs(y))
     masks = (
         distance < 1,
         larger < 0.8,
@@ -88,18 +85,4 @@ def _inside(x: np.ndarray, y: np.ndarray, shapes: np.ndarray) -> np.ndarray:
         (distance < 1) & (distance > 0.5),
         (larger < 0.95) & (smaller < 0.3),
     )
-    return np.choose(_per_image(shapes).astype(np.int32), masks)
-
-
-def _pattern(
-    x: np.ndarray, textures: np.ndarray, waves: np.ndarray
-) -> np.ndarray:
-    """Above 0 where the filling is bright; a radius has `waves` waves."""
-    return np.where(textures == 0, 1, np.sin(2 * np.pi * waves * x))
-
-
-def _colours(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Three colours of different brightness, each `[images, 1, 1, 3]`."""
-    levels = np.array([0.3, 0.1, 0.8], np.float32)[:, None, None]
-    tints = rng.uniform(-0.1, 0.1, (3, count, 3)).astype(np.float32)
-    return np.clip(levels + tints, 0, 1)[:, :, None, None]
+    return np.choose(shapes.astype(np.int32), masks)

@@ -1,6 +1,8 @@
 """Generated ratings with the distributions of MovieLens."""
 
 import numpy as np
+from numpy import ndarray as Array
+from numpy.random import Generator
 
 from kerasmgpu.recipes.datasets.ratings import Ratings
 
@@ -45,22 +47,19 @@ def generate(
     users, items = _pairs(rng, counts, num_items)
     values = _stars(rng, users, items, num_users, num_items)
     return Ratings(
-        users=users,
-        items=items,
-        values=values,
-        user_ids=np.arange(1, num_users + 1),
-        item_ids=np.arange(1, num_items + 1),
-        description=(
-            f"generated, not real: {num_ratings:,} ratings of {num_users:,} "
-            f"users and {num_items:,} items, seed {seed}"
-        ),
+        users,
+        items,
+        values,
+        np.arange(1, num_users + 1),
+        np.arange(1, num_items + 1),
+        f"generated, not real: {num_ratings:,} ratings of {num_users:,} users "
+        f"and {num_items:,} items, seed {seed}",
     )
 
 
 def _ratings_per_user(
-    rng: np.random.Generator, num_users: int, num_items: int, num_ratings: int
-) -> np.ndarray:
-    """Draws the number of ratings of each user; the sum is `num_ratings`."""
+    rng: Generator, num_users: int, num_items: int, num_ratings: int
+) -> Array:
     average = num_ratings / num_users
     # At most half of the average: users differ in activity.
     least = max(1, min(20, int(average / 2)))
@@ -78,47 +77,39 @@ def _ratings_per_user(
 
 
 def _pairs(
-    rng: np.random.Generator, counts: np.ndarray, num_items: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draws distinct items for each user by popularity.
-
-    Returns two int32 arrays `[counts.sum()]`, users and items, ordered by user
-    and then by item.
-    """
-    num_users = len(counts)
+    rng: Generator, counts: Array, num_items: int
+) -> tuple[Array, Array]:
+    """Draws distinct items for each user by popularity, in rising order."""
+    users = np.arange(len(counts), dtype=np.int64)
     order = np.arange(num_items) + _POPULARITY_OFFSET
     popularity = rng.permutation(order**-_POPULARITY_EXPONENT)
     popularity /= popularity.sum()
     # Every item gets one of the ratings first.
-    places = np.repeat(np.arange(num_users, dtype=np.int32), counts)
+    places = np.repeat(users, counts)
     rng.shuffle(places)
-    keys = places[:num_items].astype(np.int64) * num_items
-    keys += np.arange(num_items)
-    del places
+    keys = places[:num_items] * num_items + np.arange(num_items)
     cumulative = np.cumsum(popularity)
     cumulative[-1] = 1.0
     for _ in range(_ROUNDS):
-        missing = counts - np.bincount(keys // num_items, minlength=num_users)
+        missing = counts - np.bincount(keys // num_items, minlength=len(users))
         if not missing.any():
             break
-        new = np.repeat(np.arange(num_users) * num_items, missing)
+        new = np.repeat(users * num_items, missing)
         new += np.searchsorted(cumulative, rng.random(len(new)), side="right")
         keys = np.concatenate([keys, new])
         keys.sort()
         # `np.unique` hashes, which takes a minute for 25 M distinct keys.
         keys = keys[np.r_[True, keys[1:] != keys[:-1]]]
     keys = _draw_the_rest(rng, keys, counts, popularity)
-    users, items = np.divmod(keys, num_items)
-    return users.astype(np.int32), items.astype(np.int32)
+    keys.sort()
+    rated_by, items = np.divmod(keys, num_items)
+    return rated_by.astype(np.int32), items.astype(np.int32)
 
 
 def _draw_the_rest(
-    rng: np.random.Generator,
-    keys: np.ndarray,
-    counts: np.ndarray,
-    popularity: np.ndarray,
-) -> np.ndarray:
-    """Draws the missing ratings of each user without replacement.
+    rng: Generator, keys: Array, counts: Array, popularity: Array
+) -> Array:
+    """Adds each user's missing ratings, drawn without replacement.
 
     The largest `log(weight) + Gumbel noise` are a weighted sample without
     replacement (Vieira, "Gumbel-max trick and weighted reservoir sampling",
@@ -134,18 +125,12 @@ def _draw_the_rest(
         scores[keys[start:end] - first_key] = -np.inf
         best = np.argpartition(-scores, missing[user])[: missing[user]]
         more.append(first_key + best)
-    keys = np.concatenate(more)
-    keys.sort()
-    return keys
+    return np.concatenate(more)
 
 
 def _stars(
-    rng: np.random.Generator,
-    users: np.ndarray,
-    items: np.ndarray,
-    num_users: int,
-    num_items: int,
-) -> np.ndarray:
+    rng: Generator, users: Array, items: Array, num_users: int, num_items: int
+) -> Array:
     """Returns float32 ratings `[ratings]` in half stars from 1 to 5."""
     values = _NOISE * rng.standard_normal(len(users), np.float32)
     values += _MEAN

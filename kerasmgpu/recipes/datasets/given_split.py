@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray as Array
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import movielens
@@ -11,16 +12,13 @@ from kerasmgpu.recipes.datasets.ratings import Ratings
 
 def load(
     train_path: str, test_path: str, cache_dir: str | None = None
-) -> tuple[Ratings, Ratings, np.ndarray]:
+) -> tuple[Ratings, Ratings, Array]:
     """Loads a split, each part from what `movielens.load` takes.
 
     Such splits are `u1.base` and `u1.test` of ml-100k, and `r1.train` and
-    `r1.test`, which ml-10m's `split_ratings.sh` writes.
-
-    Returns:
-        Training ratings; test ratings of users and items that have training
-        ratings, with the same numbers; and a float32 array of the other test
-        ratings.
+    `r1.test`, which ml-10m's `split_ratings.sh` writes. Returns training
+    ratings; test ratings of users and items that have training ratings, with
+    the same numbers; and a float32 array of the other test ratings.
     """
     train = movielens.load(train_path, cache_dir)
     given = movielens.load(test_path, cache_dir)
@@ -34,12 +32,12 @@ def load(
             f"Received: {paths}; give the two files of one split"
         )
     test = Ratings(
-        users=users[given.users[known]],
-        items=items[given.items[known]],
-        values=given.values[known],
-        user_ids=train.user_ids,
-        item_ids=train.item_ids,
-        description=f"{Path(test_path).name}: {len(given):,} ratings to test on",
+        users[given.users[known]],
+        items[given.items[known]],
+        given.values[known],
+        train.user_ids,
+        train.item_ids,
+        f"{Path(test_path).name}: {len(given):,} ratings to test on",
     )
     shared = np.intersect1d(test.keys, train.keys, assume_unique=True)
     if len(shared):
@@ -54,10 +52,7 @@ def load(
     return train, test, given.values[~known]
 
 
-def _positions(
-    ids: np.ndarray, sought: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _positions(ids: Array, sought: Array) -> tuple[Array, Array]:
     """Positions of `sought` in the rising `ids`, and whether they are there."""
-    positions = np.searchsorted(ids, sought)
-    positions[positions == len(ids)] = 0
-    return positions.astype(np.int32), ids[positions] == sought
+    positions = np.searchsorted(ids, sought).astype(np.int32) % len(ids)
+    return positions, ids[positions] == sought

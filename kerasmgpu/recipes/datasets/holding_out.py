@@ -19,8 +19,7 @@ def chosen(
             f"{source or num_examples}"
         )
     count = min(max(round(held_out * num_examples), 1), num_examples - 1)
-    # int32 positions shuffled in place: 100 MB for 25 M ratings, half as much
-    # as a `permutation`.
+    # In place, as int32: half the memory of a `permutation`.
     order = np.arange(num_examples, dtype=np.int32)
     np.random.default_rng(seed).shuffle(order)
     is_held_out = np.zeros(num_examples, bool)

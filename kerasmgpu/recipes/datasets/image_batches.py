@@ -5,14 +5,21 @@ that is resumed, or runs on other devices, sees the same batches. The last batch
 of a pass may be smaller.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import image_decoding, image_records, row_order
+from kerasmgpu.recipes.datasets.image_records import ImageRecords
 from kerasmgpu.recipes.datasets.images import ImageData, LabelledImages
+
+Dataset: TypeAlias = tf.data.Dataset
+AUTOTUNE = tf.data.AUTOTUNE
+Part = LabelledImages | ImageRecords
 
 # Batches to decode at a time, each on all cores: while one waits for its last
 # image, the next has begun.
@@ -22,195 +29,170 @@ _FILES_AT_ONCE = 16
 _SHUFFLED_RECORDS = 10_000
 _SAMPLES = 16
 
-Part = LabelledImages | image_records.ImageRecords
 
-
+@dataclasses.dataclass(frozen=True)
 class ImageBatches:
-    """Batches of `ImageData` to train and validate on.
+    """Batches of images, cropped or resized to `image_size`.
 
-    An image that can't be decoded is left out of its batch, which is then a row
-    smaller.
-
-    Args:
-        data: `images.ImageData`.
-        image_size: Height and width that the network sees.
-        global_batch_size: Rows of a full batch.
-        seed: Integer.
-        augment: Whether training images are cropped, shifted and mirrored.
-        leave_out: Function of the name of an image left out, called in every
-            pass.
+    With `augment`, training images are cropped, shifted and mirrored. An image
+    that can't be decoded is left out of its batch, which is then a row smaller;
+    `leave_out` is called with its name, in every pass.
     """
 
-    def __init__(
-        self,
-        data: ImageData,
-        image_size: int,
-        global_batch_size: int,
-        seed: int,
-        augment: bool,
-        leave_out: Callable[[bytes], None],
-    ) -> None:
-        self._data = data
-        self._image_size = image_size
-        self._global_batch_size = global_batch_size
-        self._seed = seed
-        self._augment = augment
-        self._leave_out_one = leave_out
-        for part in (data.train, data.held_out):
+    data: ImageData
+    image_size: int
+    global_batch_size: int
+    seed: int
+    augment: bool
+    leave_out: Callable[[bytes], None]
+
+    def __post_init__(self) -> None:
+        for part in (self.data.train, self.data.held_out):
             if not part.in_memory:
                 self._require_images(part)
 
-    def training(self, first_step: int = 0) -> tf.data.Dataset:
+    def training(self, first_step: int = 0) -> Dataset:
         """Endless batches `(images, classes)`, from a step on.
 
         uint8 `[rows, size, size, channels]` and one-hot float32 `[rows,
         classes]`.
         """
-        part = self._data.train
-        order = len(part), self._global_batch_size, self._seed, first_step
-        if isinstance(part, image_records.ImageRecords):
+        part = self.data.train
+        if isinstance(part, ImageRecords):
             batches = self._shuffled_records(part, first_step)
-        elif part.in_memory:
-            arrays = part.images, part.labels
-            batches = row_order.shuffled(arrays, *order[1:])
         else:
-            paths, labels = tf.constant(part.images), tf.constant(part.labels)
-            batches = row_order.batches(*order).map(
-                lambda rows: (tf.gather(paths, rows), tf.gather(labels, rows))
+            batches = row_order.shuffled(
+                (part.images, part.labels),
+                self.global_batch_size,
+                self.seed,
+                first_step,
             )
         return self._finished(batches.enumerate(first_step), part, True)
 
-    def held_out(self) -> tf.data.Dataset:
+    def held_out(self) -> Dataset:
         """One pass of batches in the order of the data; as `training`."""
-        part = self._data.held_out
-        batches = _rows(part).batch(self._global_batch_size)
-        num_batches = -(-len(part) // self._global_batch_size)
+        part = self.data.held_out
+        batches = _rows(part).batch(self.global_batch_size)
+        num_batches = -(-len(part) // self.global_batch_size)
         finished = self._finished(batches.enumerate(), part, False)
         # Keras warns of data of unknown length. (A batch without an image that
         # can be decoded is replaced by another.)
         return finished.repeat().take(num_batches)
 
-    def _shuffled_records(
-        self, part: image_records.ImageRecords, first_step: int
-    ) -> tf.data.Dataset:
+    def _shuffled_records(self, part: ImageRecords, first_step: int) -> Dataset:
         paths = tf.constant(part.paths)
 
-        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+        def one_pass(number: Tensor) -> Dataset:
             order = tf.random.experimental.stateless_shuffle(
-                paths, seed=[self._seed, number]
+                paths, seed=[self.seed, number]
             )
-            records = tf.data.Dataset.from_tensor_slices(order).interleave(
-                part.read,
-                cycle_length=_FILES_AT_ONCE,
-                num_parallel_calls=tf.data.AUTOTUNE,
-                deterministic=True,
+            records = Dataset.from_tensor_slices(order).interleave(
+                part.read, _FILES_AT_ONCE, None, AUTOTUNE, deterministic=True
             )
-            records = _shuffled(records, len(part), self._seed, number)
-            return records.batch(self._global_batch_size)
+            # `Dataset.shuffle` takes no symbolic seed; its op does.
+            shuffled = tf.raw_ops.ShuffleDataset(
+                input_dataset=tf.data.experimental.to_variant(records),
+                buffer_size=min(len(part), _SHUFFLED_RECORDS),
+                # Two zeros would mean a random seed.
+                seed=self.seed + 1,
+                seed2=number,
+                output_types=[tf.string, tf.string],
+                output_shapes=[[], []],
+                reshuffle_each_iteration=False,
+            )
+            return tf.data.experimental.from_variant(
+                shuffled, records.element_spec
+            ).batch(self.global_batch_size)
 
-        steps_per_pass = -(-len(part) // self._global_batch_size)
+        steps_per_pass = -(-len(part) // self.global_batch_size)
         return row_order.from_step(first_step, steps_per_pass, one_pass)
 
     def _finished(
-        self, batches: tf.data.Dataset, part: Part, training: bool
-    ) -> tf.data.Dataset:
+        self, batches: Dataset, part: Part, training: bool
+    ) -> Dataset:
         """Decodes and augments enumerated batches."""
+        augment = training and self.augment
         if part.in_memory:
-            finish = self._augmented if training else self._resized
-            batches = batches.map(finish, tf.data.AUTOTUNE)
+            batches = batches.map(
+                lambda step, items: self._resized(step, items, augment),
+                AUTOTUNE,
+            )
         else:
             batches = batches.interleave(
-                lambda step, items: self._decoded(step, items, training),
+                lambda step, items: self._decoded(step, items, augment),
                 cycle_length=_BATCHES_AT_ONCE,
                 num_parallel_calls=_BATCHES_AT_ONCE,
                 deterministic=True,
             )
-        return batches.prefetch(tf.data.AUTOTUNE)
+        return batches.prefetch(AUTOTUNE)
 
-    def _augmented(self, step: tf.Tensor, items: Any) -> Any:
+    def _resized(self, step: Tensor, items: Any, augment: bool) -> Any:
         images, labels = items
-        if self._augment and self._data.may_shift:
+        if augment and self.data.may_shift:
             images = image_decoding.shift_and_flip(
-                images, self._seed_of(step), self._data.may_flip
+                images, self._seed_of(step), self.data.may_flip
             )
-        return self._resized(step, (images, labels))
+        images = image_decoding.resize(images, self.image_size)
+        return images, tf.one_hot(labels, self.data.num_classes)
 
-    def _resized(self, step: tf.Tensor, items: Any) -> Any:
-        images, labels = items
-        return (
-            image_decoding.resize(images, self._image_size),
-            tf.one_hot(labels, self._data.num_classes),
-        )
-
-    def _decoded(
-        self, step: tf.Tensor, items: Any, training: bool
-    ) -> tf.data.Dataset:
+    def _decoded(self, step: Tensor, items: Any, augment: bool) -> Dataset:
         """A data set of one batch: the items that can be decoded."""
-        random = training and self._augment
 
-        def decode(row: tf.Tensor, item: Any) -> tuple[tf.Tensor, ...]:
+        def decode(row: Tensor, item: Any) -> tuple[Tensor, ...]:
             encoded, label = _read(*item)
-            if random:
+            if augment:
                 image = image_decoding.random_crop(
-                    encoded, self._image_size, self._seed_of(step, row)
+                    encoded, self.image_size, self._seed_of(step, row)
                 )
             else:
-                image = image_decoding.central_crop(encoded, self._image_size)
-            in_range = tf.debugging.assert_less(
-                tf.cast(label, tf.int64),
-                tf.constant(self._data.num_classes, tf.int64),
-            )
-            with tf.control_dependencies([in_range]):
-                classes = tf.one_hot(label, self._data.num_classes)
-            return row, image, classes
+                image = image_decoding.central_crop(encoded, self.image_size)
+            end = tf.constant(self.data.num_classes, label.dtype)
+            with tf.control_dependencies(
+                [tf.debugging.assert_less(label, end)]
+            ):
+                return row, image, tf.one_hot(label, self.data.num_classes)
 
-        rows = tf.data.Dataset.from_tensor_slices(items).enumerate()
-        decoded = rows.map(decode, tf.data.AUTOTUNE, deterministic=True)
-        batch = decoded.ignore_errors().batch(self._global_batch_size)
+        rows = Dataset.from_tensor_slices(items).enumerate()
+        decoded = rows.map(decode, AUTOTUNE, deterministic=True)
+        batch = decoded.ignore_errors().batch(self.global_batch_size)
         return batch.map(
-            lambda rows, images, classes: self._note(
-                items[0], rows, (images, classes)
-            )
+            lambda rows, *batch: self._reported(items[0], rows, batch)
         )
 
-    def _note(self, names: tf.Tensor, rows: tf.Tensor, batch: Any) -> Any:
-        """Reports the names of missing rows."""
-        present = tf.scatter_nd(
-            rows[:, None],
-            tf.ones_like(rows, tf.bool),
-            tf.shape(names, tf.int64),
+    def _reported(self, names: Tensor, rows: Tensor, batch: Any) -> Any:
+        """The batch, once the names of its missing rows are reported."""
+
+        def report(missing: Tensor) -> int:
+            for name in missing.numpy():
+                self.leave_out(name)
+            return len(missing)
+
+        every_row = tf.range(tf.size(names, tf.int64))
+        missing = tf.raw_ops.ListDiff(x=every_row, y=rows).out
+        reported = tf.cond(
+            tf.size(missing) > 0,
+            lambda: tf.py_function(
+                report, [tf.gather(names, missing)], tf.int32
+            ),
+            lambda: 0,
         )
-
-        def note() -> tf.Tensor:
-            missing = tf.boolean_mask(names, ~present)
-            return tf.py_function(self._leave_out, [missing], tf.int32)
-
-        noted = tf.cond(tf.reduce_all(present), lambda: 0, note)
-        with tf.control_dependencies([noted]):
+        with tf.control_dependencies([reported]):
             return tf.nest.map_structure(tf.identity, batch)
 
-    def _leave_out(self, names: tf.Tensor) -> int:
-        for name in names.numpy():
-            self._leave_out_one(name)
-        return len(names)
-
-    def _seed_of(self, *numbers: tf.Tensor) -> tf.Tensor:
-        seed = tf.constant([self._seed, 0])
+    def _seed_of(self, *numbers: Tensor) -> Tensor:
+        seed = tf.constant([self.seed, 0])
         for number in numbers:
             seed = tf.random.fold_in(seed, tf.cast(number, tf.int32))
         return seed
 
     def _require_images(self, part: Part) -> None:
         """Refuses files that are no images before the training."""
-        stride = 1
-        if not isinstance(part, image_records.ImageRecords):
-            stride = max(1, len(part) // _SAMPLES)
         name = None
-        for item in _rows(part, stride).take(_SAMPLES):
+        for item in _rows(part, max(1, len(part) // _SAMPLES)).take(_SAMPLES):
             name = name or item[0].numpy().decode("utf-8", "surrogateescape")
             try:
                 encoded, _ = _read(*item)
-                image_decoding.central_crop(encoded, self._image_size)
+                image_decoding.central_crop(encoded, self.image_size)
             except tf.errors.InvalidArgumentError:
                 continue
             return
@@ -220,37 +202,19 @@ class ImageBatches:
         )
 
 
-def _rows(part: Part, stride: int = 1) -> tf.data.Dataset:
-    """Pairs of image or path and label, or of name and record, in order."""
-    if isinstance(part, image_records.ImageRecords):
-        paths = tf.data.Dataset.from_tensor_slices(list(part.paths))
-        return paths.flat_map(part.read)
-    return tf.data.Dataset.from_tensor_slices(
+def _rows(part: Part, stride: int = 1) -> Dataset:
+    """Pairs of image or path and label, or of name and record, in order.
+
+    Of records, which can't be skipped unread, `stride` takes every one.
+    """
+    if isinstance(part, ImageRecords):
+        return Dataset.from_tensor_slices(list(part.paths)).flat_map(part.read)
+    return Dataset.from_tensor_slices(
         (part.images[::stride], part.labels[::stride])
     )
 
 
-def _shuffled(
-    records: tf.data.Dataset, num_rows: int, seed: int, number: tf.Tensor
-) -> tf.data.Dataset:
-    """Shuffles records by the seed and the number of the pass.
-
-    `tf.data.Dataset.shuffle` takes no symbolic seed; its op does.
-    """
-    shuffled = tf.raw_ops.ShuffleDataset(
-        input_dataset=tf.data.experimental.to_variant(records),
-        buffer_size=min(num_rows, _SHUFFLED_RECORDS),
-        # Two zeros would mean a random seed.
-        seed=seed + 1,
-        seed2=number,
-        output_types=[tf.string, tf.string],
-        output_shapes=[[], []],
-        reshuffle_each_iteration=False,
-    )
-    return tf.data.experimental.from_variant(shuffled, records.element_spec)
-
-
-def _read(name: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _read(name: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
     """Bytes and label of an item: a path and its label, or a record."""
     if rest.dtype == tf.string:
         return image_records.parse(rest)

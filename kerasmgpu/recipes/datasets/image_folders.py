@@ -11,7 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets.images import ImageData, LabelledImages
+from kerasmgpu.recipes.datasets.images import (
+    ImageData,
+    LabelledImages,
+    described,
+)
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
@@ -39,25 +43,17 @@ def load(root: pathlib.Path, held_out: float, seed: int) -> ImageData:
             + (f": {classes[0]}" if classes else "")
         )
     train = _files(folder, classes)
-    if validation:
-        different = sorted({*classes} ^ {*_folders(validation[0])})
-        if different:
-            more = ", …" if len(different) > 3 else ""
-            raise InputError(
-                "Training and validation must have the same classes. Received: "
-                f"{validation[0]}, where {', '.join(different[:3])}{more} "
-                "differ(s)"
-            )
-        rest = _files(validation[0], classes)
+    if not validation:
+        parts = train.split(held_out, seed)
+    elif different := sorted({*classes} ^ {*_folders(validation[0])}):
+        more = ", …" if len(different) > 3 else ""
+        raise InputError(
+            "Training and validation must have the same classes. Received: "
+            f"{validation[0]}, where {', '.join(different[:3])}{more} differ(s)"
+        )
     else:
-        train, rest = train.split(held_out, seed)
-    return ImageData(
-        train,
-        rest,
-        len(classes),
-        f"{root.name}: {len(train):,} image files to train on, {len(rest):,} "
-        f"held out, {len(classes)} classes",
-    )
+        parts = [train, _files(validation[0], classes)]
+    return described(root.name, "image files", parts, len(classes))
 
 
 def _folders(folder: pathlib.Path) -> list[str]:
@@ -67,18 +63,16 @@ def _folders(folder: pathlib.Path) -> list[str]:
 
 def _files(folder: pathlib.Path, classes: list[str]) -> LabelledImages:
     """Images of all classes, ordered by class and path."""
-    paths: list[str] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        found = sorted(_images_below(folder / name))
-        if not found:
+    found = [sorted(_images_below(folder / name)) for name in classes]
+    for name, paths in zip(classes, found):
+        if not paths:
             raise InputError(
                 f"The folder of a class has no images ({', '.join(SUFFIXES)}). "
                 f"Received: {folder / name}"
             )
-        paths += found
-        labels += [label] * len(found)
-    return LabelledImages(np.array(paths), np.array(labels, np.int32))
+    numbers = np.arange(len(classes), dtype=np.int32)
+    labels = np.repeat(numbers, [len(paths) for paths in found])
+    return LabelledImages(np.concatenate(found), labels)
 
 
 def _images_below(folder: pathlib.Path) -> Iterator[str]:

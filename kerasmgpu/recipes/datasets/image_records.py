@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets.images import ImageData
+from kerasmgpu.recipes.datasets.images import ImageData, described
 
 _RECORD_FILE = re.compile(r".*(\.tfrecords?|-\d+-of-\d+)(\.tfrecords?)?")
 _FEATURES = {
@@ -31,14 +31,10 @@ _BEFORE, _AFTER = 12, 4
 
 @dataclasses.dataclass(frozen=True)
 class ImageRecords:
-    """Records of some files, all or a part of each.
+    """Records of the files `paths`, `num_rows` in all.
 
-    Args:
-        paths: Tuple of strings, the files.
-        num_rows: Records in all.
-        every: Integer n: the n-th, 2n-th, … record of a file is held out;
-            `None` where whole files are.
-        held_out: With `every`: whether these are the held-out records.
+    Where `every` is n, the n-th, 2n-th, … record of each file is held out, and
+    `held_out` says whether these are the held-out records.
     """
 
     paths: tuple[str, ...]
@@ -56,18 +52,14 @@ class ImageRecords:
         records = tf.data.TFRecordDataset(path).enumerate(1)
         if self.every is not None:
             records = records.filter(
-                lambda number, _: (
-                    tf.equal(number % self.every, 0) == self.held_out
-                )
+                lambda number, _: (number % self.every == 0) == self.held_out
             )
-
-        def name(
-            number: tf.Tensor, record: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            words = [path, "record", tf.strings.as_string(number)]
-            return tf.strings.join(words, " "), record
-
-        return records.map(name)
+        return records.map(
+            lambda number, record: (
+                path + " record " + tf.strings.as_string(number),
+                record,
+            )
+        )
 
 
 def are_at(path: pathlib.Path) -> bool:
@@ -124,13 +116,7 @@ def load(
         )
     if num_classes is None:
         num_classes = _highest_label(counts) + 1
-    return ImageData(
-        train,
-        held,
-        num_classes,
-        f"{root.name}: {len(train):,} records to train on, {len(held):,} held "
-        f"out, {num_classes} classes",
-    )
+    return described(root.name, "records", (train, held), num_classes)
 
 
 def _count(path: pathlib.Path) -> int:

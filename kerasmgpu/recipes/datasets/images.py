@@ -12,10 +12,8 @@ from kerasmgpu.recipes.datasets import downloads, holding_out
 FILE_SIZE = 224
 """Default height and width of images from files, in pixels."""
 
-_GENERATED_IMAGES = 4000
-_GENERATED_SIZE = 32
-_SYNTHETIC_IMAGES = 12_800
-_SYNTHETIC_CLASSES = 1000
+_GENERATED_IMAGES, _GENERATED_SIZE = 4000, 32
+_SYNTHETIC_IMAGES, _SYNTHETIC_CLASSES = 12_800, 1000
 _NO_NETWORK = (
     "Fetch it on a machine with one, copy Keras's folder (~/.keras/datasets) "
     "here, or give --data_path"
@@ -27,10 +25,8 @@ _NO_NETWORK = (
 class LabelledImages:
     """Images in memory or in a file each, and the numbers of their classes.
 
-    Args:
-        images: uint8 array `[images, height, width, channels]`, or paths,
-            `[images]`, of JPEG, PNG, GIF or BMP files.
-        labels: int32 array `[images]`.
+    `images` is uint8, `[images, height, width, channels]`, or the paths of
+    JPEG, PNG, GIF or BMP files, `[images]`; `labels` is int32, `[images]`.
     """
 
     images: np.ndarray
@@ -43,16 +39,13 @@ class LabelledImages:
     def in_memory(self) -> bool:
         return self.images.ndim > 1
 
-    def split(
-        self, held_out: float, seed: int
-    ) -> tuple["LabelledImages", "LabelledImages"]:
+    def split(self, held_out: float, seed: int) -> list["LabelledImages"]:
         """Splits at random into training and held-out images."""
         is_held_out = holding_out.chosen(len(self), held_out, seed, "images")
-        train, rest = (
+        return [
             LabelledImages(self.images[chosen], self.labels[chosen])
             for chosen in (~is_held_out, is_held_out)
-        )
-        return train, rest
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +66,22 @@ class ImageData:
     image_shape: tuple[int, ...] | None = None
     may_flip: bool = True
     may_shift: bool = True
+
+
+def described(
+    name: str, kind: str, parts: Any, num_classes: int, **settings: Any
+) -> ImageData:
+    """The `ImageData` of training and held-out images of some kind."""
+    train, held_out = parts
+    return ImageData(
+        train,
+        held_out,
+        num_classes,
+        f"{name}: {len(train):,} {kind} to train on, {len(held_out):,} held "
+        f"out, {num_classes} classes",
+        image_shape=train.images.shape[1:] if train.in_memory else None,
+        **settings,
+    )
 
 
 def load(settings: SimpleNamespace) -> ImageData:
@@ -102,11 +111,9 @@ def _synthetic(settings: SimpleNamespace) -> ImageData:
         train=range(_SYNTHETIC_IMAGES),
         held_out=None,
         num_classes=settings.num_classes or _SYNTHETIC_CLASSES,
+        description=f"synthetic: random images of {size} pixels that stay on "
+        "the devices; nothing can be learned",
         image_shape=(size, size, 3),
-        description=(
-            f"synthetic: random images of {size} pixels that stay on the "
-            "devices; nothing can be learned"
-        ),
     )
 
 
@@ -116,8 +123,7 @@ def fetched(name: str) -> ImageData:
 
     with downloads.one_line_errors(name, _NO_NETWORK):
         parts = getattr(keras.datasets, name).load_data()
-    train, held_out = (_in_memory(*part) for part in parts)
-    return _described(name, train, held_out, 10)
+    return described(name, "images", [_in_memory(*part) for part in parts], 10)
 
 
 def digits(held_out: float, seed: int) -> ImageData:
@@ -132,7 +138,8 @@ def digits(held_out: float, seed: int) -> ImageData:
     # Levels of grey from 0 to 16.
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
     parts = _in_memory(images, bunch.target).split(held_out, seed)
-    return _described("scikit-learn's digits", *parts, 10, may_flip=False)
+    name = "scikit-learn's digits"
+    return described(name, "images", parts, 10, may_flip=False)
 
 
 def generated(
@@ -145,39 +152,19 @@ def generated(
     from kerasmgpu.recipes.datasets import generated_images
 
     drawn = generated_images.generate(num_images, image_size)
-    return _described(
+    return described(
         "generated, not real",
-        *LabelledImages(*drawn).split(held_out, seed),
+        "drawn images",
+        LabelledImages(*drawn).split(held_out, seed),
         len(generated_images.CLASS_NAMES),
-        kind="drawn images",
         # Their place and angle are drawn at random already.
         may_flip=False,
         may_shift=False,
     )
 
 
-def _in_memory(images: np.ndarray, labels: Any) -> LabelledImages:
+def _in_memory(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
     """`LabelledImages` with a channel axis and flat labels."""
     if images.ndim == 3:
         images = images[..., None]
-    labels = np.asarray(labels).reshape(-1).astype(np.int32)
-    return LabelledImages(images, labels)
-
-
-def _described(
-    name: str,
-    train: LabelledImages,
-    held_out: LabelledImages,
-    num_classes: int,
-    kind: str = "images",
-    **settings: Any,
-) -> ImageData:
-    return ImageData(
-        train,
-        held_out,
-        num_classes,
-        f"{name}: {len(train):,} {kind} to train on, {len(held_out):,} held "
-        f"out, {num_classes} classes",
-        image_shape=train.images.shape[1:],
-        **settings,
-    )
+    return LabelledImages(images, labels.reshape(-1).astype(np.int32))

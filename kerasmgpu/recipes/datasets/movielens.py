@@ -9,7 +9,7 @@ import dataclasses
 import os
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -46,13 +46,8 @@ def load(
 
     A line that is not a rating, and a second rating of an item by the same
     user, are errors. Users and items are in the order of their ids, ratings in
-    that of the file.
-
-    Args:
-        path_or_name: A path, or one of `MOVIELENS`; an existing path wins.
-        cache_dir: Folder for parsed forms and downloads. Defaults to
-            `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`.
-        base_url: The server of named data sets.
+    that of the file. The names are those in `MOVIELENS`; an existing path wins.
+    The cache is in `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`, by default.
     """
     chosen = cache_dir or os.environ.get("KERASMGPU_CACHE")
     cache_dir = Path(chosen or "~/.cache/kerasmgpu").expanduser()
@@ -90,31 +85,33 @@ class _Source:
 
     def __str__(self) -> str:
         return (
-            f"{self.member} in {self.path}" if self.member else f"{self.path}"
+            f"{self.member} in {self.path}" if self.member else str(self.path)
         )
 
     @contextlib.contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """Yields a binary stream; a damaged zip raises an `InputError`."""
-        with contextlib.ExitStack() as stack:
-            if self.member is None:
-                yield stack.enter_context(open(self.path, "rb"))
-                return
-            archive = stack.enter_context(_zip(self.path))
-            yield stack.enter_context(archive.open(self.member))
+        if self.member is None:
+            with open(self.path, "rb") as stream:
+                yield stream
+        else:
+            with (
+                _zip(self.path) as archive,
+                archive.open(self.member) as stream,
+            ):
+                yield stream
 
 
-@contextlib.contextmanager
-def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    with downloads.zip_errors(path, "Download it again."):
-        with zipfile.ZipFile(path) as archive:
-            yield archive
+def _zip(path: Path) -> contextlib.AbstractContextManager[zipfile.ZipFile]:
+    return downloads.open_zip(path, str(path), "Download it again.")
 
 
 def _locate(path: Path) -> _Source:
     """The only ratings file in a file, a folder or a zip."""
     if path.is_dir():
-        return _Source(path / _the_only_one(_names_in(path), path))
+        found = (p for pattern in ("*", "*/*") for p in path.glob(pattern))
+        names = [str(p.relative_to(path)) for p in found]
+        return _Source(path / _the_only_one(names, path))
     # A text file may end like a zip by chance, but not be named so.
     if path.suffix.lower() != ".zip":
         return _Source(path)
@@ -127,12 +124,7 @@ def _locate(path: Path) -> _Source:
         return _Source(path, _the_only_one(archive.namelist(), path))
 
 
-def _names_in(folder: Path) -> Iterable[str]:
-    for pattern in ("*", "*/*"):
-        yield from (f"{p.relative_to(folder)}" for p in folder.glob(pattern))
-
-
-def _the_only_one(names: Iterable[str], where: Path) -> str:
+def _the_only_one(names: list[str], where: Path) -> str:
     """The only ratings file at the top, or else one folder deeper."""
     names = sorted(n for n in names if n.rpartition("/")[2] in _FILE_NAMES)
     for depth in (0, 1):
@@ -152,21 +144,22 @@ def _the_only_one(names: Iterable[str], where: Path) -> str:
 
 def _ratings(table: pl.DataFrame, source: _Source) -> Ratings:
     """Numbers the ids of a table densely, in their order."""
-    ids, positions = {}, {}
-    for name in ("user", "item"):
-        column = table[name]
-        ids[name] = column.unique().sort().to_numpy().astype(np.int64)
-        positions[name] = (column.rank("dense") - 1).cast(column.dtype)
+
+    def numbered(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+        numbers = (column.rank("dense") - 1).cast(column.dtype)
+        ids = column.unique().sort().cast(pl.Int64)
+        return numbers.to_numpy(), ids.to_numpy()
+
+    users, user_ids = numbered(table["user"])
+    items, item_ids = numbered(table["item"])
     return Ratings(
-        users=positions["user"].to_numpy(),
-        items=positions["item"].to_numpy(),
-        values=table["rating"].to_numpy(),
-        user_ids=ids["user"],
-        item_ids=ids["item"],
-        description=(
-            f"{source}: {len(table):,} ratings of {len(ids['user']):,} users "
-            f"and {len(ids['item']):,} items"
-        ),
+        users,
+        items,
+        table["rating"].to_numpy(),
+        user_ids,
+        item_ids,
+        f"{source}: {len(table):,} ratings of {len(user_ids):,} users and "
+        f"{len(item_ids):,} items",
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from numpy import ndarray as Array
 
 from kerasmgpu.recipes.datasets.ratings import Ratings
 
@@ -22,18 +23,15 @@ class Biases:
     """
 
     mean: float
-    user_biases: np.ndarray
-    item_biases: np.ndarray
+    user_biases: Array
+    item_biases: Array
     min_rating: float
     max_rating: float
 
     def root_mean_squared_error(self, ratings: Ratings) -> float:
         """RMSE of this model on `ratings`, predictions clipped to the scale."""
-        predictions = (
-            self.mean
-            + self.user_biases[ratings.users]
-            + self.item_biases[ratings.items]
-        )
+        predictions = self.mean + self.user_biases[ratings.users]
+        predictions += self.item_biases[ratings.items]
         predictions = np.clip(predictions, self.min_rating, self.max_rating)
         squares = np.square(predictions - ratings.values, dtype=np.float64)
         return float(np.sqrt(np.mean(squares)))
@@ -51,20 +49,15 @@ def fit(ratings: Ratings) -> Biases:
     mean = float(np.mean(values, dtype=np.float64))
     centred = values - np.float32(mean)
     users = np.zeros(ratings.num_users, np.float32)
-    items = np.zeros(ratings.num_items, np.float32)
     for _ in range(_ROUNDS):
         rest = centred - users[ratings.users]
         items = _shrunk_means(ratings.items, rest, ratings.num_items)
         rest = centred - items[ratings.items]
         users = _shrunk_means(ratings.users, rest, ratings.num_users)
-    return Biases(
-        mean, users, items, float(np.min(values)), float(np.max(values))
-    )
+    return Biases(mean, users, items, float(values.min()), float(values.max()))
 
 
-def _shrunk_means(
-    positions: np.ndarray, values: np.ndarray, size: int
-) -> np.ndarray:
+def _shrunk_means(positions: Array, values: Array, size: int) -> Array:
     """Mean of the `values` at each position, shrunk towards 0, `[size]`."""
     sums = np.bincount(positions, values, minlength=size)
     counts = np.bincount(positions, minlength=size)

@@ -44,10 +44,7 @@ class Ratings:
     def split(
         self, held_out: float = 0.1, seed: int = 0
     ) -> tuple["Ratings", "Ratings"]:
-        """Splits at random into training and held-out ratings.
-
-        Both parts keep the order, and all users and items.
-        """
+        """Splits at random; both parts keep the order, all users and items."""
         is_held_out = holding_out.chosen(
             len(self), held_out, seed, "ratings", self.description
         )

@@ -1,5 +1,6 @@
 """A cache of parsed ratings, as Parquet files."""
 
+import glob
 import hashlib
 import os
 import tempfile
@@ -27,9 +28,8 @@ class RatingsCache:
         self._name = f"{source.stem}-{hashlib.sha256(path).hexdigest()[:16]}-"
         # Before parsing, so that a change during parsing is noticed.
         status = source.stat()
-        self._state = (
-            f"{_PARSER_VERSION}-{status.st_size}-{status.st_mtime_ns}-"
-        )
+        size, time = status.st_size, status.st_mtime_ns
+        self._state = f"{_PARSER_VERSION}-{size}-{time}-"
 
     def read(self) -> pl.DataFrame | None:
         """The table of `write`, or `None` if it is missing or damaged."""
@@ -42,10 +42,8 @@ class RatingsCache:
             except OSError as error:
                 reason = str(error)
             logging.warning(
-                "Cached ratings in %s can't be used (%s); parsing %s again.",
-                path,
-                reason,
-                self._source,
+                f"Cached ratings in {path} can't be used ({reason}); parsing "
+                f"{self._source} again."
             )
         return None
 
@@ -63,15 +61,11 @@ class RatingsCache:
                 new.rename(self._folder / name)
         except OSError as error:
             logging.warning(
-                "Parsed ratings are not cached, so the next start parses %s "
-                "again: %s. $KERASMGPU_CACHE names another folder.",
-                self._source,
-                error,
+                "Parsed ratings are not cached, so the next start parses "
+                f"{self._source} again: {error}. $KERASMGPU_CACHE names another "
+                "folder."
             )
 
     def _files(self, state: str = "") -> list[Path]:
         """The source's cached files, of one state or of any."""
-        begin = self._name + state
-        if not self._folder.is_dir():
-            return []
-        return [p for p in self._folder.iterdir() if p.name.startswith(begin)]
+        return list(self._folder.glob(glob.escape(self._name + state) + "*"))

@@ -28,14 +28,14 @@ _COLUMNS = {
 
 class _Form(NamedTuple):
     separator: str
-    num_fields: int
+    fields: list[str]
     has_header: bool
 
 
 def parse(
     stream: IO[bytes], name: str, block_bytes: int = _BLOCK_BYTES
 ) -> tuple[pl.DataFrame, int]:
-    """Parses all lines of a ratings file.
+    """Parses all lines of a ratings file, which messages call `name`.
 
     The first line decides the form: fields separated by `::`, a tab or a
     comma, in the order user, item, rating and optionally a time stamp; a
@@ -43,14 +43,8 @@ def parse(
     be a rating. Empty lines at the end of the file and an empty field at the
     end of a line are ignored.
 
-    Args:
-        stream: Binary file object, read once from its start.
-        name: The file's name in messages.
-        block_bytes: Bytes to parse at a time.
-
-    Returns:
-        `polars.DataFrame` of `user`, `item` (Int32, ids as in the file) and
-        `rating` (Float32), and the 1-based number of the line of row 0.
+    Returns a table of `user`, `item` (Int32, ids as in the file) and `rating`
+    (Float32), and the 1-based number of the line of row 0.
     """
     first = stream.readline(_LONGEST_LINE)
     if not first:
@@ -62,8 +56,18 @@ def parse(
     begin = b"" if form.has_header else first
     tables = []
     while block := _next_block(stream, begin, block_bytes):
-        tables.append(_parse_block(block, form, name, line))
-        line += len(tables[-1])
+        table, wrong = _parse_block(block, form)
+        if wrong is not None:
+            text = block.split(b"\n", wrong + 1)[wrong]
+            raise InputError(
+                f"Line {line + wrong} of {name} is not a rating. Received: "
+                f"{_shorten(text)}; expected "
+                f"{form.separator.join(form.fields)!r} with ids from 0 to "
+                f"{2**31 - 1} and a rating above 0 and at most "
+                f"{_HIGHEST_RATING}. Fix the line, or fetch the file again."
+            )
+        tables.append(table)
+        line += len(table)
         begin = b""
     if not tables:
         raise InputError(
@@ -75,10 +79,10 @@ def parse(
 def _form(first: bytes, name: str) -> _Form:
     text = first.decode("utf-8", "replace").strip()
     for separator in ("::", "\t", ","):
-        fields = text.split(separator)
-        if 3 <= len(fields) <= 4:
-            has_header = [field.lower() for field in fields[:3]] == _HEADER
-            return _Form(separator, len(fields), has_header)
+        found = text.lower().split(separator)
+        if 3 <= len(found) <= 4:
+            fields = list(_COLUMNS)[: len(found)]
+            return _Form(separator, fields, found[:3] == _HEADER)
     raise InputError(
         f"Line 1 of {name} is not a rating. Received: {_shorten(first)}; "
         "expected user, item, rating and optionally a time stamp, separated "
@@ -98,31 +102,25 @@ def _next_block(stream: IO[bytes], begin: bytes, block_bytes: int) -> bytes:
     return block
 
 
-def _parse_block(
-    block: bytes, form: _Form, name: str, line: int
-) -> pl.DataFrame:
-    """Parses whole lines; the first is line `line` of the file."""
+def _parse_block(block: bytes, form: _Form) -> tuple[pl.DataFrame, int | None]:
+    """Parses whole lines; also returns the row of the first wrong one."""
     if not block.isascii():
         # polars may refuse the whole block; ratings are ASCII anyway.
-        lines = block.split(b"\n")
-        wrong = next(i for i, text in enumerate(lines) if not text.isascii())
-        raise _not_a_rating(block, wrong, form, name, line)
-    names = list(_COLUMNS)[: form.num_fields]
-    separator, body = form.separator, block
+        ascii_lines = map(bytes.isascii, block.split(b"\n"))
+        return pl.DataFrame(), list(ascii_lines).index(False)
+    separator = form.separator
     if separator == "::":
         # polars takes one character; ratings have no tabs otherwise.
-        separator, body = "\t", block.replace(b"::", b"\t")
-    header = separator.join([*names, "surplus"]).encode()
+        separator, block = "\t", block.replace(b"::", b"\t")
     # A field that is absent or doesn't parse becomes null, and further fields
     # make `surplus` non-null: one pass finds the wrong row.
+    types = {name: _COLUMNS[name] for name in form.fields}
+    types["surplus"] = pl.String
     table = pl.read_csv(
-        b"\n".join([header, body]),
+        separator.join(types).encode() + b"\n" + block,
         separator=separator,
         quote_char=None,
-        schema_overrides={
-            **{column: _COLUMNS[column] for column in names},
-            "surplus": pl.String,
-        },
+        schema_overrides=types,
         ignore_errors=True,
         truncate_ragged_lines=True,
     )
@@ -133,27 +131,13 @@ def _parse_block(
         # For polars NaN is the greatest number: the upper bound excludes it.
         & (rating > 0)
         & (rating <= _HIGHEST_RATING)
-        & pl.col(names[-1]).is_not_null()
+        & pl.col(form.fields[-1]).is_not_null()
         & pl.col("surplus").is_null()
     )
     # Comparisons with null are null, hence the fill.
     is_wrong = table.select(wrong=~is_rating.fill_null(False))["wrong"]
-    if is_wrong.any():
-        raise _not_a_rating(block, is_wrong.arg_max() or 0, form, name, line)
-    return table.select("user", "item", "rating")
-
-
-def _not_a_rating(
-    block: bytes, index: int, form: _Form, name: str, line: int
-) -> InputError:
-    text = block.split(b"\n", index + 1)[index]
-    fields = list(_COLUMNS)[: form.num_fields]
-    return InputError(
-        f"Line {line + index} of {name} is not a rating. Received: "
-        f"{_shorten(text)}; expected {form.separator.join(fields)!r} with ids "
-        f"from 0 to {2**31 - 1} and a rating above 0 and at most "
-        f"{_HIGHEST_RATING}. Fix the line, or fetch the file again."
-    )
+    wrong = is_wrong.arg_max() if is_wrong.any() else None
+    return table.select("user", "item", "rating"), wrong
 
 
 def _shorten(line: bytes) -> str:

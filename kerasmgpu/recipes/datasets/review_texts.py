@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy import ndarray as Array
+from tensorflow import Tensor
 
 from kerasmgpu.recipes.datasets import row_order
 from kerasmgpu.recipes.datasets.reviews import Reviews
@@ -21,15 +23,13 @@ UNKNOWN = 1
 
 
 def vocabulary(
-    reviews: Reviews, train: np.ndarray, max_words: int
-) -> tuple[int, np.ndarray]:
+    reviews: Reviews, train: Array, max_words: int
+) -> tuple[int, Array]:
     """Numbers the words by their frequency in the training reviews.
 
     Keeps the `max_words` most frequent; ties go to the first in the reviews.
-
-    Returns:
-        The size of the vocabulary, with `PADDING` and `UNKNOWN`, and the words
-        of all reviews as an int32 array of numbers: 2 is the most frequent.
+    Returns the size of the vocabulary, with `PADDING` and `UNKNOWN`, and the
+    words of all reviews as an int32 array of numbers: 2 is the most frequent.
     """
     is_train = np.zeros(len(reviews), bool)
     is_train[train] = True
@@ -46,43 +46,26 @@ class ReviewTexts:
     """Texts of users and items, without the reviews of the pair to predict.
 
     The user's text has the user's training reviews of other items, the item's
-    text those of the item by other users. A text
-    longer than `words` is cut, a shorter one is padded with `PADDING` (0).
-
-    Args:
-        reviews: `reviews.Reviews`.
-        tokens: int32 array `[words in all]`, of `vocabulary`.
-        train: int64 array, numbers of the training reviews.
-        words: Number of words of a text.
+    text those of the item by other users. A text longer than `words` is cut, a
+    shorter one is padded with `PADDING`. `tokens` is int32, of `vocabulary`;
+    `train` are the numbers of the training reviews.
     """
 
     def __init__(
-        self,
-        reviews: Reviews,
-        tokens: np.ndarray,
-        train: np.ndarray,
-        words: int,
+        self, reviews: Reviews, tokens: Array, train: Array, words: int
     ) -> None:
         self.words = words
-        self._pairs = tf.constant(
-            np.stack([reviews.users, reviews.items], axis=1)
-        )
-        self._sides = [
-            _Side(reviews, tokens, train, owners, others, num_others)
-            for owners, others, num_others in (
-                (reviews.users, reviews.items, reviews.num_items),
-                (reviews.items, reviews.users, reviews.num_users),
-            )
-        ]
+        users, items = reviews.users, reviews.items
+        self._pairs = tf.constant(np.stack([users, items], axis=1))
+        self._of_users = _Side(reviews, tokens, train, "user")
+        self._of_items = _Side(reviews, tokens, train, "item")
 
-    def take(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def take(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """User texts and item texts of reviews, int32 `[rows, words]` each."""
-        pairs = tf.gather(self._pairs, rows)
-        users, items = pairs[:, 0], pairs[:, 1]
-        of_users, of_items = self._sides
+        users, items = tf.unstack(tf.gather(self._pairs, rows), axis=1)
         return (
-            of_users.texts(users, items, self.words),
-            of_items.texts(items, users, self.words),
+            self._of_users.texts(users, items, self.words),
+            self._of_items.texts(items, users, self.words),
         )
 
 
@@ -94,16 +77,14 @@ class _Side:
     """
 
     def __init__(
-        self,
-        reviews: Reviews,
-        tokens: np.ndarray,
-        train: np.ndarray,
-        owners: np.ndarray,
-        others: np.ndarray,
-        num_others: int,
+        self, reviews: Reviews, tokens: Array, train: Array, owner: str
     ) -> None:
-        self._num_others = num_others
-        keys = owners[train].astype(np.int64) * num_others + others[train]
+        owners, others = reviews.users[train], reviews.items[train]
+        self._num_others = reviews.num_items
+        if owner == "item":
+            owners, others = others, owners
+            self._num_others = reviews.num_users
+        keys = owners.astype(np.int64) * self._num_others + others
         # Stable: reviews of a pair stay in the order of the file.
         order = np.argsort(keys, kind="stable")
         chosen = train[order]
@@ -117,32 +98,24 @@ class _Side:
         # One more, so that an empty text can be gathered.
         self._words = tf.constant(np.append(words, np.int32(PADDING)))
 
-    def texts(
-        self, owners: tf.Tensor, others: tf.Tensor, words: int
-    ) -> tf.Tensor:
+    def texts(self, owners: Tensor, others: Tensor, words: int) -> Tensor:
         """The owners' texts without the pairs' reviews, int32 `[rows, words]`."""
         first_key = tf.cast(owners, tf.int64) * self._num_others
         own_key = first_key + tf.cast(others, tf.int64)
+        end_key = first_key + self._num_others
         start, own_start, own_end, end = (
             self._word_at(key)[:, None]
-            for key in (
-                first_key,
-                own_key,
-                own_key + 1,
-                first_key + self._num_others,
-            )
+            for key in (first_key, own_key, own_key + 1, end_key)
         )
         places = start + tf.range(words, dtype=tf.int64)
         # After the cut the text continues behind the pair's reviews.
-        places = tf.where(
-            places < own_start, places, places + (own_end - own_start)
-        )
-        found = tf.gather(
-            self._words, tf.minimum(places, tf.size(self._words, tf.int64) - 1)
-        )
+        is_behind = tf.cast(places >= own_start, tf.int64)
+        places += is_behind * (own_end - own_start)
+        last = tf.size(self._words, tf.int64) - 1
+        found = tf.gather(self._words, tf.minimum(places, last))
         return tf.where(places < end, found, PADDING)
 
-    def _word_at(self, keys: tf.Tensor) -> tf.Tensor:
+    def _word_at(self, keys: Tensor) -> Tensor:
         """First word of the first review at or after a key."""
         place = tf.searchsorted(self._keys, keys, out_type=tf.int64)
         return tf.gather(self._starts, place)
@@ -150,9 +123,9 @@ class _Side:
 
 def training_and_validation(
     texts: ReviewTexts,
-    ratings: np.ndarray,
-    train: np.ndarray,
-    held_out: np.ndarray,
+    ratings: Array,
+    train: Array,
+    held_out: Array,
     global_batch_size: int,
     seed: int,
     first_step: int = 0,
@@ -164,7 +137,7 @@ def training_and_validation(
     """
     ratings, places = tf.constant(ratings[:, None]), tf.constant(train)
 
-    def element(reviews: tf.Tensor) -> Any:
+    def element(reviews: Tensor) -> Any:
         user_texts, item_texts = texts.take(reviews)
         inputs = {"user_text": user_texts, "item_text": item_texts}
         return inputs, tf.gather(ratings, reviews)

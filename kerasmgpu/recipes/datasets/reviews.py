@@ -4,11 +4,9 @@ import array
 import dataclasses
 import gzip
 import json
-import math
 import pathlib
 import re
 import zlib
-from typing import IO
 
 import numpy as np
 
@@ -56,12 +54,12 @@ class Reviews:
     def as_ratings(self, rows: np.ndarray) -> Ratings:
         """The `Ratings` of some reviews, without their texts."""
         return Ratings(
-            users=self.users[rows],
-            items=self.items[rows],
-            values=self.ratings[rows],
-            user_ids=np.arange(self.num_users),
-            item_ids=np.arange(self.num_items),
-            description=self.description,
+            self.users[rows],
+            self.items[rows],
+            self.ratings[rows],
+            np.arange(self.num_users),
+            np.arange(self.num_items),
+            self.description,
         )
 
 
@@ -75,10 +73,12 @@ def load(path: str | pathlib.Path) -> Reviews:
     """
     path = pathlib.Path(path)
     collected = Collector()
-    first_malformed = ""
-    malformed = 0
+    first_malformed, malformed = "", 0
     try:
-        with _open(path) as lines:
+        with path.open("rb") as file:
+            is_compressed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            lines = gzip.open(file) if is_compressed else file
             for number, line in enumerate(lines, 1):
                 try:
                     collected.add(*_parse(line))
@@ -100,13 +100,10 @@ def load(path: str | pathlib.Path) -> Reviews:
             f"overall. Received: {path}, which has no review"
             + (f" ({first_malformed})" if first_malformed else " (it is empty)")
         )
-    note = ""
-    if malformed:
-        note = (
-            f"; {malformed:,} malformed line(s) left out, first "
-            f"{first_malformed}"
-        )
-    return collected.reviews(path.name, note)
+    note = (
+        f"; {malformed:,} malformed line(s) left out, first {first_malformed}"
+    )
+    return collected.reviews(path.name, note if malformed else "")
 
 
 class Collector:
@@ -128,39 +125,25 @@ class Collector:
         users.append(self._users.setdefault(user, len(self._users)))
         items.append(self._items.setdefault(item, len(self._items)))
         ratings.append(rating)
-        words = self._words
-        self._tokens.extend(
-            [
-                words.setdefault(word, len(words))
-                for word in _WORD.findall(text.lower())
-            ]
-        )
+        words, found = self._words, _WORD.findall(text.lower())
+        self._tokens.extend([words.setdefault(w, len(words)) for w in found])
         self._starts.append(len(self._tokens))
 
     def reviews(self, source: str, note: str = "") -> Reviews:
         """The collected `Reviews`; `source` and `note` describe them."""
-        users, items, ratings = self._columns
+        users, items, ratings = map(np.array, self._columns)
         return Reviews(
-            users=np.array(users, np.int32),
-            items=np.array(items, np.int32),
-            ratings=np.array(ratings, np.float32),
-            tokens=np.array(self._tokens, np.int32),
-            starts=np.array(self._starts, np.int64),
-            words=list(self._words),
-            num_users=len(self._users),
-            num_items=len(self._items),
-            description=(
-                f"{source}: {len(self):,} reviews of {len(self._items):,} items "
-                f"by {len(self._users):,} users{note}"
-            ),
+            users,
+            items,
+            ratings,
+            np.array(self._tokens),
+            np.array(self._starts),
+            list(self._words),
+            len(self._users),
+            len(self._items),
+            f"{source}: {len(self):,} reviews of {len(self._items):,} items by "
+            f"{len(self._users):,} users{note}",
         )
-
-
-def _open(path: pathlib.Path) -> IO[bytes] | gzip.GzipFile:
-    """Opens a file to read lines; gzip is recognised by its first bytes."""
-    with path.open("rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if compressed else path.open("rb")
 
 
 def _parse(line: bytes) -> tuple[str, str, float, str]:
@@ -171,19 +154,14 @@ def _parse(line: bytes) -> tuple[str, str, float, str]:
         raise ValueError("not JSON") from None
     if not isinstance(review, dict):
         raise ValueError("not a JSON object")
-    texts = []
     for key in ("reviewerID", "asin", "reviewText"):
-        value = review.get(key)
-        if not isinstance(value, str):
+        if not isinstance(review.get(key), str):
             raise ValueError(f"{key} is not a string")
-        texts.append(value)
-    user, item, text = texts
     rating = review.get("overall")
     if (
         isinstance(rating, bool)
         or not isinstance(rating, (int, float))
         or not 0 < rating <= 100
-        or not math.isfinite(rating)
     ):
         raise ValueError("overall is not a number above 0 and up to 100")
-    return user, item, rating, text
+    return review["reviewerID"], review["asin"], rating, review["reviewText"]

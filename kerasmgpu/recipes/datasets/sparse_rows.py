@@ -35,8 +35,8 @@ class SparseRows:
     def from_ratings(cls, ratings: Ratings, rows: str = "user") -> "SparseRows":
         """Compresses ratings: a row per `"user"`, or per `"item"`.
 
-        Sorts once, with 16 bytes per rating of transient memory, unless the
-        ratings are in the order of the rows (as most MovieLens files are).
+        Sorts, with 16 bytes of memory per rating, unless the ratings are in the
+        order of the rows, as in most MovieLens files.
         """
         row, column = ratings.users, ratings.items
         num_rows, num_columns = ratings.num_users, ratings.num_items
@@ -64,10 +64,9 @@ def training_and_validation(
 ) -> tuple["tf.data.Dataset", "tf.data.Dataset"]:
     """Makes the two data sets of a run, of pairs `(ratings, targets)`.
 
-    Training targets are the ratings themselves; validation predicts the
-    held-out ratings from the training ratings. Both are `tf.SparseTensor`s,
-    `[rows, columns]`. Training is endless (see `row_order.batches`), validation
-    one pass.
+    Both are `tf.SparseTensor`s, `[rows, columns]`. Training targets are the
+    ratings themselves; validation predicts the held-out ratings from the
+    training ratings. Training is endless, validation one pass.
     """
     import tensorflow as tf
 
@@ -79,10 +78,9 @@ def training_and_validation(
         ratings = take_train(rows)
         return ratings, ratings
 
-    order = row_order.batches(
-        train.num_rows, global_batch_size, seed, first_step
-    )
-    in_turn = tf.data.Dataset.range(train.num_rows).batch(global_batch_size)
+    num_rows = train.num_rows
+    order = row_order.batches(num_rows, global_batch_size, seed, first_step)
+    in_turn = tf.data.Dataset.range(num_rows).batch(global_batch_size)
     return row_order.mapped(order, rebuild), row_order.mapped(
         in_turn, lambda rows: (take_train(rows), take_held_out(rows))
     )
@@ -95,9 +93,9 @@ def _row_taker(rows: SparseRows) -> Callable[["tf.Tensor"], "tf.SparseTensor"]:
     # Captured by the dataset's function; on the host, also where a GPU is the
     # default device.
     with tf.device("CPU:0"):
-        row_splits = tf.constant(rows.row_splits)
-        columns = tf.constant(rows.columns)
-        values = tf.constant(rows.values)
+        row_splits, columns, values = map(
+            tf.constant, (rows.row_splits, rows.columns, rows.values)
+        )
 
     def take(numbers: tf.Tensor) -> tf.SparseTensor:
         positions = tf.ragged.range(

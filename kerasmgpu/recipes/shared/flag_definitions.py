@@ -42,7 +42,10 @@ class _FiniteParser(flags.FloatParser):
 
 
 class Definitions:
-    """abseil's `DEFINE_...` for one `FlagValues`, with bounds by default."""
+    """abseil's `DEFINE_...` for one `FlagValues`: name, default and help.
+
+    Integers have bounds by default; numbers are finite.
+    """
 
     def __init__(self, flag_values: flags.FlagValues) -> None:
         self._where = {"flag_values": flag_values}
@@ -55,31 +58,20 @@ class Definitions:
         )
 
     def integer(
-        self,
-        name: str,
-        default: int | None,
-        text: str,
-        least: int = 1,
-        most: int = _LARGEST,
+        self, *arguments: Any, least: int = 1, most: int = _LARGEST
     ) -> None:
-        """Defines an integer from `least` to `most`."""
-        flags.DEFINE_integer(name, default, text, least, most, **self._where)
+        flags.DEFINE_integer(*arguments, least, most, **self._where)
 
     def number(
         self,
-        name: str,
-        default: float | None,
-        text: str,
+        *arguments: Any,
         least: float | None = None,
         most: float | None = None,
         excludes_bounds: bool = False,
     ) -> None:
-        """Defines a finite number within bounds."""
         parser = _FiniteParser(least, most, excludes_bounds)
-        serializer = flags.ArgumentSerializer()
-        flags.DEFINE(
-            parser, name, default, text, serializer=serializer, **self._where
-        )
+        plain = flags.ArgumentSerializer()
+        flags.DEFINE(parser, *arguments, serializer=plain, **self._where)
 
 
 def checked(flag: flags.Flag, value: Any) -> Any:

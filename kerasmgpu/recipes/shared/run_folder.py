@@ -11,7 +11,6 @@ Files are replaced atomically: a killed run leaves no half-written one.
 """
 
 import atexit
-import contextlib
 import datetime
 import fcntl
 import json
@@ -20,7 +19,8 @@ import pathlib
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,17 +49,10 @@ def require_place(settings: SimpleNamespace, **options: Any) -> None:
 class RunFolder:
     """Opens the folder of a run, or refuses it before anything is trained.
 
-    Args:
-        path: The folder, created if it is missing. `None`: nothing is written.
-        settings: The settings of the run; with `settings.resume` an earlier
-            run in the folder is continued.
-        may_grow: Flags that may be larger than in the earlier run, unless
-            `settings.learning_rate_decay` covers the whole length.
-
-    Raises:
-        InputError: If the folder can't be written, is in use by another
-            process, or isn't empty without `resume`; or if the run in it has
-            other flags or checkpoints of an earlier version.
+    A missing folder is created; with `path=None` nothing is written. With
+    `settings.resume` an earlier run in the folder is continued. It must have
+    the same flags, except that those in `may_grow` may be larger, unless
+    `settings.learning_rate_decay` covers the whole length.
     """
 
     def __init__(
@@ -77,8 +70,8 @@ class RunFolder:
             _lock(self.path)
         # Where a run is kept and how it was started don't change its results.
         self._lines = shared_flags.as_flags(settings)
-        for name in ("output_dir", "resume"):
-            self._lines.pop(name, None)
+        self._lines.pop("output_dir", None)
+        self._lines.pop("resume", None)
         if entries := self._entries():
             self._require_run(entries, settings.resume)
             self._require_same_flags(settings, may_grow)
@@ -86,8 +79,8 @@ class RunFolder:
     def start(self) -> None:
         """Locks the folder and writes the flags of a new run.
 
-        Call it when settings and data have been checked: a folder that is
-        still empty can be used again.
+        Call it when settings and data have been checked: until then an empty
+        folder stays empty.
         """
         if self.path is not None:
             _lock(self.path)
@@ -101,28 +94,23 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Writes the text file `name` atomically."""
-        with self.complete(name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        atomic_files.write_text(self._folder / name, text)
 
     def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2) + "\n")
 
-    def complete(
-        self, name: str
-    ) -> contextlib.AbstractContextManager[pathlib.Path]:
+    def complete(self, name: str) -> AbstractContextManager[pathlib.Path]:
         """Context with a path that becomes `name` if the block succeeds."""
         return atomic_files.atomic_write(self._folder / name)
 
     def read_json(self, name: str) -> Any:
         """The value of a JSON file; raises `InputError` if it is damaged."""
-        with self._reading(name) as path:
-            return json.loads(path.read_text("utf-8"))
+        return self._read(name, json.loads)
 
-    @contextlib.contextmanager
-    def _reading(self, name: str) -> Iterator[pathlib.Path]:
+    def _read(self, name: str, parse: Callable[[str], Any]) -> Any:
         path = self._folder / name
         try:
-            yield path
+            return parse(path.read_text("utf-8"))
         except (OSError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(
@@ -131,18 +119,14 @@ class RunFolder:
             ) from error
 
     def _entries(self) -> list[str]:
+        ignored = (atomic_files.TEMPORARY, _LOCK)
         names = sorted(entry.name for entry in self._folder.iterdir())
-        return [
-            name
-            for name in names
-            if not name.startswith(atomic_files.TEMPORARY) and name != _LOCK
-        ]
+        return [name for name in names if not name.startswith(ignored)]
 
     def _require_writable(self) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self._folder):
-                pass
+            tempfile.TemporaryFile(dir=self._folder).close()
         except OSError as error:
             raise InputError(
                 f"--output_dir can't be written. Received: {self._folder} "
@@ -171,10 +155,10 @@ class RunFolder:
     def _require_same_flags(
         self, settings: SimpleNamespace, may_grow: tuple[str, ...]
     ) -> None:
-        with self._reading("flags.txt") as path:
-            lines = path.read_text("utf-8").splitlines()
-        first = {line[2:].partition("=")[0]: line for line in lines}
-        first = shared_flags.deciding(first)
+        lines = self._read("flags.txt", str.splitlines)
+        first = shared_flags.deciding(
+            {line[2:].partition("=")[0]: line for line in lines}
+        )
         decay = getattr(settings, "learning_rate_decay", "none")
         for name in [*first, *self._lines]:
             before, now = first.get(name), self._lines.get(name)

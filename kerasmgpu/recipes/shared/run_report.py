@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from kerasmgpu.commands import plots, reports
@@ -48,10 +48,9 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Contents of the learning curve.
+    """A learning curve: the y axis's label, and labels of records' figures.
 
-    `axis` labels the y axis; `figures` maps names in the epochs' records to
-    labels; `reference` is a level to compare with, drawn dashed.
+    `reference` is a level to compare with, drawn dashed.
     """
 
     axis: str
@@ -70,8 +69,7 @@ def short_names(strategy: "tf.distribute.Strategy") -> list[str]:
 
 
 def print_line(text: str) -> None:
-    """Prints one line at once, also into a pipe."""
-    print(text, flush=True)
+    print(text, flush=True)  # At once, also into a pipe.
 
 
 def progress(
@@ -82,8 +80,7 @@ def progress(
     """Returns a function that prints the figures of an epoch's record.
 
     Of more than 20 epochs it prints the first, the last, and one every ten
-    seconds. `names` maps figures in the logs to labels; `clock` returns
-    seconds.
+    seconds. `names` maps figures in the logs to labels.
     """
     due = -math.inf
 
@@ -118,10 +115,14 @@ def print_table(
     result: Result, loss_label: str, labels: Mapping[str, str]
 ) -> None:
     """Prints a `Result`; `labels` are those of `result.figures`."""
-
-    def rate(value: float | None) -> str:
-        return "too few steps" if value is None else f"{value:,.0f}"
-
+    speeds = (
+        result.examples_per_second,
+        result.examples_per_second_per_replica,
+    )
+    all_replicas, one_replica = (
+        "too few steps" if speed is None else f"{speed:,.0f}"
+        for speed in speeds
+    )
     rows = {
         "data": result.data,
         "replicas": result.replicas,
@@ -135,12 +136,10 @@ def print_table(
             labels[name]: f"{value:.4f}" if isinstance(value, float) else value
             for name, value in result.figures.items()
         },
-        "examples/s (median epoch)": rate(result.examples_per_second),
-        "examples/s per replica": rate(result.examples_per_second_per_replica),
+        "examples/s (median epoch)": all_replicas,
+        "examples/s per replica": one_replica,
     }
-    table = Table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = Table(Column(no_wrap=True), Column(), show_header=False)
     for label, value in rows.items():
         # Names of files and users are no markup, whatever their brackets.
         table.add_row(label, Text(str(value)))
@@ -157,13 +156,12 @@ def draw_learning_curve(
     axes = figure.add_subplot()
     epochs = [record["epoch"] for record in history]
     for name, label in curve.figures.items():
-        found = (record.get(name) for record in history)
-        # matplotlib leaves a gap where a figure is NaN.
-        values = [math.nan if value is None else value for value in found]
+        # matplotlib leaves a gap where a figure is None.
+        values: Any = [record.get(name) for record in history]
         plots.line(axes, epochs, values, label=label)
     if curve.reference is not None:
-        style = {"linestyle": "--", "color": "gray"}
-        axes.axhline(curve.reference, label=curve.reference_label, **style)
+        label = curve.reference_label
+        axes.axhline(curve.reference, label=label, ls="--", color="gray")
     plots.epoch_axis(axes)
     axes.set_ylabel(curve.axis)
     axes.legend()

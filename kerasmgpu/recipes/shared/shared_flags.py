@@ -21,6 +21,7 @@ from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 
 DefineFlags = Callable[[flags.FlagValues], None]
+Settings = dict[str, Any]
 
 _CONTRADICTORY = (
     ("global_batch_size", "batch_size_per_replica"),
@@ -75,32 +76,21 @@ def define(
         ["linear", "sqrt", "none"],
         "How the learning rate grows with the number of replicas.",
     )
-    flag.integer(
-        "warmup_steps",
-        0,
-        "Steps over which the learning rate rises to its full value.",
-        least=0,
-    )
+    text = "Steps over which the learning rate rises to its full value."
+    flag.integer("warmup_steps", 0, text, least=0)
     flag.integer("epochs", epochs, "Passes over the data.")
-    flag.integer(
-        "steps",
-        None,
-        "Optimizer updates in all; decides instead of --epochs when given.",
-    )
+    text = "Optimizer updates in all; decides instead of --epochs when given."
+    flag.integer("steps", None, text)
     flag.integer(
         "steps_per_epoch",
         None,
         "Steps between reports, validations and checkpoints. Left out: one "
         "pass over the data.",
     )
-    flag.integer(
-        "seed",
-        0,
-        "Seed of the data's split, the initial weights and the order of the "
-        "rows.",
-        least=0,
-        most=_MOST_SEEDS,
+    text = (
+        "Seed of the data's split, initial weights and the order of the rows."
     )
+    flag.integer("seed", 0, text, least=0, most=_MOST_SEEDS)
     define_output(
         flag_values,
         longer="--epochs or --steps may be raised if the learning rate doesn't "
@@ -127,17 +117,16 @@ def define_devices(
         "machine without GPUs. They share its cores.",
         most=256,
     )
-    if not all_reduce:
-        return
-    flag.choice(
-        "all_reduce",
-        "auto",
-        _ALL_REDUCES.split(),
-        "How gradients are summed over the replicas; ring: of several workers.",
-    )
-    flag.integer(
-        "num_packs", 1, "Packs that the gradients are summed in.", most=10**6
-    )
+    if all_reduce:
+        flag.choice(
+            "all_reduce",
+            "auto",
+            _ALL_REDUCES.split(),
+            "How gradients are summed over the replicas; ring: of several "
+            "workers.",
+        )
+        text = "Packs that the gradients are summed in."
+        flag.integer("num_packs", 1, text, most=10**6)
 
 
 def define_output(flag_values: flags.FlagValues, longer: str) -> None:
@@ -263,7 +252,7 @@ def settings(
                 f"of {', '.join(known)}"
             )
     given = {name: checked(known[name], v) for name, v in keywords.items()}
-    values = {name: known[name].default for name in known}
+    values = {name: flag.default for name, flag in known.items()}
     if given.get("preset") is not None:
         values |= _of_preset(define_flags, given)
     values |= given
@@ -279,8 +268,7 @@ def settings(
         path = values.get(name)
         if path is not None and not os.path.exists(path):
             raise InputError(
-                f"--{name} must be a file or folder that exists. Received: "
-                f"{path}"
+                f"--{name} must be a file or folder that exists. Received: {path}"
             )
     if values["resume"] and not values["output_dir"]:
         raise InputError(
@@ -289,9 +277,7 @@ def settings(
     return SimpleNamespace(**values)
 
 
-def _of_preset(
-    define_flags: DefineFlags, given: Mapping[str, Any]
-) -> dict[str, Any]:
+def _of_preset(define_flags: DefineFlags, given: Settings) -> Settings:
     """The settings of a preset, without those that `given` replaces."""
     flag_values = flags.FlagValues()
     define_flags(flag_values)
@@ -311,9 +297,7 @@ def _flags_of(define_flags: DefineFlags) -> dict[str, flags.Flag]:
     return {name: flag_values[name] for name in flag_values}
 
 
-def _given(
-    flag_values: flags.FlagValues, names: Iterable[str]
-) -> dict[str, Any]:
+def _given(flag_values: flags.FlagValues, names: Iterable[str]) -> Settings:
     """Values of the flags that were given, by name."""
     present = (name for name in names if flag_values[name].present)
     return {name: flag_values[name].value for name in present}

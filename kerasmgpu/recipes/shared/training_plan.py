@@ -17,8 +17,8 @@ _STAIRS = (30 / 90, 60 / 90, 80 / 90)
 class TrainingPlan:
     """Global batch, full learning rate and length of a run.
 
-    An epoch lies between two reports and checkpoints; `warmup_steps` are the
-    steps over which the learning rate rises.
+    An epoch lies between two reports and checkpoints; the learning rate rises
+    over `warmup_steps`.
     """
 
     num_replicas: int
@@ -35,10 +35,8 @@ class TrainingPlan:
 
     def describe(self, devices: Sequence[str]) -> str:
         """One line with the derived sizes and the devices."""
-        sizes = replica_arithmetic.per_replica_batch_sizes(
-            self.global_batch_size, self.num_replicas
-        )
-        most, least = sizes[0], sizes[-1]
+        least = self.global_batch_size // self.num_replicas
+        most = -(-self.global_batch_size // self.num_replicas)
         span = f"{least} to {most}" if least < most else most
         return (
             f"{self.num_replicas} replica(s) on {', '.join(devices)}; global "
@@ -74,12 +72,7 @@ class TrainingPlan:
 def make(
     settings: SimpleNamespace, num_replicas: int, num_rows: int
 ) -> TrainingPlan:
-    """Derives the plan from the flags of `shared_flags.define`.
-
-    The global batch is the per-replica batch times the replicas, with the
-    learning rate scaled by the chosen rule; a given global batch leaves the
-    learning rate as it is.
-    """
+    """Derives the plan from the flags of `shared_flags.define`."""
     global_batch_size = settings.global_batch_size
     learning_rate = settings.learning_rate
     if global_batch_size is None:
@@ -105,9 +98,8 @@ def make(
             "Give a --steps_per_epoch that divides the steps, such as "
             f"{divisor}"
         )
-    warmup_steps = settings.warmup_steps or (
-        getattr(settings, "warmup_epochs", 0) * steps_per_pass
-    )
+    warmup_epochs = getattr(settings, "warmup_epochs", 0)
+    warmup_steps = settings.warmup_steps or warmup_epochs * steps_per_pass
     if warmup_steps >= steps:
         raise InputError(
             "The warm-up must be shorter than the run. Received: "

@@ -13,8 +13,10 @@ return experiment.finish(model, "loss", "loss", figures)
 """
 
 import dataclasses
+import json
+import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,20 +25,14 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
+from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
-from kerasmgpu.recipes.shared import (
-    epoch_records,
-    run_folder,
-    run_report,
-    training_plan,
-)
+from kerasmgpu.recipes.shared import run_folder, run_report, training_plan
+
+Record = dict[str, Any]
 
 _STRATEGY_FLAGS = (
-    "num_replicas",
-    "virtual_devices",
-    "all_reduce",
-    "num_packs",
-    "batch_norm",
+    "num_replicas virtual_devices all_reduce num_packs batch_norm".split()
 )
 
 
@@ -48,28 +44,58 @@ def make_strategy(
     return kerasmgpu.strategy(**asked | keywords)
 
 
+class EpochRecords(keras.callbacks.Callback):
+    """Records each epoch's logs in `history` and in `history.jsonl`.
+
+    `kerasmgpu.callbacks.Checkpoint` saves and restores `history`: a resumed
+    run has all records. A record has `"epoch"` (from 1), `"seconds"` (of the
+    epoch's steps at the rate that `ThroughputLogger` measured, without tracing
+    and validation) and the logs; `None` stands for NaN and infinity. `report`
+    is called with each record.
+    """
+
+    def __init__(
+        self,
+        folder: run_folder.RunFolder,
+        steps_per_epoch: int,
+        report: Callable[[Record], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._folder = folder
+        self._steps_per_epoch = steps_per_epoch
+        self._report = report
+        self.history: list[Record] = []
+
+    def on_epoch_end(self, epoch: int, logs: Record | None = None) -> None:
+        figures = {
+            name: float(value) if math.isfinite(value) else None
+            for name, value in (logs or {}).items()
+        }
+        if figures["loss"] is None:
+            raise InputError(
+                f"The loss is no longer finite after epoch {epoch + 1}; lower "
+                "the learning rate or warm it up for longer"
+            )
+        rate = figures.get("steps_per_second")
+        # An epoch whose only step was traced has no rate.
+        seconds = self._steps_per_epoch / rate if rate else 0.0
+        record = {"epoch": epoch + 1, "seconds": seconds, **figures}
+        self.history.append(record)
+        if self._folder.path is not None:
+            lines = [json.dumps(record) + "\n" for record in self.history]
+            self._folder.write("history.jsonl", "".join(lines))
+        if self._report is not None:
+            self._report(record)
+
+
 class TrainingRun:
     """One run of a recipe, from its settings to its result.
 
     Of several workers only the first writes and prints. Checkpoints are those
     of `kerasmgpu.callbacks.Checkpoint`: after every epoch, and after the
-    running step on SIGTERM.
-
-    Args:
-        settings: The recipe's settings, with those of
-            `shared_flags.define_devices` and `shared_flags.define_output`.
-        strategy: `tf.distribute.Strategy`. Defaults to `make_strategy`'s.
-        devices: Names of the devices in use, if not the strategy's.
-        num_replicas: Copies of the model, if not the strategy's.
-
-    Raises:
-        InputError: If the output folder or the devices can't be used.
-
-    Attributes:
-        folder: The `RunFolder`.
-        plan: The `TrainingPlan`, once it is made (or set).
-        first_step: The step to continue with: 0, or that of the last
-            checkpoint, once training has begun.
+    running step on SIGTERM. `devices` and `num_replicas` are given where they
+    aren't the strategy's, which is `make_strategy`'s by default. `first_step`
+    is 0, or after `begin` the step of the last checkpoint.
     """
 
     def __init__(
@@ -93,24 +119,21 @@ class TrainingRun:
         self.first_step = 0
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Record]:
         """Records of all epochs, once `fit` has ended."""
         return self._records.history
 
     def plan_for(self, num_rows: int) -> training_plan.TrainingPlan:
         """Derives and keeps the `TrainingPlan` for rows to train on."""
-        self.plan = training_plan.make(
-            self._settings, self.num_replicas, num_rows
-        )
+        replicas = self.num_replicas
+        self.plan = training_plan.make(self._settings, replicas, num_rows)
         return self.plan
 
     def begin(self, description: str, data_goes_on: bool = True) -> None:
         """Prints data and sizes; finds the last checkpoint; keeps the flags.
 
-        Args:
-            description: One line about the data.
-            data_goes_on: Whether the data that `fit` gets begin at
-                `first_step`; see `kerasmgpu.callbacks.Checkpoint`.
+        `data_goes_on` is that of `kerasmgpu.callbacks.Checkpoint`: whether the
+        data that `fit` gets begin at `first_step`.
         """
         self._data = description
         self.folder.start()
@@ -119,10 +142,9 @@ class TrainingRun:
                 pathlib.Path(self._settings.output_dir, "checkpoints"),
                 data_goes_on=data_goes_on,
             )
+            per_epoch = self.plan.steps_per_epoch
             with self.strategy.scope():
-                self.first_step = checkpoint.first_step(
-                    self.plan.steps_per_epoch
-                )
+                self.first_step = checkpoint.first_step(per_epoch)
             self._checkpoints = [checkpoint]
         self.folder.keep_flags()
         if self._is_first_worker:
@@ -136,18 +158,14 @@ class TrainingRun:
     ) -> dict[str, Any]:
         """Keywords of `fit`: its length, and callbacks that measure and save.
 
-        Args:
-            progress: Names in the logs, among them `"examples_per_second"`, to
-                labels.
-            callbacks: More callbacks; what they add to the logs is recorded.
+        `progress` maps names in the logs to the labels that are printed; what
+        `callbacks` add to the logs is recorded.
         """
         plan = self.plan
         report = None
         if self._is_first_worker:
             report = run_report.progress(plan.epochs, progress)
-        self._records = epoch_records.EpochRecords(
-            self.folder, plan.steps_per_epoch, report
-        )
+        self._records = EpochRecords(self.folder, plan.steps_per_epoch, report)
         return {
             "epochs": plan.epochs,
             "steps_per_epoch": plan.steps_per_epoch,
@@ -171,13 +189,8 @@ class TrainingRun:
     ) -> run_report.Result:
         """Writes model, learning curve and result; prints the final table.
 
-        Args:
-            model: The trained model.
-            loss: Name in the logs of the loss to report.
-            loss_label: Its label in the table.
-            figures: The recipe's own figures: names in `result.json` to
-                `(label, value)`, with the label in the table.
-            curve: The learning curve to draw.
+        `loss` is the name in the logs of the loss to report. `figures` are the
+        recipe's own: names in `result.json` to `(label, value)`.
         """
         speed = run_report.median_of(self.history, "examples_per_second")
         result = run_report.Result(

@@ -6,14 +6,14 @@ import types
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.shared import epoch_records
+from kerasmgpu.recipes.shared import training_run
 from kerasmgpu.recipes.shared.run_folder import RunFolder
 
 SETTINGS = types.SimpleNamespace(resume=False)
 
 
 def records_without_folder():
-    return epoch_records.EpochRecords(RunFolder(None, settings=None), 10)
+    return training_run.EpochRecords(RunFolder(None, settings=None), 10)
 
 
 def test_seconds_are_those_of_the_steps_at_the_measured_rate():
@@ -24,7 +24,7 @@ def test_seconds_are_those_of_the_steps_at_the_measured_rate():
 
 
 def test_every_epoch_is_a_line_of_the_history(tmp_path):
-    callback = epoch_records.EpochRecords(RunFolder(tmp_path, SETTINGS), 10)
+    callback = training_run.EpochRecords(RunFolder(tmp_path, SETTINGS), 10)
     for epoch in range(2):
         callback.on_epoch_end(epoch, {"loss": 1.0, "speed": float("nan")})
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
