@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from kerasmgpu.recipes.alexnet import settings as image_settings
+from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         learning_rate_scaling="linear",
         epochs=6,
     )
-    image_settings.define(flag_values)
+    image_flags.define(flag_values)
 
 
 def build_model(
@@ -58,14 +58,11 @@ def build_model(
     from kerasmgpu.recipes.alexnet import networks, optimizers, synthetic
 
     keras.utils.set_random_seed(settings.seed)
+    name = settings.network
+    width = settings.width or networks.WIDTHS[name]
+    penalty = optimizers.penalty(settings)
     with networks.precision(settings.mixed_precision):
-        model = networks.build(
-            settings.network,
-            shape,
-            num_classes,
-            settings.width or networks.WIDTHS[settings.network],
-            optimizers.penalty(settings),
-        )
+        model = networks.build(name, shape, num_classes, width, penalty)
         if not with_images:
             model = synthetic.in_front_of(model, shape)
     model.compile(
@@ -88,13 +85,13 @@ def run(**keywords: Any) -> Any:
         InputError: If a setting, the data or the output folder can't be used.
     """
     settings = shared_flags.settings(define_flags, keywords)
-    image_settings.check(settings)
+    image_flags.check(settings)
     if settings.batch_sizes:
         from kerasmgpu.recipes.alexnet import study
 
         return study.run(settings)
     run_folder.require_place(settings)
-    image_settings.require_packages(settings)
+    image_flags.require_packages(settings)
     from kerasmgpu.recipes.alexnet import figures, left_out, networks, synthetic
     from kerasmgpu.recipes.datasets import image_batches, images
     from kerasmgpu.recipes.shared import run_report, training_run
@@ -105,8 +102,11 @@ def run(**keywords: Any) -> Any:
     # The global batch and its learning rate, the length and the warm-up.
     plan = experiment.plan_for(len(data.train))
     left_out_images = left_out.LeftOutImages(experiment.folder)
+    made_up = synthetic.SyntheticBatches(
+        plan.global_batch_size, data.num_classes
+    )
+    batches: Any = made_up
     with_images = settings.dataset != "synthetic"
-    batches: Any
     if with_images:
         batches = image_batches.ImageBatches(
             data,
@@ -115,10 +115,6 @@ def run(**keywords: Any) -> Any:
             settings.seed,
             settings.augment,
             left_out_images.add,
-        )
-    else:
-        batches = synthetic.SyntheticBatches(
-            plan.global_batch_size, data.num_classes
         )
     experiment.begin(data.description)
     arguments = settings, shape, data.num_classes, plan
@@ -135,12 +131,11 @@ def run(**keywords: Any) -> Any:
         validation_data=batches.held_out(),
         **experiment.fit_settings(progress, [left_out_images]),
     )
-    history = experiment.history
-    found = figures.of(history, left_out_images)
+    found = figures.of(experiment.history, left_out_images)
     if settings.compare_input:
         with experiment.strategy.scope():
             alone = build_model(*arguments, with_images=False)
-        found |= figures.comparison(history, alone, plan, data.num_classes)
+        found |= figures.comparison(experiment.history, alone, made_up)
     return experiment.finish(
         model,
         "loss",

@@ -1,28 +1,27 @@
 """Figures of an image run: accuracy, and the limit of its speed."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from kerasmgpu import callbacks
 from kerasmgpu.recipes.alexnet import synthetic
 from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
 from kerasmgpu.recipes.shared import run_report
-from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 History = Sequence[Mapping[str, Any]]
-Figures = dict[str, tuple[str, Any]]
+Figures = dict[str, tuple[str, Any]]  # As `TrainingRun.finish` takes them.
 
 # Share of the speed without images from which on training is compute-bound.
 _COMPUTE_BOUND = 0.9
 
 
 def of(history: History, left_out: LeftOutImages) -> Figures:
-    """Figures for `TrainingRun.finish`."""
+    """Accuracies, the wait for input and the images left out."""
     last = history[-1]
-    figures: Figures = {
-        "train_accuracy": ("training accuracy", last["accuracy"])
-    }
+    figures = {"train_accuracy": ("training accuracy", last["accuracy"])}
     if "val_accuracy" in last:
         figures["accuracy"] = ("held-out accuracy", last["val_accuracy"])
     wait = run_report.median_of(history, "input_wait_share")
@@ -30,30 +29,29 @@ def of(history: History, left_out: LeftOutImages) -> Figures:
         figures["input_wait_share"] = ("share of time waiting for input", wait)
     names = left_out.names
     if names:
-        figures["left_out"] = (
-            "images left out",
-            f"{len(names)}, such as {min(names)}; {left_out.where_all_are}",
-        )
+        text = f"{len(names)}, such as {min(names)}; {left_out.where_all_are}"
+        figures["left_out"] = ("images left out", text)
     return figures
 
 
 def comparison(
-    history: History,
-    model_alone: keras.Model,
-    plan: TrainingPlan,
-    num_classes: int,
+    history: History, alone: keras.Model, batches: synthetic.SyntheticBatches
 ) -> Figures:
-    """Compares the run with a network that makes up its images."""
-    alone = synthetic.examples_per_second(
-        model_alone, plan.global_batch_size, num_classes
-    )
+    """Compares the run with `alone`, a network that makes up its images."""
+    epochs = alone.fit(
+        batches.training(),
+        epochs=3,
+        steps_per_epoch=20,
+        callbacks=[callbacks.ThroughputLogger()],
+        shuffle=False,
+        verbose=0,
+    ).history
+    speed = statistics.median(epochs["examples_per_second"])
+    figures = {"synthetic_examples_per_second": ("examples/s, no input", speed)}
     real = run_report.median_of(history, "examples_per_second")
-    figures: Figures = {
-        "synthetic_examples_per_second": ("examples/s, no input", alone)
-    }
     if real is not None:
-        figures["real_over_synthetic"] = ("speed with input", real / alone)
-        figures["limit"] = ("what sets the pace", verdict(real, alone))
+        figures["real_over_synthetic"] = ("speed with input", real / speed)
+        figures["limit"] = ("what sets the pace", verdict(real, speed))
     return figures
 
 

@@ -58,29 +58,23 @@ class LARS(keras.optimizers.Optimizer):
         )
 
     def build(self, variables: Any) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self._velocities = [
-            self.add_variable_from_reference(v, name="velocity")
-            for v in variables
-        ]
+        if not self.built:
+            super().build(variables)
+            self._velocities = self.add_optimizer_variables(
+                variables, "velocity"
+            )
 
     def update_step(
         self, gradient: Any, variable: Any, learning_rate: Any
     ) -> None:
-        """Updates a variable by its dense gradient."""
         learning_rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         if len(variable.shape) > 1:
             gradient = self._scaled(gradient, variable)
         # As the documentation of Keras's `Optimizer` says.
         velocity = self._velocities[self._get_variable_index(variable)]
-        self.assign(
-            velocity,
-            self.momentum * ops.convert_to_tensor(velocity)
-            + learning_rate * gradient,
-        )
+        carried = self.momentum * ops.convert_to_tensor(velocity)
+        self.assign(velocity, carried + learning_rate * gradient)
         self.assign_sub(variable, velocity)
 
     def _scaled(self, gradient: Any, variable: Any) -> Any:
@@ -88,25 +82,19 @@ class LARS(keras.optimizers.Optimizer):
         weights = ops.convert_to_tensor(variable)
         weight_norm = ops.sqrt(ops.sum(ops.square(weights)))
         gradient_norm = ops.sqrt(ops.sum(ops.square(gradient)))
-        local = (
-            self.trust_coefficient
-            * weight_norm
-            / (
-                gradient_norm
-                + self.penalty * weight_norm
-                # Only where both norms are 0, and `local` isn't used.
-                + keras.config.epsilon() ** 3
-            )
-        )
+        norms = gradient_norm + self.penalty * weight_norm
+        # The small number only counts where both norms are 0, and `local` isn't
+        # used.
+        norms += keras.config.epsilon() ** 3
+        local = self.trust_coefficient * weight_norm / norms
         applies = ops.logical_and(weight_norm > 0, gradient_norm > 0)
         direction = gradient + self.penalty * weights
         return ops.where(applies, local * direction, gradient)
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            momentum=self.momentum,
-            weight_decay=self.penalty,
-            trust_coefficient=self.trust_coefficient,
-        )
-        return config
+        return {
+            **super().get_config(),
+            "momentum": self.momentum,
+            "weight_decay": self.penalty,
+            "trust_coefficient": self.trust_coefficient,
+        }

@@ -19,8 +19,7 @@ class LeftOutImages(keras.callbacks.Callback):
     names.
     """
 
-    # The batch hook doesn't read its logs.
-    reads_batch_logs = False
+    reads_batch_logs = False  # The batch hook doesn't read its logs.
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
@@ -43,20 +42,16 @@ class LeftOutImages(keras.callbacks.Callback):
 
     @property
     def where_all_are(self) -> str:
-        """Says where all names are listed."""
         if self._folder.path is None:
             return f"with --output_dir, all are listed in {FILE_NAME}"
         return f"all are listed in {self._folder.path / FILE_NAME}"
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._write()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._write()
-
-    def _write(self) -> None:
         names = sorted(self.names)  # A copy: the input adds to it.
         if self._folder.path is None or len(names) == self._num_written:
             return
         self._folder.write(FILE_NAME, "".join(f"{name}\n" for name in names))
         self._num_written = len(names)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.on_train_batch_end(epoch)

@@ -23,10 +23,7 @@ MIN_IMAGE_SIZES = {"alexnet": 8, "resnet50": 32, "wide_resnet28": 8}
 WIDTHS = {"alexnet": 0.25, "resnet50": 1.0, "wide_resnet28": 10.0}
 """Default widths: a small AlexNet, and the two published networks."""
 
-_LARGE_STEM = 128
-
-Shape = tuple[int, int, int]
-"""Height, width and channels."""
+Shape = tuple[int, int, int]  # Height, width and channels.
 
 
 def image_shape(settings: SimpleNamespace, data: images.ImageData) -> Shape:
@@ -45,7 +42,7 @@ def image_shape(settings: SimpleNamespace, data: images.ImageData) -> Shape:
 
 def build(
     name: str,
-    image_shape: Shape,
+    shape: Shape,
     num_classes: int,
     width: float,
     weight_decay: float = 0.0,
@@ -56,16 +53,16 @@ def build(
     ResNet-50, k is WideResNet-28-k. Half of `weight_decay` times the sum of
     squared kernels is added to the loss.
     """
-    builders = {
+    builder = {
         "alexnet": alexnet,
         "resnet50": resnet50,
         "wide_resnet28": wide_resnet28,
-    }
-    return builders[name](image_shape, num_classes, width, weight_decay)
+    }[name]
+    return builder(shape, num_classes, width, weight_decay)
 
 
 def alexnet(
-    image_shape: Shape,
+    shape: Shape,
     num_classes: int,
     width: float = 1.0,
     weight_decay: float = 0.0,
@@ -89,8 +86,8 @@ def alexnet(
     convolution = functools.partial(
         keras.layers.Conv2D, padding="same", **settings
     )
-    inputs, x = _pixels(image_shape)
-    is_large = min(image_shape[:2]) >= _LARGE_STEM
+    inputs, x = _pixels(shape)
+    is_large = min(shape[:2]) >= 128
     if is_large:
         # 224 pixels and three at the edges give 55 positions.
         x = keras.layers.ZeroPadding2D(((1, 2), (1, 2)))(x)
@@ -115,10 +112,7 @@ def alexnet(
 
 
 def resnet50(
-    image_shape: Shape,
-    num_classes: int,
-    width: float = 1.0,
-    weight_decay: float = 0.0,
+    shape: Shape, num_classes: int, width: float = 1, weight_decay: float = 0
 ) -> keras.Model:
     """ResNet-50 v1.5 (He et al., arXiv:1512.03385, and later practice).
 
@@ -128,7 +122,7 @@ def resnet50(
     25.6 M parameters at 1,000 classes.
     """
     convolution = _convolution(weight_decay)
-    inputs, x = _pixels(image_shape)
+    inputs, x = _pixels(shape)
     x = convolution(max(1, round(64 * width)), 7, 2)(x)
     x = _normalised(x)
     x = keras.layers.MaxPooling2D(3, 2, "same")(x)
@@ -151,10 +145,7 @@ def resnet50(
 
 
 def wide_resnet28(
-    image_shape: Shape,
-    num_classes: int,
-    width: float = 10.0,
-    weight_decay: float = 0.0,
+    shape: Shape, num_classes: int, width: float = 10, weight_decay: float = 0
 ) -> keras.Model:
     """WideResNet-28-k (Zagoruyko and Komodakis, arXiv:1605.07146).
 
@@ -162,7 +153,7 @@ def wide_resnet28(
     convolutions of a block.
     """
     convolution = _convolution(weight_decay)
-    inputs, x = _pixels(image_shape)
+    inputs, x = _pixels(shape)
     x = convolution(16, 3)(x)
     for group in range(3):
         filters = max(1, round(16 * width * 2**group))
@@ -193,9 +184,9 @@ def precision(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(previous)
 
 
-def _pixels(image_shape: Shape) -> tuple[Any, Any]:
+def _pixels(shape: Shape) -> tuple[Any, Any]:
     """The input, and the same scaled to [-1, 1]."""
-    inputs = keras.Input(image_shape, dtype="uint8")
+    inputs = keras.Input(shape, dtype="uint8")
     return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
 
 
@@ -211,19 +202,13 @@ def _logits(num_classes: int, weight_decay: float) -> keras.Layer:
 
 def _convolution(weight_decay: float) -> Callable[..., keras.Layer]:
     """Convolution before a batch normalisation: no biases."""
-
-    def convolution(filters: int, size: int, stride: int = 1) -> keras.Layer:
-        return keras.layers.Conv2D(
-            filters,
-            size,
-            stride,
-            padding="same",
-            use_bias=False,
-            kernel_initializer="he_normal",
-            kernel_regularizer=_penalty(weight_decay),
-        )
-
-    return convolution
+    return functools.partial(
+        keras.layers.Conv2D,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+        kernel_regularizer=_penalty(weight_decay),
+    )
 
 
 def _every(stride: int, x: Any) -> Any:
@@ -236,10 +221,9 @@ def _every(stride: int, x: Any) -> Any:
     return x if stride == 1 else keras.layers.MaxPooling2D(1, stride)(x)
 
 
-def _batch_norm(**settings: Any) -> keras.Layer:
-    return keras.layers.BatchNormalization(
-        momentum=0.9, epsilon=1e-5, **settings
-    )
+_batch_norm = functools.partial(
+    keras.layers.BatchNormalization, momentum=0.9, epsilon=1e-5
+)
 
 
 def _normalised(x: Any) -> Any:

@@ -34,18 +34,12 @@ def build(
     Biases and scales have none.
     """
     rate = learning_rate(settings, plan)
+    momentum, decay = settings.momentum, settings.weight_decay
     if settings.optimizer == "sgd":
-        return keras.optimizers.SGD(rate, momentum=settings.momentum)
+        return keras.optimizers.SGD(rate, momentum=momentum)
     if settings.optimizer == "lars":
-        return LARS(
-            rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            trust_coefficient=settings.trust_coefficient,
-        )
-    optimizer = keras.optimizers.Lamb(
-        rate, weight_decay=settings.weight_decay or None
-    )
+        return LARS(rate, momentum, decay, settings.trust_coefficient)
+    optimizer = keras.optimizers.Lamb(rate, weight_decay=decay or None)
     optimizer.exclude_from_weight_decay(
         var_list=[v for v in model.trainable_variables if len(v.shape) < 2]
     )

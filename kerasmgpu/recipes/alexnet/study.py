@@ -8,13 +8,17 @@ gradual warm-up (Goyal et al., arXiv:1706.02677). It ends with a table, and a
 plot in the folder; `--resume` continues with the remaining runs.
 """
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.table import Table
+
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.commands import plots, reports
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.alexnet import settings as image_settings
+from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 
 if TYPE_CHECKING:
@@ -23,16 +27,13 @@ if TYPE_CHECKING:
     from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
     from kerasmgpu.recipes.datasets.images import ImageData
 
+Records = Sequence[Mapping[str, Any]]
+
+# Flags that the study decides itself, for each of its runs.
 _NOT_OF_A_STUDY = (
-    "global_batch_size",
-    "batch_size_per_replica",
-    "learning_rate_scaling",
-    "warmup_steps",
-    "steps",
-    "steps_per_epoch",
-    "seed",
-)
-"""Flags that the study decides itself, for each of its runs."""
+    "global_batch_size batch_size_per_replica learning_rate_scaling "
+    "warmup_steps steps steps_per_epoch seed"
+).split()
 
 
 class Rule(NamedTuple):
@@ -91,12 +92,10 @@ def check(settings: SimpleNamespace) -> None:
         )
 
 
-def cells(sizes: Sequence[int]) -> Iterator[tuple[int, Rule]]:
+def cells(sizes: Sequence[int]) -> list[tuple[int, Rule]]:
     """Batch sizes and rules to train; at the smallest all rules agree."""
-    yield sizes[0], RULES[0]
-    for size in sizes[1:]:
-        for rule in RULES:
-            yield size, rule
+    larger = [(size, rule) for size in sizes[1:] for rule in RULES]
+    return [(sizes[0], RULES[0]), *larger]
 
 
 def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
@@ -104,10 +103,10 @@ def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
     check(settings)
     # Only runs of one length can be compared.
     run_folder.require_place(settings, may_grow=())
-    image_settings.require_packages(settings)
+    image_flags.require_packages(settings)
     import keras
 
-    from kerasmgpu.recipes.alexnet import left_out, study_report
+    from kerasmgpu.recipes.alexnet import left_out
     from kerasmgpu.recipes.datasets import images
     from kerasmgpu.recipes.shared import run_report, training_run
 
@@ -134,9 +133,7 @@ def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
         for size, rule in cells(sizes):
             if (size, rule.label, seed) in done:
                 continue
-            record = train(
-                one, strategy, data, size, sizes[0], rule, left_out_images
-            )
+            record = train(one, strategy, data, size, rule, left_out_images)
             records.append(record)
             run_report.print_line(
                 f"batch {size}, {rule.label}, seed {seed}: learning rate "
@@ -148,9 +145,9 @@ def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
             # Dozens of models would add up.
             keras.utils.clear_session(free_memory=True)
     labels = [rule.label for rule in RULES]
-    study_report.print_table(records, sizes, labels)
+    print_table(records, sizes, labels)
     if folder.path is not None:
-        study_report.draw(folder, records, sizes, labels)
+        draw(folder.path / "accuracy_by_batch.png", records, sizes, labels)
     return records
 
 
@@ -159,21 +156,17 @@ def train(
     strategy: "tf.distribute.Strategy",
     data: "ImageData",
     size: int,
-    smallest: int,
     rule: Rule,
     left_out_images: "LeftOutImages",
 ) -> dict[str, Any]:
-    """Trains once, and returns the record of this run.
-
-    `accuracy` is the held-out accuracy of the last weights, from 0 to 1.
-    """
+    """Trains once with a global batch of `size` rows; the run's record."""
     from kerasmgpu.recipes import alexnet
     from kerasmgpu.recipes.alexnet import networks
     from kerasmgpu.recipes.datasets import image_batches
     from kerasmgpu.recipes.shared import training_plan
 
     learning_rate = replica_arithmetic.scale_learning_rate(
-        settings.learning_rate, size // smallest, rule.scaling
+        settings.learning_rate, size // batch_sizes(settings)[0], rule.scaling
     )
     steps = -(-len(data.train) // size)
     plan = training_plan.TrainingPlan(
@@ -210,5 +203,66 @@ def train(
         "seed": settings.seed,
         "learning_rate": learning_rate,
         "steps": plan.steps,
-        "accuracy": scores["accuracy"],
+        "accuracy": scores["accuracy"],  # Of the last weights, from 0 to 1.
     }
+
+
+def summary(records: Records, size: int, label: str) -> tuple[float, ...]:
+    """Mean and deviation of the accuracy over seeds; empty without runs."""
+    values = [
+        record["accuracy"]
+        for record in records
+        if (record["global_batch_size"], record["rule"]) == (size, label)
+    ]
+    if not values:
+        return ()
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics.mean(values), spread
+
+
+def rows(
+    records: Records, sizes: Sequence[int], labels: Sequence[str]
+) -> Iterator[list[str]]:
+    """Rows of the table: texts for a batch size and the rules' accuracies."""
+    for size in sizes:
+        row = [f"{size}"]
+        for label in labels:
+            found = summary(records, size, label)
+            # At the smallest batch all rules agree: it was trained once.
+            mean, spread = found or summary(records, size, labels[0]) or (0, 0)
+            row.append(f"{100 * mean:.1f} ± {100 * spread:.1f}")
+        yield row
+
+
+def print_table(
+    records: Records, sizes: Sequence[int], labels: Sequence[str]
+) -> None:
+    table = Table(title="held-out accuracy (%), mean ± deviation over seeds")
+    for heading in ("global batch", *labels):
+        table.add_column(heading, justify="right")
+    for row in rows(records, sizes, labels):
+        table.add_row(*row)
+    reports.console().print(table)
+
+
+def draw(
+    path: Any, records: Records, sizes: Sequence[int], labels: Sequence[str]
+) -> None:
+    """Draws the table into a PNG file."""
+    figure = plots.new_figure()
+    if figure is None:
+        return
+    axes = figure.add_subplot()
+    smallest = summary(records, sizes[0], labels[0])
+    for label in labels:
+        points = [summary(records, size, label) for size in sizes[1:]]
+        # In per cent: all means, all deviations.
+        means, spreads = (
+            [100 * value for value in values]
+            for values in zip(*filter(None, [smallest, *points]))
+        )
+        axes.errorbar(sizes, means, spreads, label=label, marker="o", capsize=3)
+    plots.count_axis(axes, sizes, "global batch (rows)")
+    axes.set_ylabel("held-out accuracy (%)")
+    axes.legend()
+    plots.save(figure, path)

@@ -44,50 +44,29 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
     shared_flags.define_data(flag_values, MOVIELENS)
     flag = Definitions(flag_values)
-    flag.choice(
-        "network",
-        "residual",
-        ["residual", "published"],
+    # fmt: off
+    flag.choice("network", "residual", ["residual", "published"],
         "residual: AutoRec on what biases leave, trained on known ratings; "
-        "published: all sigmoid, trained on whole rows with 0 for missing.",
-    )
-    flag.choice(
-        "rows",
-        "item",
-        ["user", "item"],
-        "What a row is: the ratings of one user, or those of one item.",
-    )
-    flag.strings(
-        "hidden_units",
-        ["200"],
-        "Units of each hidden layer, separated by commas.",
-    )
-    flag.number(
-        "weight_penalty",
-        100.0,
+        "published: all sigmoid, trained on whole rows with 0 for missing.")
+    flag.choice("rows", "item", ["user", "item"],
+        "What a row is: the ratings of one user, or those of one item.")
+    flag.strings("hidden_units", ["200"],
+        "Units of each hidden layer, separated by commas.")
+    flag.number("weight_penalty", 100.0,
         "AutoRec's lambda: half of it times the sum of squared weights is "
         "added to the squared error of all ratings (residual network).",
-        least=0,
-    )
-    flag.choice(
-        "optimizer", "adam", ["adam", "rmsprop", "sgd"], "Keras optimizer."
-    )
-    flag.choice(
-        "learning_rate_decay",
-        "cosine",
-        ["cosine", "none"],
-        "How the learning rate falls over the run.",
-    )
-    shared_flags.define_held_out(
-        flag_values, 0.1, "Fraction of the ratings that is held out."
-    )
-    flag.string(
-        "test_path",
-        None,
+        least=0)
+    flag.choice("optimizer", "adam", ["adam", "rmsprop", "sgd"],
+        "Keras optimizer.")
+    flag.choice("learning_rate_decay", "cosine", ["cosine", "none"],
+        "How the learning rate falls over the run.")
+    shared_flags.define_held_out(flag_values, 0.1,
+        "Fraction of the ratings that is held out.")
+    flag.string("test_path", None,
         "Ratings to hold out, of a split that is given as two files (u1.test "
         "beside --data_path=u1.base). All of --data_path is trained on then; "
-        "each epoch is validated on --test_path, and nothing is chosen by it.",
-    )
+        "each epoch is validated on --test_path, and nothing is chosen by it.")
+    # fmt: on
 
 
 def hidden_units(settings: SimpleNamespace) -> list[int]:
@@ -117,10 +96,9 @@ def check(settings: SimpleNamespace) -> None:
 def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     """Loads or generates the ratings, splits them, fits biases.
 
-    Returns:
-        A namespace: `train` and `held_out` (`SparseRows`), the `biases` of the
-        training ratings and their `baseline_rmse`, `callbacks` that the data
-        need, and a `description`.
+    Returns `train` and `held_out` (`SparseRows`), the `biases` of the training
+    ratings and their `baseline_rmse`, `callbacks` that the data need, and a
+    `description`.
     """
     from kerasmgpu.recipes.datasets import (
         generated_ratings,
@@ -134,14 +112,15 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     unknown: Any = ()
     if settings.test_path:
         train, held_out, unknown = given_split.load(
-            settings.data_path, settings.test_path, settings.data_dir
+            source, settings.test_path, settings.data_dir
         )
         description = f"{train.description}; {held_out.description}"
     else:
-        if source:
-            ratings = movielens.load(source, cache_dir=settings.data_dir)
-        else:
-            ratings = generated_ratings.generate()
+        ratings = (
+            movielens.load(source, cache_dir=settings.data_dir)
+            if source
+            else generated_ratings.generate()
+        )
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
     biases = rating_biases.fit(train)
@@ -177,32 +156,27 @@ def build_model(
 
     keras.utils.set_random_seed(settings.seed)
     biases, columns = data.biases, data.train.num_columns
+    units = hidden_units(settings)
     if settings.network == "published":
-        model = autorec.published_autoencoder(
-            columns, hidden_units(settings), biases.max_rating
-        )
+        model = autorec.published_autoencoder(columns, units, biases.max_rating)
         loss = losses.WholeRowSquaredError(biases.max_rating)
     else:
-        model = autorec.residual_autoencoder(
-            columns,
-            hidden_units(settings),
-            # The loss is a mean over rows, AutoRec's is a sum.
-            weight_penalty=settings.weight_penalty / 2 / data.train.num_rows,
-        )
+        # The loss is a mean over rows, AutoRec's is a sum.
+        penalty = settings.weight_penalty / 2 / data.train.num_rows
+        model = autorec.residual_autoencoder(columns, units, penalty)
         of_items = settings.rows == "user"
         model.get_layer("biases").set_biases(
             biases.mean, biases.item_biases if of_items else biases.user_biases
         )
         loss = losses.ObservedSquaredError()
-    optimizers = {
+    optimizer = {
         "adam": keras.optimizers.Adam,
         "rmsprop": keras.optimizers.RMSprop,
         "sgd": keras.optimizers.SGD,
-    }
+    }[settings.optimizer]
+    decay, initial = settings.learning_rate_decay, settings.learning_rate
     model.compile(
-        optimizers[settings.optimizer](
-            plan.schedule(settings.learning_rate_decay, settings.learning_rate)
-        ),
+        optimizer(plan.schedule(decay, initial)),
         loss=loss,
         metrics=[
             losses.ObservedRMSE(biases.min_rating, biases.max_rating),

@@ -19,12 +19,11 @@ class TakeOutBiases(keras.layers.Layer):
     A row's bias is the shrunk mean of its residuals, so the model also works
     for rows that it has never seen.
 
+    `shrinkage` is added to the number of ratings in that mean.
+
     Takes raw ratings, `[batch, columns]`, sparse or dense with 0 for missing.
     Returns two dense tensors of that shape: the residuals (0 where the rating
     is missing), and the ratings that the biases predict.
-
-    Args:
-        shrinkage: Float, added to the number of ratings in that mean.
     """
 
     def __init__(self, shrinkage: float = 5.0, **kwargs: Any) -> None:
@@ -32,14 +31,10 @@ class TakeOutBiases(keras.layers.Layer):
         self.shrinkage = shrinkage
 
     def build(self, input_shape: Any) -> None:
-        self.mean = self.add_weight(
-            shape=(), initializer="zeros", trainable=False, name="mean"
-        )
+        untrained = dict(initializer="zeros", trainable=False)
+        self.mean = self.add_weight((), name="mean", **untrained)
         self.column_biases = self.add_weight(
-            shape=(input_shape[-1],),
-            initializer="zeros",
-            trainable=False,
-            name="column_biases",
+            input_shape[-1:], name="column_biases", **untrained
         )
 
     def set_biases(self, mean: float, column_biases: Any) -> None:
@@ -55,9 +50,8 @@ class TakeOutBiases(keras.layers.Layer):
         by_column = self.mean + self.column_biases
         rest = (ratings - by_column) * observed
         count = keras.ops.sum(observed, axis=-1, keepdims=True)
-        row_bias = keras.ops.sum(rest, axis=-1, keepdims=True) / (
-            count + self.shrinkage
-        )
+        total = keras.ops.sum(rest, axis=-1, keepdims=True)
+        row_bias = total / (count + self.shrinkage)
         return (rest - row_bias) * observed, by_column + row_bias
 
     def compute_output_shape(self, input_shape: Any) -> Any:

@@ -53,31 +53,21 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values, longer="training.epochs may be raised. "
     )
     flag = Definitions(flag_values)
-    flag.string(
-        "config",
-        None,
+    # fmt: off
+    flag.string("config", None,
         "YAML file of the model, the data and the training. Left out: a small "
-        "example.",
-    )
-    flag.repeated(
-        "set",
-        [],
+        "example.")
+    flag.repeated("set", [],
         "key=value, in place of what the file says: --set model.n_gpus=2. May "
-        "be given again. --num_replicas=2 is short for this one.",
-    )
-    flag.string(
-        "restore",
-        None,
+        "be given again. --num_replicas=2 is short for this one.")
+    flag.string("restore", None,
         "Folder of an earlier run whose model predicts; nothing is trained. "
-        "Needs --predictions.",
-    )
-    flag.string(
-        "predictions",
-        None,
+        "Needs --predictions.")
+    flag.string("predictions", None,
         "File for the model's predictions, in the order of the data: of the "
         "data's part for it, or else of what it validates or trains on. Its "
-        "ending, .npy or .csv, decides the format.",
-    )
+        "ending, .npy or .csv, decides the format.")
+    # fmt: on
 
 
 def check(settings: SimpleNamespace) -> None:
@@ -159,12 +149,11 @@ def run(**keywords: Any) -> "Result | None":
     from kerasmgpu.recipes.convnet import input_data
     from kerasmgpu.recipes.shared import run_report, training_run
 
+    strategy = make_strategy(settings, config)
     # `require_same` compares what the file decides.
     own = ("config", "set", "num_replicas", "restore", "predictions")
     rest = {k: v for k, v in vars(settings).items() if k not in own}
-    experiment = training_run.TrainingRun(
-        SimpleNamespace(**rest), make_strategy(settings, config)
-    )
+    experiment = training_run.TrainingRun(SimpleNamespace(**rest), strategy)
     configuration.require_same(experiment.folder, config)
     data = input_data.load(config)
     # Before the training: refuses data that can't be predicted.
@@ -208,15 +197,11 @@ def train(
     )
     experiment.begin(data.description, data_goes_on=data.goes_on)
     configuration.keep(experiment.folder, config)
-    names = [
-        name for name in config.get("metrics", []) if isinstance(name, str)
-    ]
+    metrics = config.get("metrics", [])
+    names = [name for name in metrics if isinstance(name, str)]
     names += [f"val_{name}" for name in ("loss", *names)]
-    progress = {
-        "loss": _LOSS,
-        **{name: name for name in names},
-        "examples_per_second": "examples/s",
-    }
+    progress = {"loss": _LOSS, **dict(zip(names, names))}
+    progress["examples_per_second"] = "examples/s"
     fit_settings = experiment.fit_settings(progress, callbacks)
     if data.is_one_pass:
         fit_settings["steps_per_epoch"] = None
@@ -226,16 +211,12 @@ def train(
         **fit_settings,
     )
     last = experiment.history[-1]
-    curves = {"loss": "training", "val_loss": "validation"}
-    return experiment.finish(
-        model,
-        "loss",
-        _LOSS,
-        figures={name: (name, last[name]) for name in names if name in last},
-        curve=run_report.Curve(
-            "loss", {name: curves[name] for name in curves if name in last}
-        ),
-    )
+    figures = {name: (name, last[name]) for name in names if name in last}
+    curves = {"loss": "training"}
+    if "val_loss" in last:
+        curves["val_loss"] = "validation"
+    curve = run_report.Curve("loss", curves)
+    return experiment.finish(model, "loss", _LOSS, figures, curve)
 
 
 def restore(model: "keras.Model", folder: str) -> None:

@@ -17,13 +17,8 @@ if TYPE_CHECKING:
 _REQUIRED = ("model", "dataset", "loss", "optimizer", "training")
 _OPTIONAL = ("metrics", "callbacks")
 _NAME = "config.yaml"
-# Of `training`, with the least value.
-_INTEGERS = {
-    "epochs": 1,
-    "global_batch_size": 1,
-    "steps_per_epoch": 1,
-    "seed": 0,
-}
+# Keys of `training`, with the least value.
+_LEAST = dict(epochs=1, global_batch_size=1, steps_per_epoch=1, seed=0)
 
 
 def load(settings: SimpleNamespace) -> Section:
@@ -39,26 +34,21 @@ def load(settings: SimpleNamespace) -> Section:
         config.section(key)
     for key in _OPTIONAL:
         if not isinstance(config.get(key, []), list):
-            raise config.error(
-                key, f"must be a list. Received: {config[key]!r}"
-            )
-    training = config.section("training")
-    training.require_keys(("epochs",), tuple(_INTEGERS))
+            problem = f"must be a list. Received: {config[key]!r}"
+            raise config.error(key, problem)
+    training, model = config.section("training"), config["model"]
+    training.require_keys(("epochs",), tuple(_LEAST))
     training.setdefault("seed", 0)
-    for key in training:
-        _require_integer(training, key, _INTEGERS[key])
-    config["model"].setdefault("n_gpus", 0)
-    _require_integer(config["model"], "n_gpus", 0)
+    model.setdefault("n_gpus", 0)
+    integers = [(training, key, _LEAST[key]) for key in training]
+    for section, key, least in [*integers, (model, "n_gpus", 0)]:
+        value = section[key]
+        if type(value) is not int or value < least:
+            raise section.error(
+                key,
+                f"must be an integer of at least {least}. Received: {value!r}",
+            )
     return config
-
-
-def _require_integer(section: Section, key: str, minimum: int) -> None:
-    value = section[key]
-    if type(value) is not int or value < minimum:
-        raise section.error(
-            key,
-            f"must be an integer of at least {minimum}. Received: {value!r}",
-        )
 
 
 def build_model(config: Section, data: "Data") -> "keras.Model":
@@ -66,24 +56,17 @@ def build_model(config: Section, data: "Data") -> "keras.Model":
     import keras
 
     keras.utils.set_random_seed(config["training"]["seed"])
-    section = config["model"]
-    model = named_objects.build(section, without=("n_gpus",))
-    if not isinstance(model, keras.Model):
-        raise section.error(
-            "class", f"must make a keras.Model. Received: {model!r}"
-        )
+    model = named_objects.build_a(
+        keras.Model, config["model"], without=("n_gpus",)
+    )
     try:
         model(data.inputs)  # Symbolic: it makes the weights.
     except (TypeError, ValueError) as error:
-        raise section.error(
+        raise config["model"].error(
             "class", f"can't take the inputs {data.inputs}: {error}"
         ) from error
     _require_names(config)
-    optimizer = named_objects.build(config["optimizer"])
-    if not isinstance(optimizer, keras.Optimizer):
-        raise config["optimizer"].error(
-            "class", f"must make a keras.Optimizer. Received: {optimizer!r}"
-        )
+    optimizer = named_objects.build_a(keras.Optimizer, config["optimizer"])
     model.compile(
         optimizer,
         loss=named_objects.built(config["loss"]),
@@ -99,11 +82,8 @@ def _require_names(config: Section) -> None:
     # These depend on the loss; `keras.metrics.get` does not know them.
     special = ("accuracy", "acc", "crossentropy", "ce")
     named = [("loss", config["loss"], keras.losses.get)]
-    named += [
-        ("metrics", metric, keras.metrics.get)
-        for metric in config.get("metrics", [])
-        if metric not in special
-    ]
+    metrics = [m for m in config.get("metrics", []) if m not in special]
+    named += [("metrics", name, keras.metrics.get) for name in metrics]
     for key, name, get in named:
         try:
             known = get(name) if isinstance(name, str) else name
@@ -118,7 +98,6 @@ def _require_names(config: Section) -> None:
 
 
 def build_callbacks(config: Section) -> "list[keras.callbacks.Callback]":
-    """The configured callbacks."""
     import keras
 
     callbacks = named_objects.built(config.get("callbacks", []))

@@ -13,15 +13,10 @@ import numpy as np
 
 @keras.saving.register_keras_serializable("kerasmgpu")
 class ConvNet(keras.Model):
-    """Convolutions and pooling, then the mean over the image.
+    """Convolutions of `filters` and pooling, then the mean over the image.
 
-    Args:
-        filters: List of integers, filters of each convolution.
-        num_classes: Integer.
-        scale: Float that pixels are divided by.
-
-    Input: `[batch, height, width, channels]`, or without channels; output:
-    probabilities, `[batch, num_classes]`.
+    Input: `[batch, height, width, channels]`, or without channels, divided by
+    `scale`; output: probabilities, `[batch, num_classes]`.
     """
 
     def __init__(
@@ -35,14 +30,15 @@ class ConvNet(keras.Model):
         self.filters = list(filters)
         self.num_classes = num_classes
         self.scale = scale
+        layers = keras.layers
         self.network = keras.Sequential()
         for count in self.filters:
             self.network.add(
-                keras.layers.Conv2D(count, 3, padding="same", activation="relu")
+                layers.Conv2D(count, 3, 1, "same", activation="relu")
             )
-            self.network.add(keras.layers.MaxPooling2D())
-        self.network.add(keras.layers.GlobalAveragePooling2D())
-        self.network.add(keras.layers.Dense(num_classes, activation="softmax"))
+            self.network.add(layers.MaxPooling2D())
+        self.network.add(layers.GlobalAveragePooling2D())
+        self.network.add(layers.Dense(num_classes, activation="softmax"))
 
     def call(self, images: Any) -> Any:
         images = keras.ops.cast(images, self.compute_dtype) / self.scale
@@ -69,35 +65,21 @@ def gratings(
     """Draws stripes whose angle is the class.
 
     Phase and width of the stripes are random, so no pixel alone predicts the
-    angle: a small convolutional model learns it, a linear one doesn't.
+    angle: a small convolutional model learns it, a linear one doesn't. `noise`
+    is its standard deviation, where stripes have an amplitude of 1.
 
-    Args:
-        num_images: Integer, images to train on; a quarter as many more to
-            validate on.
-        num_classes: Integer, number of angles.
-        size: Integer, height and width in pixels.
-        noise: Float, standard deviation of the noise; the stripes have an
-            amplitude of 1.
-        seed: Integer.
-
-    Returns:
-        Dictionary with `"training"` and `"validation"`, each a tuple of images
-        `[rows, size, size, 1]` (float32) and classes `[rows]` (int32).
+    Returns `"training"` and a quarter as many more for `"validation"`, each
+    images `[rows, size, size, 1]` (float32) and classes `[rows]` (int32).
     """
     random = np.random.default_rng(seed)
     total = num_images + num_images // 4
     classes = random.integers(num_classes, size=total)
-    angle = np.pi * classes / num_classes
-    period = random.uniform(4, 8, total)
-    phase = random.uniform(0, 2 * np.pi, total)
+    angle = (np.pi * classes / num_classes)[:, None, None]
+    period = random.uniform(4, 8, (total, 1, 1))
+    phase = random.uniform(0, 2 * np.pi, (total, 1, 1))
     down, right = np.mgrid[:size, :size]
-    across = (
-        np.cos(angle)[:, None, None] * right
-        + np.sin(angle)[:, None, None] * down
-    )
-    images = np.sin(
-        2 * np.pi * across / period[:, None, None] + phase[:, None, None]
-    )
+    across = np.cos(angle) * right + np.sin(angle) * down
+    images = np.sin(2 * np.pi * across / period + phase)
     images += random.normal(scale=noise, size=images.shape)
     images = images[..., None].astype("float32")
     classes = classes.astype("int32")

@@ -50,8 +50,6 @@ class Data:
     @property
     def validation(self) -> Any:
         """Validation data, or `None`."""
-        if "validation" not in self.parts:
-            return None
         return self._in_order("validation")
 
     @property
@@ -61,8 +59,7 @@ class Data:
         The prediction part, or else the validation or the training part.
         """
         name = next(name for name in reversed(_PARTS) if name in self.parts)
-        part = self.parts[name]
-        if _is_endless(part):
+        if _is_endless(self.parts[name]):
             raise InputError(
                 f"--predictions needs finite data. Received: the {name} data "
                 "are endless; return a dictionary with prediction data too"
@@ -70,7 +67,7 @@ class Data:
         return self._in_order(name), name
 
     def _in_order(self, name: str) -> Any:
-        part = self.parts[name]
+        part = self.parts.get(name)
         if not isinstance(part, tuple):
             return part
         with tf.device("CPU:0"):
@@ -100,9 +97,9 @@ def load(config: Section) -> Data:
     """Calls the configured data set."""
     section, training = config["dataset"], config["training"]
     parts = _parts(section, named_objects.build(section))
-    part = parts["training"]
+    part, size = parts["training"], training.get("global_batch_size")
     makes_batches = not isinstance(part, tuple)
-    size = training.get("global_batch_size")
+    steps: int | None
     if makes_batches:
         if size is not None:
             raise training.error(
@@ -112,18 +109,16 @@ def load(config: Section) -> Data:
             )
         size = _num_rows(part[0] if _is_py(part) else next(iter(part)))
         steps = _num_batches(part)
-        length = (
-            "batches of unknown number"
-            if steps is None
-            else f"{steps:,} batches"
-        )
+        length = "batches of unknown number"
+        if steps is not None:
+            length = f"{steps:,} batches"
     else:
         if size is None:
             raise training.error(
                 "global_batch_size", "is missing: rows of a step on all GPUs"
             )
-        steps = -(-_num_rows(part) // size)
-        length = f"{_num_rows(part):,} rows"
+        rows = _num_rows(part)
+        steps, length = -(-rows // size), f"{rows:,} rows"
     steps = training.get("steps_per_epoch", steps)
     if steps is None:
         raise training.error(
@@ -142,12 +137,11 @@ def load(config: Section) -> Data:
 
 def _parts(section: Section, value: Any) -> dict[str, Any]:
     """The parts by name; raises `InputError` for unknown forms."""
-    pairs = isinstance(value, (tuple, list)) and all(
-        isinstance(item, (tuple, list)) for item in value
-    )
-    if pairs and len(value) == 2:
-        # As `keras.datasets.mnist.load_data` returns them.
-        value = dict(zip(_PARTS, value))
+    several = (tuple, list)
+    if isinstance(value, several) and len(value) == 2:
+        # Two pairs are as `keras.datasets.mnist.load_data` returns them.
+        if all(isinstance(item, several) for item in value):
+            value = dict(zip(_PARTS, value))
     if not isinstance(value, dict):
         value = {"training": value}
     if "training" not in value or not set(value) <= set(_PARTS):

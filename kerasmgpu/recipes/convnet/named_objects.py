@@ -37,6 +37,16 @@ def build(section: Section, without: Sequence[str] = ()) -> Any:
         ) from error
 
 
+def build_a(kind: type, section: Section, without: Sequence[str] = ()) -> Any:
+    """Builds a section's object, which must be a Keras object of this kind."""
+    found = build(section, without)
+    if not isinstance(found, kind):
+        raise section.error(
+            CLASS, f"must make a keras.{kind.__name__}. Received: {found!r}"
+        )
+    return found
+
+
 def built(value: Any) -> Any:
     """A value of the configuration, with all its named objects built."""
     if isinstance(value, list):
@@ -72,39 +82,31 @@ def _find(section: Section, parts: Sequence[str]) -> Any:
         module_name = ".".join(parts[:count])
         try:
             found = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if module_name == error.name or module_name.startswith(
-                f"{error.name}."
-            ):
-                continue  # No module: perhaps it is a class.
-            raise section.error(
-                CLASS, f"can't be imported: {module_name} needs {error.name}"
-            ) from error
         except (ImportError, SyntaxError) as error:
-            raise section.error(
-                CLASS, f"can't be imported: {module_name}: {error}"
-            ) from error
-        return _attribute(section, found, module_name, parts[count:])
-    raise section.error(
-        CLASS,
-        f"({'.'.join(parts)}): there is no module {parts[0]}; modules are "
-        "looked for in the working folder and in PYTHONPATH",
-    )
-
-
-def _attribute(
-    section: Section, found: Any, name: str, attributes: Sequence[str]
-) -> Any:
-    for attribute in attributes:
+            problem = f"can't be imported: {module_name}: {error}"
+            if isinstance(error, ModuleNotFoundError):
+                if f"{module_name}.".startswith(f"{error.name}."):
+                    continue  # No module: perhaps it is a class.
+                problem = f"can't be imported: {module_name} needs {error.name}"
+            raise section.error(CLASS, problem) from error
+        break
+    else:
+        raise section.error(
+            CLASS,
+            f"({'.'.join(parts)}): there is no module {parts[0]}; modules are "
+            "looked for in the working folder and in PYTHONPATH",
+        )
+    for attribute in parts[count:]:
         if not hasattr(found, attribute):
             names = [n for n in dir(found) if not n.startswith("_")]
             close = difflib.get_close_matches(attribute, names) or names[:8]
             raise section.error(
                 CLASS,
-                f"({'.'.join([name, attribute])}): {name} has no {attribute}; "
-                f"it has {', '.join(close)}",
+                f"({module_name}.{attribute}): {module_name} has no "
+                f"{attribute}; it has {', '.join(close)}",
             )
-        found, name = getattr(found, attribute), f"{name}.{attribute}"
+        found = getattr(found, attribute)
+        module_name += f".{attribute}"
     return found
 
 

@@ -27,10 +27,7 @@ def require_new(name: str) -> None:
 
 
 def write(outputs: Any, name: str) -> None:
-    """Writes the rows that `model.predict` returned atomically.
-
-    `.npy` has the array, `.csv` a line per row.
-    """
+    """Writes an array as `.npy`, or as `.csv` with a line per row."""
     import numpy as np
 
     if not isinstance(outputs, np.ndarray):

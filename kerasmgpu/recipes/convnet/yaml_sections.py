@@ -21,7 +21,6 @@ from kerasmgpu.errors import InputError
 # Values of a file; aliases count once per use (limits alias bombs).
 _MOST_VALUES = 10_000
 
-
 Path = tuple[str | int, ...]
 Place = Callable[[int], str]  # The place of a line, in messages.
 
@@ -45,9 +44,8 @@ for _class in (_Loader, _Dumper):
 class Section(dict):
     """A mapping of the file, with the line of each key.
 
-    Args:
-        path: Tuple of the keys and indices from the top of the file.
-        where: String such as `"net.yaml, line 3"`.
+    `path` has the keys and indices from the top of the file; `where` is a text
+    such as `"net.yaml, line 3"`.
     """
 
     def __init__(self, path: Path = (), where: str = "") -> None:
@@ -89,10 +87,12 @@ class Section(dict):
         """The section at `key`; raises `InputError` for another value."""
         value = self[key]
         if not isinstance(value, Section):
-            raise self.error(
-                key, f"must be a mapping of keys. Received: {value!r}"
-            )
+            problem = f"must be a mapping of keys. Received: {value!r}"
+            raise self.error(key, problem)
         return value
+
+
+_Dumper.add_representer(Section, _Dumper.represent_dict)
 
 
 def load(path: Any) -> Section:
@@ -157,16 +157,8 @@ def _existing(target: Any, key: str, place: str) -> Any:
 def dump(config: Section) -> str:
     """The file, overrides included, as YAML text."""
     return yaml.dump(
-        _plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+        config, Dumper=_Dumper, sort_keys=False, allow_unicode=True
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Section):
-        return {key: _plain(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_plain(child) for child in value]
-    return value
 
 
 def flatten(value: Any, path: Path = ()) -> dict[str, Any]:
@@ -198,9 +190,8 @@ def _value(text: str, place: Place, path: Path, name: str) -> Any:
         ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise InputError(
-            f"{place(mark.line + 1)}: not YAML: {error.problem}"
-        ) from error
+        where = place(mark.line + 1)
+        raise InputError(f"{where}: not YAML: {error.problem}") from error
     except RecursionError as error:
         raise InputError(f"{name}: a value contains itself") from error
 
@@ -218,9 +209,7 @@ def _num_values(node: yaml.Node, known: dict[int, Any]) -> int:
     return known[id(node)]
 
 
-def _construct(
-    loader: _Loader, node: yaml.Node, place: Place, path: Path
-) -> Any:
+def _construct(loader: _Loader, node: Any, place: Place, path: Path) -> Any:
     """The value of a node; sections know the lines of their keys."""
     if isinstance(node, yaml.SequenceNode):
         return [

@@ -48,47 +48,28 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         # Held, so that every placement trains the same model.
         global_batch_size=32,
     )
-    shared_flags.define_data(
-        flag_values,
-        path_help="Amazon reviews as JSON lines, plain or compressed by gzip. "
-        "Left out: reviews are generated.",
-    )
     flag = Definitions(flag_values)
-    flag.choice(
-        "placement",
-        "all",
+    # fmt: off
+    shared_flags.define_data(flag_values, path_help=
+        "Amazon reviews as JSON lines, plain or compressed by gzip. Left out: "
+        "reviews are generated.")
+    flag.choice("placement", "all",
         ["all", "single", "dual", "exaggerated", "data_parallel"],
         "single: all layers on one device; dual: a tower per device; "
         "exaggerated: layers on alternating devices; data_parallel: a copy of "
-        "the model per device; all: one after the other, compared.",
-    )
-    flag.integer(
-        "words",
-        100,
-        "Words of a text, the user's and the item's.",
-        # A convolution over 3 words and a maximum of 2 of its outputs.
-        least=4,
-        most=100_000,
-    )
-    flag.integer(
-        "vocabulary",
-        20_000,
-        "Most words to know; rarer ones are all alike.",
-        most=10**8,
-    )
-    shared_flags.define_held_out(
-        flag_values, 0.1, "Fraction of the reviews that is held out."
-    )
-    flag.integer(
-        "profile_steps",
-        20,
-        "Steps to profile after the training; 0: none.",
-        least=0,
-        most=10**6,
-    )
-    flag.string(
-        "profile_dir", None, "Folder to keep the profiles in, for TensorBoard."
-    )
+        "the model per device; all: one after the other, compared.")
+    # At least a convolution over 3 words and a maximum of 2 of its outputs.
+    flag.integer("words", 100, "Words of a text, the user's and the item's.",
+        least=4, most=100_000)
+    flag.integer("vocabulary", 20_000,
+        "Most words to know; rarer ones are all alike.", most=10**8)
+    shared_flags.define_held_out(flag_values, 0.1,
+        "Fraction of the reviews that is held out.")
+    flag.integer("profile_steps", 20,
+        "Steps to profile after the training; 0: none.", least=0, most=10**6)
+    flag.string("profile_dir", None,
+        "Folder to keep the profiles in, for TensorBoard.")
+    # fmt: on
 
 
 def build_model(
@@ -104,14 +85,10 @@ def build_model(
     from kerasmgpu.recipes.deepconn import towers
 
     keras.utils.set_random_seed(settings.seed)
-    model = towers.deepconn(
-        data.vocabulary_size,
-        settings.words,
-        towers.placer(settings.placement, devices),
-    )
-    optimizer = keras.optimizers.Adam(
-        plan.schedule("none", settings.learning_rate)
-    )
+    place = towers.placer(settings.placement, devices)
+    model = towers.deepconn(data.vocabulary_size, settings.words, place)
+    learning_rate = plan.schedule("none", settings.learning_rate)
+    optimizer = keras.optimizers.Adam(learning_rate)
     if settings.placement != "data_parallel":
         optimizer = placement.place_updates(optimizer)
     # XLA can't compile for several devices; all placements are alike in this.
@@ -130,22 +107,12 @@ def check(settings: SimpleNamespace) -> None:
             )
 
 
-def load(settings: SimpleNamespace) -> "Reviews":
-    """Loads or generates the reviews, without TensorFlow."""
-    from kerasmgpu.recipes.datasets import generated_reviews, reviews
-
-    if settings.data_path:
-        return reviews.load(settings.data_path)
-    return generated_reviews.generate()
-
-
 def prepare(settings: SimpleNamespace, loaded: "Reviews") -> SimpleNamespace:
     """Splits the reviews, builds their texts and fits the baselines.
 
-    Returns:
-        A namespace: `texts` (`ReviewTexts`), `reviews`, the numbers of those
-        to `train` on and `held_out`, the `vocabulary_size`, and the held-out
-        `mean_mse` and `biases_mse` of two baselines.
+    Returns `texts` (`ReviewTexts`), `reviews`, the numbers of those to `train`
+    on and `held_out`, the `vocabulary_size`, and the held-out `mean_mse` and
+    `biases_mse` of two baselines.
     """
     import numpy as np
 
@@ -180,7 +147,13 @@ def run(**keywords: Any) -> "Row | list[Row]":
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     run_folder.require_place(settings)
-    loaded = load(settings)
+    from kerasmgpu.recipes.datasets import generated_reviews, reviews
+
+    loaded = (
+        reviews.load(settings.data_path)
+        if settings.data_path
+        else generated_reviews.generate()
+    )
     # TensorFlow is imported only once the file has been read.
     from kerasmgpu.recipes.deepconn import placements
 
@@ -251,14 +224,14 @@ def run_one(
         validation_data=validation,
         **experiment.fit_settings(progress),
     )
-    last = experiment.history[-1]
+    mse = experiment.history[-1]["val_loss"]
     result = experiment.finish(
         model,
         "loss",
         "training MSE",
         figures={
-            "mse": ("held-out MSE", last["val_loss"]),
-            "rmse": ("held-out RMSE (stars)", math.sqrt(last["val_loss"])),
+            "mse": ("held-out MSE", mse),
+            "rmse": ("held-out RMSE (stars)", math.sqrt(mse)),
             "biases_mse": ("biases alone, held-out MSE", data.biases_mse),
             "mean_mse": ("mean alone, held-out MSE", data.mean_mse),
         },

@@ -86,37 +86,27 @@ def _needs_logical_cpus(needed: int) -> bool:
 
 def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:
     """The settings of each placement of a comparison, in its order."""
-    return [
-        SimpleNamespace(
-            **{
-                **vars(settings),
-                "placement": name,
-                "output_dir": settings.output_dir
-                and str(pathlib.Path(settings.output_dir, name)),
-            }
-        )
-        for name in towers.PLACEMENTS
-    ]
+    each = [SimpleNamespace(**vars(settings)) for _ in towers.PLACEMENTS]
+    for one, name in zip(each, towers.PLACEMENTS):
+        one.placement = name
+        if one.output_dir:
+            one.output_dir = str(pathlib.Path(one.output_dir, name))
+    return each
 
 
 def start(
     settings: SimpleNamespace, devices: Sequence[str]
 ) -> training_run.TrainingRun:
     """The `TrainingRun` of one placement on the first of some devices."""
-    name = settings.placement
-    if name == "data_parallel":
+    if settings.placement == "data_parallel":
         devices = devices[: settings.num_replicas]
         strategy = training_run.make_strategy(
             settings, devices=devices, num_replicas=None, virtual_devices=None
         )
         return training_run.TrainingRun(settings, strategy, devices)
-    return training_run.TrainingRun(
-        settings,
-        # TensorFlow's default: no strategy.
-        strategy=tf.distribute.get_strategy(),
-        devices=devices[:1] if name == "single" else devices[:2],
-        num_replicas=1,
-    )
+    devices = devices[: 1 if settings.placement == "single" else 2]
+    strategy = tf.distribute.get_strategy()  # TensorFlow's default: none.
+    return training_run.TrainingRun(settings, strategy, devices, num_replicas=1)
 
 
 def seconds_per_epoch(history: Sequence[Mapping[str, Any]]) -> float:
@@ -151,10 +141,9 @@ def print_operations(row: Row) -> None:
         return
     measured, steps = row.profile.measured, row.profile.steps
     table = Table(title=f"{row.placement}: {steps} profiled steps")
-    for column in ("operation", "share of time", "time (ms)", "calls"):
-        table.add_column(
-            column, justify="left" if column == "operation" else "right"
-        )
+    table.add_column("operation")
+    for column in ("share of time", "time (ms)", "calls"):
+        table.add_column(column, justify="right")
     chosen = measured.operations[:_MOST_OPERATIONS]
     if measured.copies not in chosen:
         chosen.append(measured.copies)
@@ -172,30 +161,23 @@ def print_table(rows: Sequence[Row]) -> None:
     """Prints the comparison: time, error and copies of each placement."""
     table = Table(title="placements")
     table.add_column("placement", no_wrap=True)
-    for column in (
-        "devices",
-        "s per epoch",
-        "train MSE",
-        "held-out MSE",
-        "copies per step",
-        "share in copies",
-    ):
+    columns = "devices,s per epoch,train MSE,held-out MSE,copies per step"
+    for column in [*columns.split(","), "share in copies"]:
         table.add_column(column, justify="right")
     for row in rows:
-        copies = ["not profiled", "not profiled"]
+        copies = share = "not profiled"
         if row.profile is not None:
             measured = row.profile.measured.copies
-            copies = [
-                f"{measured.calls / row.profile.steps:.1f}",
-                f"{measured.share:.2%}",
-            ]
+            copies = f"{measured.calls / row.profile.steps:.1f}"
+            share = f"{measured.share:.2%}"
         table.add_row(
             row.placement,
             ", ".join(row.result.devices),
             f"{row.seconds_per_epoch:.3f}",
             f"{row.result.loss:.5f}",
             f"{row.result.figures['mse']:.5f}",
-            *copies,
+            copies,
+            share,
         )
     reports.console().print(table)
     if not all("GPU" in name for row in rows for name in row.result.devices):

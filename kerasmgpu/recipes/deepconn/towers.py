@@ -13,7 +13,6 @@ import keras
 from kerasmgpu import placement
 
 PLACEMENTS = ("single", "dual", "exaggerated", "data_parallel")
-"""Placements of the layers; see `placer`."""
 
 Place = Callable[[keras.Layer, str], keras.Layer]
 
@@ -44,34 +43,23 @@ def deepconn(
     """Builds the two towers and the dot product of their features.
 
     A tower: embedding of 50 – convolution over 3 words, 10 filters, tanh –
-    maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU.
-
-    `place` is a function of a layer and its side; see `placer`.
-
-    Returns:
-        A `keras.Model` of `{"user_text": [batch, words], "item_text":
-        [batch, words]}`, both int32, to ratings `[batch, 1]`.
+    maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU. The model is of
+    int32 `{"user_text": [batch, words], "item_text": [batch, words]}` to
+    ratings `[batch, 1]`; for `place` see `placer`.
     """
-
-    def tower(side: str) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    layers = keras.layers
+    inputs, features = {}, []
+    for side in ("user", "item"):
         text = keras.Input((words,), dtype="int32", name=f"{side}_text")
-        hidden = text
+        inputs[f"{side}_text"] = hidden = text
         for layer in (
-            keras.layers.Embedding(
-                vocabulary_size, 50, name=f"{side}_embedding"
-            ),
-            keras.layers.Conv1D(
-                10, 3, activation="tanh", name=f"{side}_filters"
-            ),
-            keras.layers.MaxPooling1D(2, strides=1, name=f"{side}_maxima"),
-            keras.layers.Flatten(name=f"{side}_flat"),
-            keras.layers.Dense(64, activation="relu", name=f"{side}_features"),
+            layers.Embedding(vocabulary_size, 50, name=f"{side}_embedding"),
+            layers.Conv1D(10, 3, activation="tanh", name=f"{side}_filters"),
+            layers.MaxPooling1D(2, strides=1, name=f"{side}_maxima"),
+            layers.Flatten(name=f"{side}_flat"),
+            layers.Dense(64, activation="relu", name=f"{side}_features"),
         ):
             hidden = place(layer, side)(hidden)
-        return text, hidden
-
-    user_text, user = tower("user")
-    item_text, item = tower("item")
-    dot = place(keras.layers.Dot(axes=1, name="rating"), "both")
-    inputs = {"user_text": user_text, "item_text": item_text}
-    return keras.Model(inputs, dot([user, item]), name="deepconn")
+        features.append(hidden)
+    dot = place(layers.Dot(axes=1, name="rating"), "both")
+    return keras.Model(inputs, dot(features), name="deepconn")

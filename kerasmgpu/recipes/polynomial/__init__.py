@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "mean squared error"
-# As published: 100 samples a step on all devices together, 1000 steps.
-_GLOBAL_BATCH_SIZE = 100
-_STEPS = 1000
-_STEPS_PER_EPOCH = 100
-_GENERATED_SAMPLES = 10_000
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -58,12 +53,11 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 def fill_in(settings: SimpleNamespace) -> None:
     """Sets batch and length to the published values if left out."""
     if settings.batch_size_per_replica is None:
-        settings.global_batch_size = (
-            settings.global_batch_size or _GLOBAL_BATCH_SIZE
-        )
+        # As published: 100 samples a step on all devices together.
+        settings.global_batch_size = settings.global_batch_size or 100
     if settings.steps is None and settings.epochs is None:
-        settings.steps = _STEPS
-        settings.steps_per_epoch = settings.steps_per_epoch or _STEPS_PER_EPOCH
+        settings.steps = 1000
+        settings.steps_per_epoch = settings.steps_per_epoch or 100
 
 
 def load_data(settings: SimpleNamespace) -> SimpleNamespace:
@@ -76,14 +70,11 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
         description = f"{len(pairs):,} samples of {settings.data_path}"
     else:
         random = np.random.default_rng(settings.seed)
-        x = random.uniform(-10, 10, (_GENERATED_SAMPLES, 1))
+        x = random.uniform(-10, 10, (10_000, 1))
         y = 5 * x**2 + 3
-        description = (
-            f"generated: {_GENERATED_SAMPLES:,} samples of y = 5x² + 3"
-        )
-    return SimpleNamespace(
-        x=x.astype("float32"), y=y.astype("float32"), description=description
-    )
+        description = f"generated: {len(x):,} samples of y = 5x² + 3"
+    x, y = x.astype("float32"), y.astype("float32")
+    return SimpleNamespace(x=x, y=y, description=description)
 
 
 def read_pairs(path: str) -> list[list[float]]:
@@ -92,9 +83,7 @@ def read_pairs(path: str) -> list[list[float]]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
-            for fields in lines:
-                if not fields:
-                    continue
+            for fields in filter(None, lines):
                 numbers = [_number(field) for field in fields]
                 if lines.line_num == 1 and numbers == [None, None]:
                     continue  # The header.
@@ -171,13 +160,9 @@ def run(**keywords: Any) -> "Result":
     names = devices.choose(
         settings.num_replicas, virtual_devices=settings.virtual_devices
     )
-    experiment = training_run.TrainingRun(
-        settings,
-        # The function is split over the devices, not the training.
-        strategy=tf.distribute.get_strategy(),
-        devices=names,
-        num_replicas=len(names),
-    )
+    # The function is split over the devices, not the training.
+    strategy = tf.distribute.get_strategy()
+    experiment = training_run.TrainingRun(settings, strategy, names, len(names))
     # The global batch and its learning rate, the length and the warm-up.
     plan = experiment.plan_for(len(data.x))
     experiment.begin(data.description)

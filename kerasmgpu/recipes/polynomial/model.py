@@ -13,11 +13,8 @@ from kerasmgpu.strategies import functions
 class Polynomial(keras.Model):
     """w · [x², x, 1] for every row x, with trainable weights w.
 
-    Args:
-        devices: Names of the devices to split the rows over, or `None`. They
-            are not saved: a loaded model runs where Keras places it.
-
-    Input: `[batch, 1]`; output: `[batch, 1]`.
+    `devices` are names of those to split the rows over. They are not saved: a
+    loaded model runs where Keras places it. Input and output: `[batch, 1]`.
     """
 
     def __init__(

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import alexnet
-from kerasmgpu.recipes.alexnet import figures, optimizers
-from kerasmgpu.recipes.alexnet import settings as image_settings
+from kerasmgpu.recipes.alexnet import figures, image_flags, optimizers
 from kerasmgpu.recipes.shared import training_plan
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
@@ -232,7 +231,7 @@ def test_every_preset_is_of_flags_that_go_together(flags_of):
         "synthetic.flags",
     ]
     for name in names:
-        image_settings.check(settings(**flags_of(alexnet, PRESETS / name)))
+        image_flags.check(settings(**flags_of(alexnet, PRESETS / name)))
 
 
 def test_the_resnet_preset_is_that_of_goyal(flags_of):

@@ -87,11 +87,18 @@ def test_networks_take_raw_pixels_of_their_sizes(name, size, channels):
     assert np.isfinite(logits).all()
 
 
-def test_only_kernels_are_penalised():
-    model = networks.build("wide_resnet28", (8, 8, 3), 5, 0.05, 0.1)
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("wide_resnet28", 8),
+        pytest.param("resnet50", 32, marks=pytest.mark.slow),
+    ],
+)
+def test_only_kernels_are_penalised(name, size):
+    model = networks.build(name, (size, size, 3), 5, 0.05, 0.1)
     kernels = [v for v in model.trainable_variables if len(v.shape) > 1]
     expected = 0.05 * sum(float((v.numpy() ** 2).sum()) for v in kernels)
-    model(np.zeros((1, 8, 8, 3), "uint8"))
+    model(np.zeros((1, size, size, 3), "uint8"))
     assert float(sum(model.losses)) == pytest.approx(expected, rel=1e-5)
 
 
