@@ -19,11 +19,10 @@ from absl import flags
 
 from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 if TYPE_CHECKING:
     import keras
-
-    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "training loss with weight penalty"
 
@@ -45,7 +44,7 @@ def build_model(
     settings: SimpleNamespace,
     shape: tuple[int, int, int],
     num_classes: int,
-    plan: "TrainingPlan",
+    plan: TrainingPlan,
     with_images: bool = True,
 ) -> "keras.Model":
     """Builds and compiles the network, in the strategy's scope.
@@ -78,11 +77,7 @@ def build_model(
 def run(**keywords: Any) -> Any:
     """Trains a network once, or compares batches; every flag is a keyword.
 
-    Returns:
-        A `run_report.Result`, or with `batch_sizes` what `study.run` returns.
-
-    Raises:
-        InputError: If a setting, the data or the output folder can't be used.
+    Returns a `run_report.Result`, or with `batch_sizes` what `study.run` does.
     """
     settings = shared_flags.settings(define_flags, keywords)
     image_flags.check(settings)

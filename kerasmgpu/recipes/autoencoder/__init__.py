@@ -21,12 +21,12 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
+from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 if TYPE_CHECKING:
     import keras
 
     from kerasmgpu.recipes.shared.run_report import Result
-    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "whole-row loss (training)"
 
@@ -147,7 +147,7 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
 
 
 def build_model(
-    settings: SimpleNamespace, data: SimpleNamespace, plan: "TrainingPlan"
+    settings: SimpleNamespace, data: SimpleNamespace, plan: TrainingPlan
 ) -> "keras.Model":
     """Builds and compiles the network, in the strategy's scope."""
     import keras
@@ -190,14 +190,7 @@ def build_model(
 
 
 def run(**keywords: Any) -> "Result":
-    """Trains the autoencoder once; every flag is a keyword.
-
-    Returns:
-        A `run_report.Result`.
-
-    Raises:
-        InputError: If a setting, the data or the output folder can't be used.
-    """
+    """Trains the autoencoder once; every flag is a keyword."""
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     run_folder.require_place(settings)

@@ -87,7 +87,7 @@ class WholeRowSquaredError(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
-class ObservedRMSE(keras.metrics.Metric):
+class ObservedRMSE(keras.metrics.Mean):
     """Root of the mean squared error over the observed ratings.
 
     On the scale of the ratings; predictions are clipped to `min_rating` and
@@ -104,8 +104,6 @@ class ObservedRMSE(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.min_rating = min_rating
         self.max_rating = max_rating
-        self.squares = self.add_weight(name="squares", initializer="zeros")
-        self.count = self.add_weight(name="count", initializer="zeros")
 
     def update_state(
         self, y_true: Any, y_pred: tf.Tensor, sample_weight: None = None
@@ -115,12 +113,10 @@ class ObservedRMSE(keras.metrics.Metric):
             predictions = tf.maximum(predictions, self.min_rating)
         if self.max_rating is not None:
             predictions = tf.minimum(predictions, self.max_rating)
-        errors = tf.cast(predictions - ratings, self.dtype)
-        self.squares.assign_add(tf.reduce_sum(tf.square(errors)))
-        self.count.assign_add(tf.cast(tf.size(errors), self.dtype))
+        super().update_state(tf.square(predictions - ratings))
 
     def result(self) -> tf.Tensor:
-        return keras.ops.sqrt(keras.ops.divide_no_nan(self.squares, self.count))
+        return keras.ops.sqrt(super().result())
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -131,7 +127,7 @@ class ObservedRMSE(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
-class WholeRowLoss(keras.metrics.Metric):
+class WholeRowLoss(keras.metrics.Mean):
     """Mean over rows of `WholeRowSquaredError`, whatever the model trains on."""
 
     def __init__(
@@ -142,18 +138,11 @@ class WholeRowLoss(keras.metrics.Metric):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.max_rating = max_rating
-        self.total = self.add_weight(name="total", initializer="zeros")
-        self.rows = self.add_weight(name="rows", initializer="zeros")
 
     def update_state(
         self, y_true: Any, y_pred: tf.Tensor, sample_weight: None = None
     ) -> None:
-        means = whole_row_means(y_true, y_pred, self.max_rating)
-        self.total.assign_add(tf.cast(tf.reduce_sum(means), self.dtype))
-        self.rows.assign_add(tf.cast(tf.size(means), self.dtype))
-
-    def result(self) -> tf.Tensor:
-        return keras.ops.divide_no_nan(self.total, self.rows)
+        super().update_state(whole_row_means(y_true, y_pred, self.max_rating))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_rating": self.max_rating}

@@ -18,8 +18,6 @@ at an accuracy of 1.000 on 1,000 images that it was not trained on.
 More: `recipes/convnet/`.
 """
 
-import pathlib
-import zipfile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +119,7 @@ def make_strategy(
 def run(**keywords: Any) -> "Result | None":
     """Trains the configured model, or restores it; every flag is a keyword.
 
-    Returns:
-        A `run_report.Result`, or `None` where a model is restored.
-
-    Raises:
-        InputError: If a setting, a key of the file, the data or the output
-            folder can't be used.
+    Returns a `run_report.Result`, or `None` where a model is restored.
     """
     preset = keywords.pop("preset", None)
     if keywords.get("config") is None:
@@ -164,7 +157,7 @@ def run(**keywords: Any) -> "Result | None":
     if settings.restore is None:
         result = train(experiment, model, config, data)
     else:
-        restore(model, settings.restore)
+        predictions.restore(model, settings.restore)
     if to_predict is not None:
         rows, part = to_predict
         outputs = model.predict(rows, verbose=0)
@@ -217,23 +210,3 @@ def train(
         curves["val_loss"] = "validation"
     curve = run_report.Curve("loss", curves)
     return experiment.finish(model, "loss", _LOSS, figures, curve)
-
-
-def restore(model: "keras.Model", folder: str) -> None:
-    """Loads the weights of an earlier run's model."""
-    path = pathlib.Path(folder) / "model.keras"
-    if not path.is_file():
-        raise InputError(
-            f"--restore needs the folder of a run that has ended. Received: "
-            f"{folder}, which has no model.keras"
-        )
-    if not zipfile.is_zipfile(path):
-        raise InputError(
-            f"--restore: {path} is damaged, or no Keras model; train it anew"
-        )
-    try:
-        model.load_weights(path)
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"--restore: {path} is damaged, or not of this model: {error}"
-        ) from error

@@ -1,7 +1,8 @@
-"""A model's predictions as a file, in the order of the data."""
+"""Predictions as a file, in the order of the data, of a restored model too."""
 
 import os
 import pathlib
+import zipfile
 from typing import Any
 
 from kerasmgpu.atomic_files import atomic_write
@@ -24,6 +25,26 @@ def require_new(name: str) -> None:
             f"--predictions can't be written. Received: {path}; choose a "
             "folder that exists and that you may write"
         )
+
+
+def restore(model: Any, folder: str) -> None:
+    """Loads the weights of an earlier run's model."""
+    path = pathlib.Path(folder) / "model.keras"
+    if not path.is_file():
+        raise InputError(
+            f"--restore needs the folder of a run that has ended. Received: "
+            f"{folder}, which has no model.keras"
+        )
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            f"--restore: {path} is damaged, or no Keras model; train it anew"
+        )
+    try:
+        model.load_weights(path)
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"--restore: {path} is damaged, or not of this model: {error}"
+        ) from error
 
 
 def write(outputs: Any, name: str) -> None:

@@ -26,13 +26,13 @@ from absl import flags
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
+from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 if TYPE_CHECKING:
     import keras
 
     from kerasmgpu.recipes.datasets.reviews import Reviews
     from kerasmgpu.recipes.deepconn.placements import Row
-    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
     from kerasmgpu.recipes.shared.training_run import TrainingRun
 
 
@@ -75,7 +75,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 def build_model(
     settings: SimpleNamespace,
     data: SimpleNamespace,
-    plan: "TrainingPlan",
+    plan: TrainingPlan,
     devices: Sequence[str],
 ) -> "keras.Model":
     """Builds and compiles the network with its layers on the devices."""
@@ -135,15 +135,7 @@ def prepare(settings: SimpleNamespace, loaded: "Reviews") -> SimpleNamespace:
 
 
 def run(**keywords: Any) -> "Row | list[Row]":
-    """Trains with one placement, or with all; every flag is a keyword.
-
-    Returns:
-        A `placements.Row`, or for `placement="all"` a list of them.
-
-    Raises:
-        InputError: If a setting, the data, the devices or the output folder
-            can't be used.
-    """
+    """Trains with one placement, or with all; every flag is a keyword."""
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     run_folder.require_place(settings)

@@ -30,21 +30,21 @@ _CPU_NOTE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """Result of one placement, and the `Profile` of further steps."""
-
-    placement: str
-    seconds_per_epoch: float
-    profile: "Profile | None"
-    result: run_report.Result
-
-
-@dataclasses.dataclass(frozen=True)
 class Profile:
     """The `kerasmgpu.placement.copies.Copies` of some steps."""
 
     steps: int
     measured: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Result of one placement, and the `Profile` of further steps."""
+
+    placement: str
+    seconds_per_epoch: float
+    profile: Profile | None
+    result: run_report.Result
 
 
 def choose_devices(settings: SimpleNamespace) -> list[str]:
@@ -59,11 +59,15 @@ def choose_devices(settings: SimpleNamespace) -> list[str]:
         needed = max(needed, settings.num_replicas or 1)
     virtual_devices = settings.virtual_devices
     spread = name in ("all", "dual", "exaggerated")
-    if virtual_devices is None and spread and _needs_logical_cpus(needed):
-        virtual_devices = needed
-        run_report.print_line(
-            f"no GPU is visible: {needed} logical CPU devices stand in"
-        )
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if virtual_devices is None and spread and not has_gpu:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        configured = tf.config.get_logical_device_configuration(cpu) or [None]
+        if len(configured) < needed:
+            virtual_devices = needed
+            run_report.print_line(
+                f"no GPU is visible: {needed} logical CPU devices stand in"
+            )
     visible = device_choice.choose(virtual_devices=virtual_devices)
     if len(visible) < needed:
         raise InputError(
@@ -74,14 +78,6 @@ def choose_devices(settings: SimpleNamespace) -> list[str]:
     if name == "data_parallel" and settings.num_replicas is None:
         return visible
     return visible[:needed]
-
-
-def _needs_logical_cpus(needed: int) -> bool:
-    """Whether there is no GPU, and fewer logical CPU devices than needed."""
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    configured = tf.config.get_logical_device_configuration(cpu) or [None]
-    has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    return not has_gpu and len(configured) < needed
 
 
 def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:

@@ -20,12 +20,12 @@ from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 if TYPE_CHECKING:
     import keras
 
     from kerasmgpu.recipes.shared.run_report import Result
-    from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 
 _LOSS = "mean squared error"
 
@@ -114,7 +114,7 @@ def _number(text: str) -> float | None:
 
 
 def build_model(
-    settings: SimpleNamespace, plan: "TrainingPlan", devices: list[str]
+    settings: SimpleNamespace, plan: TrainingPlan, devices: list[str]
 ) -> "keras.Model":
     """Builds and compiles the model, which splits its rows over devices."""
     import keras
@@ -139,14 +139,7 @@ def build_model(
 
 
 def run(**keywords: Any) -> "Result":
-    """Fits the polynomial once; every flag is a keyword.
-
-    Returns:
-        A `run_report.Result`; its `figures` are the three weights.
-
-    Raises:
-        InputError: If a setting, the data or the output folder can't be used.
-    """
+    """Fits the polynomial once; every flag is a keyword."""
     settings = shared_flags.settings(define_flags, keywords)
     fill_in(settings)
     run_folder.require_place(settings)
