@@ -125,3 +125,18 @@ def test_numbers_of_16_bits_are_rounded_as_a_whole():
     for large, expected in ((2e4, np.inf), (1e4, 2e4)):
         (result,) = tf.nest.flatten(partitioned(large * ones, ones))
         assert result.numpy() == expected == product(large * ones, ones).numpy()
+
+
+def test_sums_of_16_bits_are_rounded_once():
+    """60,000 + 60,000 is infinite in 16 bits; 60,000 more and less is not."""
+
+    def product(x, w):
+        return tf.cast(tf.matmul(x, w, transpose_a=True), tf.float32)
+
+    partitioned = Partitioned(product, planned.replicas(3))
+    ones = tf.ones([3, 1], tf.float16)
+    for rows, expected in (([6e4, 6e4, -6e4], 6e4), ([2048, 1, 1], 2050)):
+        rows = tf.constant(rows, tf.float16)[:, None]
+        (result,) = tf.nest.flatten(partitioned(rows, ones))
+        assert abs(result.numpy() - expected) < 16  # 6e4 in steps of 32.
+        assert result.numpy() == product(rows, ones).numpy()
