@@ -255,7 +255,7 @@ def test_the_one_before_a_damaged_one_is_taken(tmp_path):
 
 def test_nothing_but_damaged_ones_is_an_error(tmp_path):
     (tmp_path / "checkpoint-000001-000000000.npz").write_bytes(b"PK")
-    with pytest.raises(kerasmgpu.InputError, match="None of the 1 checkpoints"):
+    with pytest.raises(kerasmgpu.InputError, match="All 1 checkpoints in"):
         runs.train(runs.build_eager(), runs.arrays(), tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-000000000.npz"]
 

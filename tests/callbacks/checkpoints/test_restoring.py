@@ -80,7 +80,7 @@ def test_data_that_may_begin_elsewhere_are_refused(tmp_path, ask):
 
 def test_epochs_of_another_length_are_refused(tmp_path):
     runs.train(runs.build_eager(), runs.repeated(), tmp_path, epochs=1)
-    message = "have 6 steps. Received: steps_per_epoch=5; go on with"
+    message = "have 6 steps. Received: steps_per_epoch=5; resume with"
     with pytest.raises(kerasmgpu.InputError, match=message):
         kerasmgpu.callbacks.Checkpoint(tmp_path).first_step(5)
     data = runs.repeated() | {"steps_per_epoch": 5}
