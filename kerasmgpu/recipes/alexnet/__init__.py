@@ -59,7 +59,8 @@ def build_model(
     keras.utils.set_random_seed(settings.seed)
     name = settings.network
     width = settings.width or networks.WIDTHS[name]
-    penalty = optimizers.penalty(settings)
+    # Of SGD, weight decay is a penalty in the loss; else the optimizer's.
+    penalty = settings.weight_decay if settings.optimizer == "sgd" else 0.0
     with networks.precision(settings.mixed_precision):
         model = networks.build(name, shape, num_classes, width, penalty)
         if not with_images:
@@ -97,12 +98,8 @@ def run(**keywords: Any) -> Any:
     # The global batch and its learning rate, the length and the warm-up.
     plan = experiment.plan_for(len(data.train))
     left_out_images = left_out.LeftOutImages(experiment.folder)
-    made_up = synthetic.SyntheticBatches(
-        plan.global_batch_size, data.num_classes
-    )
-    batches: Any = made_up
-    with_images = settings.dataset != "synthetic"
-    if with_images:
+    batches: Any = None
+    if settings.dataset != "synthetic":
         batches = image_batches.ImageBatches(
             data,
             shape[0],
@@ -112,9 +109,16 @@ def run(**keywords: Any) -> Any:
             left_out_images.add,
         )
     experiment.begin(data.description)
+    training = made_up = synthetic.batches(
+        plan.global_batch_size, data.num_classes
+    )
+    held_out = None
+    if batches:
+        training = batches.training(experiment.first_step)
+        held_out = batches.held_out()
     arguments = settings, shape, data.num_classes, plan
     with experiment.strategy.scope():
-        model = build_model(*arguments, with_images)
+        model = build_model(*arguments, with_images=bool(batches))
     progress = {
         "loss": _LOSS,
         "accuracy": "training accuracy",
@@ -122,8 +126,8 @@ def run(**keywords: Any) -> Any:
         "examples_per_second": "examples/s",
     }
     model.fit(
-        batches.training(experiment.first_step),
-        validation_data=batches.held_out(),
+        training,
+        validation_data=held_out,
         **experiment.fit_settings(progress, [left_out_images]),
     )
     found = figures.of(experiment.history, left_out_images)
@@ -131,15 +135,6 @@ def run(**keywords: Any) -> Any:
         with experiment.strategy.scope():
             alone = build_model(*arguments, with_images=False)
         found |= figures.comparison(experiment.history, alone, made_up)
-    return experiment.finish(
-        model,
-        "loss",
-        _LOSS,
-        found,
-        run_report.Curve(
-            "accuracy",
-            {"accuracy": "training", "val_accuracy": "held out"},
-            reference=1 / data.num_classes,
-            reference_label="chance",
-        ),
-    )
+    curves = {"accuracy": "training", "val_accuracy": "held out"}
+    curve = run_report.Curve("accuracy", curves, 1 / data.num_classes, "chance")
+    return experiment.finish(model, "loss", _LOSS, found, curve)

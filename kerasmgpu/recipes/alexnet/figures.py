@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from kerasmgpu import callbacks
-from kerasmgpu.recipes.alexnet import synthetic
 from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
 from kerasmgpu.recipes.shared import run_report
 
@@ -35,11 +35,11 @@ def of(history: History, left_out: LeftOutImages) -> Figures:
 
 
 def comparison(
-    history: History, alone: keras.Model, batches: synthetic.SyntheticBatches
+    history: History, alone: keras.Model, made_up: tf.data.Dataset
 ) -> Figures:
     """Compares the run with `alone`, a network that makes up its images."""
     epochs = alone.fit(
-        batches.training(),
+        made_up,
         epochs=3,
         steps_per_epoch=20,
         callbacks=[callbacks.ThroughputLogger()],

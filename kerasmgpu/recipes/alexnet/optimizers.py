@@ -19,18 +19,13 @@ def learning_rate(settings: SimpleNamespace, plan: TrainingPlan) -> Any:
     return plan.schedule(settings.learning_rate_decay, initial)
 
 
-def penalty(settings: SimpleNamespace) -> float:
-    """The weight decay as a part of the loss: that of SGD."""
-    return settings.weight_decay if settings.optimizer == "sgd" else 0.0
-
-
 def build(
     settings: SimpleNamespace, plan: TrainingPlan, model: keras.Model
 ) -> keras.Optimizer:
     """Builds the optimizer for a model.
 
     Weight decay is that of the optimizer's paper: a penalty in the loss for SGD
-    (`penalty`), scaled by the layer's rate for LARS, decoupled for LAMB.
+    (part of the model), scaled by the layer's rate for LARS, decoupled for LAMB.
     Biases and scales have none.
     """
     rate = learning_rate(settings, plan)

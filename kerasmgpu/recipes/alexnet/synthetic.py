@@ -46,17 +46,11 @@ def in_front_of(network: keras.Model, shape: tuple[int, ...]) -> keras.Model:
     return keras.Model(numbers, outputs, name=network.name)
 
 
-class SyntheticBatches:
-    """One batch of numbers and arbitrary classes, in place of `ImageBatches`."""
+def batches(global_batch_size: int, num_classes: int) -> tf.data.Dataset:
+    """Endless batches: int32 `[rows]`, one-hot float32 `[rows, classes]`.
 
-    def __init__(self, global_batch_size: int, num_classes: int) -> None:
-        numbers = tf.range(global_batch_size)
-        self._batch = numbers, tf.one_hot(numbers % num_classes, num_classes)
-
-    def training(self, first_step: int = 0) -> tf.data.Dataset:
-        """Endless batches: int32 `[rows]`, one-hot float32 `[rows, classes]`."""
-        del first_step  # All are the same.
-        return tf.data.Dataset.from_tensors(self._batch).repeat()
-
-    def held_out(self) -> None:
-        """No data: random images can't be recognised."""
+    Numbers of images and arbitrary classes, the same in each batch.
+    """
+    numbers = tf.range(global_batch_size)
+    batch = numbers, tf.one_hot(numbers % num_classes, num_classes)
+    return tf.data.Dataset.from_tensors(batch).repeat()

@@ -223,17 +223,10 @@ def run(**keywords: Any) -> "Result":
         validation_data=validation,
         **experiment.fit_settings(progress, data.callbacks),
     )
-    return experiment.finish(
-        model,
-        "whole_row_loss",
-        _LOSS,
-        figures={
-            "rmse": ("held-out RMSE", experiment.history[-1]["val_rmse"]),
-            "baseline_rmse": ("baseline RMSE", data.baseline_rmse),
-        },
-        curve=run_report.Curve(
-            "RMSE (stars)",
-            {"rmse": "training", "val_rmse": "held out"},
-            reference=data.baseline_rmse,
-        ),
-    )
+    figures = {
+        "rmse": ("held-out RMSE", experiment.history[-1]["val_rmse"]),
+        "baseline_rmse": ("baseline RMSE", data.baseline_rmse),
+    }
+    curves = {"rmse": "training", "val_rmse": "held out"}
+    curve = run_report.Curve("RMSE (stars)", curves, data.baseline_rmse)
+    return experiment.finish(model, "whole_row_loss", _LOSS, figures, curve)

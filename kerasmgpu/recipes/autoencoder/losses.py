@@ -28,14 +28,6 @@ def observed_errors(
     return y_true.indices[:, 0], ratings, predictions
 
 
-def observed_squares(y_true: Any, y_pred: tf.Tensor) -> tf.Tensor:
-    """Sum of squared errors over the observed ratings of each row, `[batch]`."""
-    rows, ratings, predictions = observed_errors(y_true, y_pred)
-    return tf.math.unsorted_segment_sum(
-        tf.square(predictions - ratings), rows, tf.shape(y_pred)[0]
-    )
-
-
 def whole_row_means(
     y_true: Any, y_pred: tf.Tensor, max_rating: float
 ) -> tf.Tensor:
@@ -47,12 +39,10 @@ def whole_row_means(
     """
     rows, ratings, predictions = observed_errors(y_true, y_pred)
     correction = tf.square(predictions - ratings) - tf.square(predictions)
+    num_rows, num_columns = tf.unstack(tf.shape(y_pred))
     squares = tf.reduce_sum(tf.square(y_pred), axis=-1)
-    squares += tf.math.unsorted_segment_sum(
-        correction, rows, tf.shape(y_pred)[0]
-    )
-    columns = tf.cast(tf.shape(y_pred)[-1], y_pred.dtype)
-    return squares / (columns * max_rating**2)
+    squares += tf.math.unsorted_segment_sum(correction, rows, num_rows)
+    return squares / (tf.cast(num_columns, y_pred.dtype) * max_rating**2)
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
@@ -64,7 +54,10 @@ class ObservedSquaredError(keras.losses.Loss):
     """
 
     def call(self, y_true: Any, y_pred: tf.Tensor) -> tf.Tensor:
-        return observed_squares(y_true, y_pred)
+        rows, ratings, predictions = observed_errors(y_true, y_pred)
+        squares = tf.square(predictions - ratings)
+        num_rows = tf.shape(y_pred)[0]
+        return tf.math.unsorted_segment_sum(squares, rows, num_rows)
 
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")

@@ -98,13 +98,13 @@ def build_model(
 
 def check(settings: SimpleNamespace) -> None:
     """Validates combinations of this recipe's settings."""
-    if settings.placement in ("single", "dual", "exaggerated"):
-        if settings.num_replicas not in (None, 1):
-            raise InputError(
-                f"--placement={settings.placement} trains one replica; "
-                "--num_replicas is for data_parallel and all. Received: "
-                f"--num_replicas={settings.num_replicas}"
-            )
+    one_replica = settings.placement in ("single", "dual", "exaggerated")
+    if one_replica and settings.num_replicas not in (None, 1):
+        raise InputError(
+            f"--placement={settings.placement} trains one replica; "
+            "--num_replicas is for data_parallel and all. Received: "
+            f"--num_replicas={settings.num_replicas}"
+        )
 
 
 def prepare(settings: SimpleNamespace, loaded: "Reviews") -> SimpleNamespace:
@@ -141,11 +141,8 @@ def run(**keywords: Any) -> "Row | list[Row]":
     run_folder.require_place(settings)
     from kerasmgpu.recipes.datasets import generated_reviews, reviews
 
-    loaded = (
-        reviews.load(settings.data_path)
-        if settings.data_path
-        else generated_reviews.generate()
-    )
+    path = settings.data_path
+    loaded = reviews.load(path) if path else generated_reviews.generate()
     # TensorFlow is imported only once the file has been read.
     from kerasmgpu.recipes.deepconn import placements
 
@@ -217,23 +214,15 @@ def run_one(
         **experiment.fit_settings(progress),
     )
     mse = experiment.history[-1]["val_loss"]
-    result = experiment.finish(
-        model,
-        "loss",
-        "training MSE",
-        figures={
-            "mse": ("held-out MSE", mse),
-            "rmse": ("held-out RMSE (stars)", math.sqrt(mse)),
-            "biases_mse": ("biases alone, held-out MSE", data.biases_mse),
-            "mean_mse": ("mean alone, held-out MSE", data.mean_mse),
-        },
-        curve=run_report.Curve(
-            "MSE",
-            {"loss": "training", "val_loss": "held out"},
-            reference=data.biases_mse,
-            reference_label="biases alone",
-        ),
-    )
+    figures = {
+        "mse": ("held-out MSE", mse),
+        "rmse": ("held-out RMSE (stars)", math.sqrt(mse)),
+        "biases_mse": ("biases alone, held-out MSE", data.biases_mse),
+        "mean_mse": ("mean alone, held-out MSE", data.mean_mse),
+    }
+    curves = {"loss": "training", "val_loss": "held out"}
+    curve = run_report.Curve("MSE", curves, data.biases_mse, "biases alone")
+    result = experiment.finish(model, "loss", "training MSE", figures, curve)
     # Last, since the profiled steps train the model further.
     row = placements.Row(
         settings.placement,

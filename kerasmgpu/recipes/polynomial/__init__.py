@@ -170,14 +170,10 @@ def run(**keywords: Any) -> "Result":
     progress = {"loss": _LOSS, "examples_per_second": "examples/s"}
     model.fit(training, **experiment.fit_settings(progress))
     square, linear, constant = model.w.numpy().flatten().tolist()
-    return experiment.finish(
-        model,
-        "loss",
-        _LOSS,
-        figures={
-            "w_square": ("w of x²", square),
-            "w_linear": ("w of x", linear),
-            "w_constant": ("w of 1", constant),
-        },
-        curve=run_report.Curve(_LOSS, {"loss": "training"}),
-    )
+    figures = {
+        "w_square": ("w of x²", square),
+        "w_linear": ("w of x", linear),
+        "w_constant": ("w of 1", constant),
+    }
+    curve = run_report.Curve(_LOSS, {"loss": "training"})
+    return experiment.finish(model, "loss", _LOSS, figures, curve)
