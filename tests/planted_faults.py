@@ -47,7 +47,7 @@ FAULTS = {
         "partitioner/replicas.py",
         "return [n * each + min(n, rest) for n in range(num_replicas + 1)]",
         "return [n * each for n in range(num_replicas + 1)]",
-        "tests/partitioner/test_host_sizes.py",
+        "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
     "mean_of_shares": Fault(
         "a mean over rows is not weighted by the rows of the share",

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def training_and_validation(
 
     take_train, take_held_out = _row_taker(train), _row_taker(held_out)
 
-    def rebuild(rows: tf.Tensor) -> tuple[tf.SparseTensor, tf.SparseTensor]:
+    def rebuild(rows: "tf.Tensor") -> Any:
         ratings = take_train(rows)
         return ratings, ratings
 
@@ -97,7 +97,7 @@ def _row_taker(rows: SparseRows) -> Callable[["tf.Tensor"], "tf.SparseTensor"]:
             tf.constant, (rows.row_splits, rows.columns, rows.values)
         )
 
-    def take(numbers: tf.Tensor) -> tf.SparseTensor:
+    def take(numbers: "tf.Tensor") -> "tf.SparseTensor":
         positions = tf.ragged.range(
             tf.gather(row_splits, numbers), tf.gather(row_splits, numbers + 1)
         )
