@@ -4,10 +4,10 @@ PYTHON ?= python
 .PHONY: quick all lint docs fuzz
 
 quick:  ## Every room's quick tests.
-	$(PYTHON) -m pytest -q -n 2 --dist=worksteal tests
+	$(PYTHON) -m pytest -q -n 3 --dist=worksteal tests
 
 all:  ## All tests.
-	$(PYTHON) -m pytest -q -n 2 --dist=worksteal --all tests
+	$(PYTHON) -m pytest -q -n 3 --dist=worksteal --all tests
 
 lint:  ## Style and types.
 	ruff check . && ruff format --check . && mypy

@@ -170,6 +170,7 @@ def test_no_further_pass_begins_ahead(like_gpus, steps):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_generator_is_not_read_to_its_end(like_gpus):
     def batches_read():
         read = []
@@ -185,7 +186,7 @@ def test_a_generator_is_not_read_to_its_end(like_gpus):
         return len(read)
 
     # On one device 11 or 12; on a busy machine some more, here as there.
-    assert any(batches_read() <= 14 for _ in range(4))
+    assert any(batches_read() <= 14 for _ in range(2))
 
 
 def test_a_distributed_data_set_has_the_length_of_the_data(replicas):

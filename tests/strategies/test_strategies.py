@@ -177,6 +177,7 @@ def test_compile_without_optimizer_outside_the_scope_is_named(replicas):
         model.evaluate(*rows(8), verbose=0)
 
 
+@pytest.mark.slow
 def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):
     """Saved on 4 replicas, continued on 2, on 1 and on plain Keras."""
     x, y = rows(22)

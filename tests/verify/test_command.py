@@ -57,6 +57,7 @@ def test_sound_model_ends_with_status_0(tmp_path):
         assert run["checks"]["weights (W)"]["distance"] <= 1e-12
 
 
+@pytest.mark.slow
 def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
     (tmp_path / "at_import.py").write_text(
         textwrap.dedent(
@@ -172,6 +173,7 @@ def _until(condition, seconds=20):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_function_of_a_program_that_runs(tmp_path):
     """`kerasmgpu.verify(build, arrays)` in a script, and its guard."""
     source = textwrap.dedent(

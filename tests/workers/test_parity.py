@@ -64,9 +64,6 @@ for _names in JOBS.values():
 
 QUICK = {
     "uneven last batch",
-    "first batch of one row",
-    "clipnorm of sparse gradients",
-    "batch normalisation with a mask",
     "metric that is no sum",
 }
 """Cases of the quick tier, in a job of two workers with one replica each."""

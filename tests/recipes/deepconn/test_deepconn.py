@@ -62,6 +62,7 @@ def compared(reviews_path, tmp_path_factory, preempt_after):
     return rows, folder, printed.getvalue()
 
 
+@pytest.mark.slow
 def test_all_placements_end_with_the_same_losses(compared):
     rows, folder, printed = compared
     assert [row.placement for row in rows] == list(towers.PLACEMENTS)
@@ -98,6 +99,7 @@ def test_all_placements_end_with_the_same_losses(compared):
         np.testing.assert_array_equal(weight, other)
 
 
+@pytest.mark.slow
 def test_what_is_refused_leaves_a_folder_to_be_used_again(
     reviews_path, tmp_path
 ):
