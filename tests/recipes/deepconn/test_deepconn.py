@@ -99,7 +99,6 @@ def test_all_placements_end_with_the_same_losses(compared):
         np.testing.assert_array_equal(weight, other)
 
 
-@pytest.mark.slow
 def test_what_is_refused_leaves_a_folder_to_be_used_again(
     reviews_path, tmp_path
 ):
