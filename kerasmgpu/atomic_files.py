@@ -47,8 +47,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def discard(path: str | os.PathLike[str]) -> None:
     """Removes an incomplete file and frees its space at once.
 
-    On a full disk HDF5 keeps the file open after its error and writes the rest
-    on closing it: without free space HDF5 then crashes the process.
+    On a full disk HDF5 raises an error, keeps the file open, and writes the
+    rest when it closes it. Without free space that crashes the process.
 
     Args:
         path: Path-like; need not exist.

@@ -1,4 +1,4 @@
-"""What SIGTERM does in a process of ours, in one place.
+"""Signal handling; the effects of SIGTERM on our processes.
 
 Schedulers send SIGTERM before they reclaim a machine. The first row that
 applies decides:

@@ -32,7 +32,7 @@ _NOISE = re.compile(
 def start_unless_asked() -> None:
     """Hides TensorFlow's start-up lines, and its C++ logs below errors.
 
-    A set `TF_CPP_MIN_LOG_LEVEL` is respected: then nothing is hidden.
+    Hides nothing if `TF_CPP_MIN_LOG_LEVEL` is set.
 
     Call it before TensorFlow is imported.
     """

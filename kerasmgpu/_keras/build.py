@@ -100,7 +100,7 @@ def _init_optimizer(
 
 
 def scope_of(owner: Any) -> AbstractContextManager[Any]:
-    """Returns the scope that `owner` was made in; no-op inside any scope."""
+    """Returns the scope that `owner` was made in; a no-op if in one already."""
     strategy = _made_in.get(id(owner))
     if strategy is None or tf.distribute.has_strategy():
         return contextlib.nullcontext()
@@ -108,12 +108,12 @@ def scope_of(owner: Any) -> AbstractContextManager[Any]:
 
 
 def build_optimizer(model: keras.Model) -> None:
-    """Builds a model's optimizer before its step is traced, if that can be.
+    """Builds a model's optimizer before its step is traced, if possible.
 
-    A step may depend on whether the optimizer is built, as scaling of losses
-    does: `tf.function` traces it a second time then. An optimizer that is
-    built before needs one trace. Layers without weights yet leave it to the
-    step, which is traced twice.
+    A step may take another path while the optimizer is not built (loss scaling
+    does), so `tf.function` then traces it twice. If the optimizer is built
+    beforehand, one trace is enough. If a layer has no weights yet, the step
+    builds the optimizer, and is traced twice.
 
     Args:
         model: Compiled `keras.Model` in one of our scopes.
@@ -128,8 +128,8 @@ def build_optimizer(model: keras.Model) -> None:
 def build_as_first_step(model: keras.Model, specification: Any) -> None:
     """Creates the variables that the first step of a model would create.
 
-    For models without a strategy. `steps.Steps.prepare` does this for our
-    strategies, Keras for TensorFlow's.
+    For models without a strategy: `steps.Steps.prepare` does the same for our
+    strategies, and Keras itself for TensorFlow's.
 
     Args:
         model: Compiled `keras.Model`.

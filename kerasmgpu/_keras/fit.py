@@ -181,14 +181,14 @@ class Fit:
             future.result()
 
     def rewind(self, num_epochs: int, num_batches: int | None) -> int:
-        """Brings the data to its state after some epochs.
+        """Puts the data in the state that it has after some epochs.
 
         Args:
             num_epochs: Integer, number of completed epochs.
             num_batches: `Fit.num_batches` after those epochs.
 
         Returns:
-            Number of batches that this read.
+            Integer, number of batches that were read to do so.
         """
         adapter = self.iterator.data_adapter
         if self.data_is_one_stream:
@@ -301,7 +301,8 @@ def _logs_of_last_epoch(
 ) -> dict[str, Any]:
     """Returns the last epoch's logs, with those that callbacks added.
 
-    Only logs that every epoch had: others' last value may be of an older one.
+    Includes only logs that every epoch has: the last value of any other log may
+    be from an earlier epoch.
     """
     if history is None:
         return {}

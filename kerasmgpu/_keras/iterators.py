@@ -180,12 +180,12 @@ class _Source:
         self._in_front = False
 
     def enumerate(self, steps: Iterator[Any]) -> Iterator[Any]:
-        """Yields the steps of an epoch; the next `iterator()` is read."""
+        """Yields an epoch's steps; Keras reads what `iterator` returns next."""
         self._in_front = True
         yield from steps
 
     def iterator(self) -> Any:
-        """Returns the iterator to read, or a plain one that Keras discards."""
+        """Returns the epoch's iterator once, then plain ones: Keras discards them."""
         if self._in_front:
             self._in_front = False
             return self.iterator_to_read()

@@ -14,7 +14,7 @@ import keras
 
 
 class StepHook:
-    """Interface of what a callback does around executions of a step."""
+    """Interface of a hook around each execution of a step."""
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
         """Calls `run(iterator)`, which executes the step; returns its logs."""
@@ -58,10 +58,10 @@ def add(
     """Adds a hook to a model in training.
 
     Args:
-        model: The `keras.Model`; Keras has made its `train_function`.
+        model: The `keras.Model`, with its `train_function`.
         hook: The `StepHook`.
-        innermost: Boolean, whether the other hooks call this one, or this one
-            the others.
+        innermost: Boolean, whether to run the hook inside all others, next to
+            the step, instead of around them. Defaults to `False`.
 
     Returns:
         The `HookedSteps` that calls it.
@@ -76,7 +76,7 @@ def add(
 
 
 def remove(model: keras.Model, hook: StepHook) -> None:
-    """Removes a hook of a model, if it has it; with the last one, the wrapper."""
+    """Removes a hook from a model; after the last one, the wrapper too."""
     hooked = model.train_function
     if not isinstance(hooked, HookedSteps) or hook not in hooked.hooks:
         return

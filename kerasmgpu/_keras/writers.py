@@ -50,7 +50,7 @@ def private_folder(fit: Fit) -> Iterator[None]:
     """Makes a temporary folder for callbacks' files, except on the first worker.
 
     Args:
-        fit: The `fit.Fit` that is entered.
+        fit: The `fit.Fit` that begins.
     """
     strategy = fit.model.distribute_strategy
     if not is_ours(strategy) or strategy.is_first_worker:
@@ -92,7 +92,7 @@ def redirect(
 
 
 def _reports(callback: keras.callbacks.Callback) -> bool:
-    """Whether a callback only reports, unlike trackers' `ModelCheckpoint`s."""
+    """Whether a callback only prints, or reports to a service; saves no model."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return False
     package = type(callback).__module__.partition(".")[0]
@@ -147,7 +147,7 @@ def _save_and_forget(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Takes part in a save, which may be a collective; keeps no file."""
+    """Saves to a file and deletes it: a save may be a collective."""
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
         copy = os.path.join(folder, os.path.basename(os.fspath(path)))
         save(model, copy, *args, **kwargs)
@@ -188,7 +188,7 @@ def _is_index(file_name: str) -> bool:
 
 
 def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a save writes files in place of existing ones, by a local path.
+    """Whether a save writes local files, which can be renamed into place.
 
     `False` for a folder, a name that Keras refuses, a prompt before
     overwriting, an open file, and remote file systems, which may lack renaming.

@@ -99,7 +99,7 @@ class ChooseXla(keras.callbacks.Callback):
 
 
 class _Trial(step_hooks.StepHook):
-    """Runs each execution with one of both settings, until the choice is made."""
+    """Runs each execution with or without XLA, until the choice is made."""
 
     def __init__(self, callback: ChooseXla) -> None:
         self._callback = callback

@@ -160,7 +160,7 @@ class ThroughputLogger(keras.callbacks.Callback):
     def _hand_on(
         self, figures: dict[str, Any], logs: dict[str, Any] | None
     ) -> None:
-        """Puts the bar's figures into the logs, all others into the history.
+        """Puts the progress bar's figures into the logs, the others into the history.
 
         Without output (`verbose=0`), all go into the logs.
         """

@@ -89,8 +89,8 @@ def do_job(main: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Calls `main(job)` in a process that `run_job` started.
 
     Args:
-        main: Function from the job's dictionary to the result's. An
-            `InputError` is raised in the parent.
+        main: Function of the job's dictionary that returns the result's. The
+            parent raises its `InputError` again.
     """
     end_with_parent()
     folder = pathlib.Path(sys.argv[1])

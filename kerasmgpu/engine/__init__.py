@@ -1,4 +1,4 @@
-"""What concerns TensorFlow's strategy engine alone.
+"""Patches and extensions of TensorFlow's strategies, independent of Keras.
 
     exact_strategy.py      the interface of our strategies, and `is_ours`
     extended.py            their engines (`StrategyExtended`)

@@ -8,7 +8,7 @@ from kerasmgpu.engine.private_names import context
 
 
 def has_started() -> bool:
-    """Whether TensorFlow is initialised, too late to become a worker."""
+    """Whether TensorFlow is initialised; this process can't join a job then."""
     return context.context()._context_handle is not None
 
 

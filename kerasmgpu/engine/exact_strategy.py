@@ -15,10 +15,10 @@ from kerasmgpu.partitioner.replicas import Replicas
 
 
 class ExactStrategy(Protocol):
-    """All that `_keras/` and `engine/` use of a strategy.
+    """The methods of a strategy that `_keras/` and `engine/` call.
 
-    Implemented by `strategies.exact_steps.ExactSteps`, which documents the
-    methods; mypy checks that it does.
+    `strategies.exact_steps.ExactSteps` implements and documents them; mypy
+    checks that none is missing.
 
     Attributes:
         batch_norm: `"global"` or `"per_replica"`: whose moments a batch

@@ -68,12 +68,12 @@ class LocalExtended(_SharedNames, MirroredExtended):
         first: int,
         tell: Callable[..., Any],
     ) -> Replicas:
-        """Returns the partitioner's replicas, with the user's collectives.
+        """Returns the partitioner's replicas, with the all-reduce the user chose.
 
         Args:
             devices: Full names of the devices.
             host: Full name of the CPU.
-            first: 0.
+            first: Global index of the first replica, always 0.
             tell: Unused: there are no other workers.
         """
         operations = self._cross_device_ops
@@ -158,11 +158,11 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
     def _update_config_proto(self, config_proto: Any) -> Any:
         """Returns the configuration of this worker's server, with our time-outs.
 
-        TensorFlow's coordination service (in 2.18 and 2.21 always on between
-        workers) declares a worker dead after a silence of 5 s (the first
-        worker) or 10 s. Workers wait for the first worker's start for an hour.
-        The first worker waits for theirs only with a registration barrier,
-        which 2.18 lacks: there the first worker has no start time-out.
+        By default TensorFlow's coordination service (in 2.18 and 2.21 always
+        on between workers) declares the first worker dead after 5 s of silence
+        and any other after 10 s. The others wait an hour for the first worker
+        to start. It waits for them only with a registration barrier, which
+        2.18 lacks: there the first worker has no start time-out.
         """
         config = super()._update_config_proto(config_proto)
         coordination = config.experimental.coordination_config

@@ -15,17 +15,17 @@ _feeds: weakref.WeakKeyDictionary[Any, "Feed"] = weakref.WeakKeyDictionary()
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """A data set that steps read, and what it was made of.
+    """A data set that steps read, and how it splits batches.
 
     Attributes:
         dataset: `tf.data.Dataset` of global batches, or
-            `tf.distribute.DistributedDataset` of a share for each replica; of
-            a user's data set or iterator, that itself.
+            `tf.distribute.DistributedDataset` of a share for each replica. A
+            data set or iterator that the user has distributed is kept as it is.
         shared_out: The `element_spec` of the global batches whose shares
-            `dataset` yields; `None` if it yields global batches, or shares
-            that we did not make.
+            `dataset` yields; `None` if it yields global batches, or if the
+            user has distributed it.
         has_own_length: Whether this worker reads other files than the others,
-            so that its number of batches is not the epoch's.
+            so that its number of batches may differ from theirs.
     """
 
     dataset: Any
@@ -33,7 +33,7 @@ class Feed:
     has_own_length: bool = False
 
     def iterator(self) -> Any:
-        """Returns a new iterator, of which `of` returns this feed."""
+        """Returns a new iterator; `of(iterator)` then returns this feed."""
         iterator = iter(self.dataset)
         _feeds[iterator] = self
         return iterator
@@ -42,8 +42,8 @@ class Feed:
     def batch_specification(self) -> Any:
         """The `element_spec` of the global batches.
 
-        Of shares, the number of rows is static only if it is static in all
-        leaves.
+        If `dataset` yields shares, the number of rows is static only if it is
+        static in all leaves.
         """
         if self.shared_out is not None and _has_fixed_rows(self.shared_out):
             return self.shared_out

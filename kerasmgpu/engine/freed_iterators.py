@@ -5,8 +5,8 @@ pipeline. That thread sleeps for 10 ms, 20 ms, 40 ms … up to a minute, and is
 woken before its cancellation flag is set (`CancellationManager::StartCancel`
 sets it last), so on a busy machine it often goes back to sleep: an epoch of
 11 s then ends 9 s late. Nothing else depends on the freed iterator, so a
-background thread does the join; only the exit of the program waits for it, as
-the end of `fit` would have. Seen on TensorFlow 2.18 and 2.21.
+background thread does the join: not the end of `fit` but only the exit of the
+program waits for it. Seen on TensorFlow 2.18 and 2.21.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Registers and installs patches of Keras and TensorFlow.
 
 A seam is a function, method or class that a dispatcher or subclass of ours
-replaces. It changes models of our strategies, and calls the original for all
-others.
+replaces. It changes the behaviour of models of our strategies, and calls the
+original for all others.
 """
 
 import functools

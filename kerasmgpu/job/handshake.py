@@ -77,10 +77,10 @@ def answer(channel: Channel, token: str, purpose: str, seconds: float) -> None:
 
 
 def is_same(one: object, other: str) -> bool:
-    """Whether both are the same text; the time does not tell how much is.
+    """Whether two texts are equal, compared in constant time.
 
     Args:
-        one: What somebody sent, of any type.
+        one: The received value, of any type.
         other: String.
     """
     return isinstance(one, str) and hmac.compare_digest(

@@ -78,7 +78,7 @@ def discard(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes a worker's file, if it is still there."""
+    """Deletes a worker's file, if it still exists."""
     with contextlib.suppress(
         OSError
     ):  # The worker deleted it first, or /tmp is gone.

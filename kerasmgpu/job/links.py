@@ -26,7 +26,7 @@ class Link:
         channel: `channel.Channel`.
         on_message: Called with each message, a dictionary.
         on_closed: Called once, with the reason, when the peer is lost. It may
-            still send: a hung worker that wakes up reads it.
+            still call `send`: a hung peer reads the message if it wakes up.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Link:
 class Links:
     """Serves links in one thread: sends heartbeats, reads, detects silence.
 
-    The thread is started now: Python 3.12 and newer start none while the
-    interpreter shuts down. Messages are short, so that a peer that reads
-    nothing is lost before its buffer is full and a send blocks the others.
+    The constructor starts the thread, since Python 3.12 and newer start none
+    while the interpreter shuts down. Messages must be short: a peer that stops
+    reading then times out before its buffer is full, and no send blocks.
 
     Args:
         timeout_seconds: Number, silence after which a peer is lost.
@@ -133,7 +133,7 @@ class Links:
             self._drop(link, "its process has ended")
 
     def _drop_silent(self, now: float) -> None:
-        """Drops silent links; sets the time when the next may be silent."""
+        """Drops silent links; sets the time of the next check."""
         first = now
         for link in list(self._links):
             if now - link.channel.last_heard < self._timeout_seconds:

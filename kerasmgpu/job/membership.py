@@ -61,8 +61,8 @@ def timeout_seconds(
     """Returns the heartbeat time-out in seconds.
 
     Args:
-        given: Number, or `None` for the environment's (our launcher's flag
-            `--timeout_seconds`), or 30.
+        given: Number, or `None` for the environment variable that our launcher
+            sets (by its flag `--timeout_seconds`); 30 without it.
         environ: Mapping of environment variables.
 
     Raises:

@@ -46,8 +46,9 @@ _ANOTHER = "another worker with that index answers there"
 def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
     """Blocks until all workers of the job have reported to the first.
 
-    The time-out holds for the first worker's wait for the others, and for each
-    other's wait for the first, which then sends the seconds that remain.
+    The time-out limits how long the first worker waits for the others, and how
+    long each of them waits for the first worker to answer. That answer has the
+    seconds that remain.
 
     Args:
         worker: `cluster.Worker`, this worker's place in the job.
@@ -59,7 +60,7 @@ def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
     Raises:
         InputError: If this worker's port can't be bound, if two workers have
             the same index or different clusters, or if workers are missing
-            after the time-out; names them.
+            after the time-out; the message names them.
 
     Example:
 
@@ -97,7 +98,7 @@ def _own_port(worker: Worker) -> socket.socket:
 
 
 def _name(index: int) -> str:
-    """Returns the handshake's purpose at a worker's port."""
+    """Returns the `purpose` of handshakes at a worker's port."""
     return f"worker {index}"
 
 
@@ -134,7 +135,7 @@ class _Gathering:
         self._doubts: dict[int, str] = {}
 
     def run(self, server: socket.socket) -> str | None:
-        """Returns an error message, or `None` once all workers are there."""
+        """Waits for all workers to report; returns an error message, or `None`."""
         with Entrance(server, self._welcome, _name(0), self._token):
             with self._changed:
                 while not self._is_decided():
@@ -257,7 +258,7 @@ class _Gathering:
 def _report(
     worker: Worker, server: socket.socket, timeout_seconds: float, token: str
 ) -> str | None:
-    """Runs another worker's side; returns an error message, or `None`."""
+    """Reports to the first worker; returns an error message, or `None`."""
     deadline = time.monotonic() + timeout_seconds
     nonce = secrets.token_hex(16)
     hello = {

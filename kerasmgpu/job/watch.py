@@ -182,7 +182,7 @@ class FirstWorker(_Watch):
             self._tell(lost=worker, reason=reason)
 
     def _tell(self, **message: Any) -> None:
-        """Sends a message to all workers, last to the lost one: it may block."""
+        """Sends a message to all workers, to the lost one last: that may block."""
         links = list(self._links.items())
         links.sort(key=lambda item: item[0] == message.get("lost"))
         for _, link in links:

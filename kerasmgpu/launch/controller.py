@@ -99,7 +99,7 @@ class Controller:
             self._part()
 
     def _part(self) -> None:
-        """Closes all sockets; launchers' after they have read their messages."""
+        """Closes all sockets, each once its launcher has read its messages."""
         if self._entrance:
             self._entrance.close()
         while not self._arrived.empty():

@@ -38,7 +38,8 @@ def write(
     """Pickles the function and its arguments.
 
     Functions and classes of the main program, such as a notebook's cells, are
-    pickled by value, with all that they use of it; those of modules by name.
+    pickled by value, with everything of the main program that they use. Those
+    of modules are pickled by name.
 
     Args:
         folder: `pathlib.Path` of the call's folder.

@@ -89,7 +89,7 @@ def _bring_up(interface: str) -> None:
 
 
 def _advice() -> str:
-    """Returns advice for the administrator, by the setting that forbids it."""
+    """Returns advice for the administrator: how to allow a namespace."""
     for name, (forbids, allows) in _SWITCHES.items():
         path = pathlib.Path("/proc/sys", *name.split("."))
         try:

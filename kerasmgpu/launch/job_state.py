@@ -45,9 +45,9 @@ class Policy:
 class Job:
     """The state of a job.
 
-    States: `"gathering"` until the machines are there, `"preparing"` while
-    they choose ports, `"running"`, `"ending"` from the order to end to the
-    last worker's end, `"finished"`.
+    States: `"gathering"` until all machines have joined, `"preparing"` while
+    they choose ports, `"running"`, `"ending"` from the order to end until the
+    last worker has exited, `"finished"`.
 
     Args:
         hosts: Sequence of `addresses.Host`, by rank.

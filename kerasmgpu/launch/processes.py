@@ -107,7 +107,7 @@ class Process:
 
         Args:
             status: Integer, the worker's exit status; `None`: use the guard's.
-            deadline: Number, latest time to wait for, by `time.monotonic`.
+            deadline: Number, latest time to wait until, by `time.monotonic`.
 
         Returns:
             `Ended`.

@@ -63,8 +63,8 @@ def measure_copies(
 ) -> Copies:
     """Runs a function under TensorFlow's profiler and reads the profile.
 
-    Trace and warm up before, so that the profile has nothing but steps. The
-    profiler keeps about a million events; a few dozen steps are enough.
+    Trace and warm up the function before, so that the profile has only steps.
+    The profiler keeps about a million events; a few dozen steps are enough.
 
     Args:
         function: Function without arguments, such as a `fit` of an epoch.

@@ -71,7 +71,7 @@ def call_on_device(
 
 
 class _MaskOf(keras.layers.Layer):
-    """Returns the mask that Keras has attached to a tensor, or `None`."""
+    """Layer that returns the Keras mask of its input, or `None`."""
 
     def __init__(self) -> None:
         super().__init__(autocast=False)

@@ -286,9 +286,9 @@ def _rebuilt(layer: keras.layers.Layer, device: str) -> keras.layers.Layer:
 
 
 def _available(device: str, name: str | None = None) -> str:
-    """Returns the device, or the first available one.
+    """Returns the device, or the first available one if there is no such device.
 
-    Warns of the second case if the layer's `name` is given.
+    In that case it logs a warning if the layer's `name` is given.
     """
     try:
         return devices.choose(devices=[device])[0]

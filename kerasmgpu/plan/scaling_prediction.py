@@ -28,7 +28,7 @@ def plan(
     Args:
         step: `step_time.Step` of one replica.
         machines: `step_time.Machines`.
-        replica_counts: Sequence of integers; 1 is always among them.
+        replica_counts: Sequence of integers; 1 is added if missing.
             Defaults to 2, 4, 8 … 1024.
         global_batch_size: Integer (strong scaling). Default: `step.rows` for
             every replica (weak scaling).

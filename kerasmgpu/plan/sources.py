@@ -64,7 +64,7 @@ def from_file(
 
 
 def _content(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
-    """Returns the object of a JSON file, or of the last of JSON lines."""
+    """Returns the object of a JSON file, or the last one of a JSON Lines file."""
     for candidate in (text, (text.strip().splitlines() or [""])[-1]):
         try:
             content = json.loads(candidate)

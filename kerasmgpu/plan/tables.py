@@ -63,7 +63,7 @@ def print_plan(report: dict[str, Any]) -> None:
 def verdict(
     predictions: Sequence[Prediction], last: int | None, worth: float
 ) -> str:
-    """Returns how many replicas help and the bottleneck of more, in words.
+    """Returns a sentence: how many replicas help, and the bottleneck beyond.
 
     Args:
         predictions: List of `Prediction`, fewest replicas first.

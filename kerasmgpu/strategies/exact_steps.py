@@ -60,7 +60,7 @@ class ExactSteps(_Strategy):
 
     Every worker of a job reads the same global batches, and every replica
     takes its share of them, in the order of the rows. A strategy with several
-    workers sets `own_time`, with which their speeds are compared.
+    workers sets `own_time`, by which their speeds are compared.
 
     `_keras/` and `engine/` call it through `engine.exact_strategy`.
     """

@@ -43,7 +43,7 @@ def share_bounds(
 
 
 def share(batch: Any, index: Any, num_replicas: int) -> Any:
-    """Returns replica `index`'s share of `batch`; leaves without rows whole."""
+    """Returns a replica's share of a batch; leaves without rows are unchanged."""
 
     def rows_of(value: Any) -> Any:
         if not has_rows(value):

@@ -78,7 +78,7 @@ def _cell(check: dict[str, float]) -> str:
 
 
 def _layers(run: dict[str, Any]) -> Table:
-    """Returns the table of distances per layer, from two before the first."""
+    """Returns the table of layers, from two before the first that differs."""
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
     table = Table(title=f"Layers on {run['replicas']} replicas")

@@ -26,7 +26,7 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
 
     Args:
         job: Dictionary, as `verification.run` makes it.
-        tell: Function of the name of each phase that the run enters.
+        tell: Function called with the name of each phase as it begins.
 
     Returns:
         JSON-serialisable dictionary; see `_facts`.
@@ -211,7 +211,7 @@ def _evaluation(
 def _facts(
     model: keras.Model, recorder: "_Recorder", history: dict[str, list[float]]
 ) -> dict[str, Any]:
-    """Returns what `Outcome.facts` has of a run without its data."""
+    """Returns the part of `Outcome.facts` that needs none of the user's data."""
     return {
         "model": model.name,
         "dtype": _dtype(model),

@@ -25,8 +25,8 @@ from kerasmgpu.job import workers
 class Progress:
     """The part of a checkpoint that is not variables; all plain data.
 
-    `epoch` counts from 0: the running epoch if `step`, the number of its
-    finished steps, is above 0; else the next epoch.
+    `step` is the number of finished steps of the running epoch, 0 between
+    epochs. `epoch`, from 0, is the running epoch; between epochs, the next one.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""Image classification, and what a large batch needs, on any number of replicas.
+"""Image classification with large batches, on any number of replicas.
 
     python -m kerasmgpu.recipes.alexnet --num_replicas=2 --virtual_devices=2
 
@@ -50,7 +50,7 @@ def build_model(
     """Builds and compiles the network, in the strategy's scope.
 
     `shape` is height, width and channels. Without `with_images` the input is
-    the numbers of images that the network makes up itself (`synthetic`).
+    indices of images that the network itself generates (`synthetic`).
     """
     import keras
 

@@ -37,7 +37,7 @@ def of(history: History, left_out: LeftOutImages) -> Figures:
 def comparison(
     history: History, alone: keras.Model, made_up: tf.data.Dataset
 ) -> Figures:
-    """Compares the run with `alone`, a network that makes up its images."""
+    """Compares the run with `alone`, the same on synthetic images."""
     epochs = alone.fit(
         made_up,
         epochs=3,

@@ -1,8 +1,8 @@
 """AlexNet, ResNet-50 and WideResNet-28 from Keras layers, for any image size.
 
 Each takes raw pixels, uint8 `[rows, height, width, channels]`, and returns
-logits in float32, `[rows, classes]`. Kernels may carry a penalty, biases and
-the scales of batch normalisation never do (Goyal et al., arXiv:1706.02677,
+logits in float32, `[rows, classes]`. Weight decay applies to kernels only, not
+to biases and the scales of batch normalisation (Goyal et al., arXiv:1706.02677,
 section 5.3).
 """
 
@@ -73,8 +73,8 @@ def alexnet(
     The default filters are those of TensorFlow's benchmarks (61.8 M parameters
     at 224 pixels and 1,000 classes); 64, 192, 384, 256, 256 are torchvision's
     (61.1 M), and 96, 256, 384, 384, 256 those of both towers of Krizhevsky et
-    al. (NIPS 2012) with each connected to all (62.4 M). At less than 128 pixels
-    the first layer is smaller and skips no pixels.
+    al. (NIPS 2012), fully connected (62.4 M). For images of less than 128
+    pixels the first layer has a smaller kernel and no stride.
     """
     filters = [max(1, round(width * number)) for number in filters]
     units = max(1, round(width * 4096))

@@ -53,7 +53,7 @@ RULES = (
 
 
 def batch_sizes(settings: SimpleNamespace) -> list[int]:
-    """The flag's list of texts as rising integers."""
+    """Converts the flag's list of texts to increasing integers."""
     try:
         sizes = sorted({int(text) for text in settings.batch_sizes})
     except ValueError:
@@ -159,7 +159,7 @@ def train(
     rule: Rule,
     left_out_images: "LeftOutImages",
 ) -> dict[str, Any]:
-    """Trains once with a global batch of `size` rows; the run's record."""
+    """Trains once with a global batch of `size` rows; returns its record."""
     from kerasmgpu.recipes import alexnet
     from kerasmgpu.recipes.alexnet import networks
     from kerasmgpu.recipes.datasets import image_batches
@@ -248,7 +248,7 @@ def print_table(
 def draw(
     path: Any, records: Records, sizes: Sequence[int], labels: Sequence[str]
 ) -> None:
-    """Draws the table into a PNG file."""
+    """Plots accuracy over batch size, as a PNG file."""
     figure = plots.new_figure()
     if figure is None:
         return

@@ -1,4 +1,4 @@
-"""Networks that make up their own images, to measure computing alone."""
+"""Networks that generate their own images, to measure compute alone."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ _IMAGES = 64  # Kept on each device; a batch repeats them.
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
 class ImageBank(keras.layers.Layer):
-    """Random images that stay on the device, looked up by number.
+    """Random images that stay on the device, looked up by index.
 
-    The input is a batch of numbers: no pixel is decoded or copied to the
+    The input is a batch of indices: no pixel is decoded or copied to the
     device.
     """
 
@@ -40,7 +40,7 @@ class ImageBank(keras.layers.Layer):
 
 
 def in_front_of(network: keras.Model, shape: tuple[int, ...]) -> keras.Model:
-    """A model from numbers of images to the network's outputs."""
+    """Returns a model that maps indices of images to the network's outputs."""
     numbers = keras.Input((), dtype="int32")
     outputs = network(ImageBank(shape)(numbers))
     return keras.Model(numbers, outputs, name=network.name)
@@ -49,7 +49,7 @@ def in_front_of(network: keras.Model, shape: tuple[int, ...]) -> keras.Model:
 def batches(global_batch_size: int, num_classes: int) -> tf.data.Dataset:
     """Endless batches: int32 `[rows]`, one-hot float32 `[rows, classes]`.
 
-    Numbers of images and arbitrary classes, the same in each batch.
+    Indices of images and arbitrary classes, the same in each batch.
     """
     numbers = tf.range(global_batch_size)
     batch = numbers, tf.one_hot(numbers % num_classes, num_classes)

@@ -70,7 +70,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 
 def hidden_units(settings: SimpleNamespace) -> list[int]:
-    """The flag's list of texts as integers from 1 to 100,000."""
+    """Converts the flag's list of texts to integers from 1 to 100,000."""
     try:
         units = [int(text) for text in settings.hidden_units]
     except ValueError:

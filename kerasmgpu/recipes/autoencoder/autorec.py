@@ -1,8 +1,8 @@
 """Two autoencoders of rows of ratings, as ordinary Keras models.
 
-Both take sparse rows of raw ratings, `[batch, columns]`, in which no entry
-means a missing rating, and return a dense predicted rating for every column,
-on the rating scale. Rows become dense inside the model, on its device.
+Both take sparse rows of raw ratings, `[batch, columns]`, in which missing
+ratings have no entry, and return a dense predicted rating for every column, on
+the rating scale. Rows become dense inside the model, on its device.
 """
 
 from collections.abc import Sequence

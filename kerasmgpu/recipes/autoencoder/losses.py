@@ -1,7 +1,7 @@
 """Losses and metrics over rows of ratings, known and missing.
 
 A row holds the ratings of one user (or of one item) over all columns, as a
-`tf.SparseTensor` of shape `[batch, columns]`; a missing rating is no entry.
+`tf.SparseTensor` of shape `[batch, columns]`; missing ratings have no entry.
 Predictions are dense, `[batch, columns]`, on the rating scale. Only the
 observed entries of the predictions are looked up: nothing here makes a dense
 copy of the targets.
@@ -19,7 +19,7 @@ def observed_errors(
     """Looks up the predictions of the observed ratings.
 
     Returns three tensors `[observed]`: row numbers, ratings and predictions.
-    In ratings that are a dense tensor 0 means missing.
+    In dense ratings, 0 means missing.
     """
     if not isinstance(y_true, tf.SparseTensor):
         y_true = tf.sparse.from_dense(y_true)
@@ -34,8 +34,8 @@ def whole_row_means(
     """Mean squared error over all columns of each row, `[batch]`.
 
     Ratings and predictions are divided by `max_rating`, and the target of a
-    missing rating is 0. Targets stay sparse: the missing entries are all less
-    the observed ones.
+    missing rating is 0. Targets stay sparse: the sum over missing entries is
+    that over all entries minus that over observed ones.
     """
     rows, ratings, predictions = observed_errors(y_true, y_pred)
     correction = tf.square(predictions - ratings) - tf.square(predictions)
@@ -64,8 +64,8 @@ class ObservedSquaredError(keras.losses.Loss):
 class WholeRowSquaredError(keras.losses.Loss):
     """Mean squared error over the whole row on [0, 1]; missing ratings are 0.
 
-    The loss of the published experiment. It rewards predicting 0 for what
-    nobody has rated, so it can't be compared with an error of ratings.
+    The loss of the published experiment. It rewards predicting 0 for missing
+    ratings, so it can't be compared with an error over observed ratings.
     """
 
     def __init__(self, max_rating: float = 5.0, **kwargs: Any) -> None:
@@ -121,7 +121,7 @@ class ObservedRMSE(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="kerasmgpu")
 class WholeRowLoss(keras.metrics.Mean):
-    """Mean over rows of `WholeRowSquaredError`, whatever the model trains on."""
+    """Mean over rows of `WholeRowSquaredError`, whatever the training loss."""
 
     def __init__(
         self,

@@ -18,10 +18,10 @@ def default_rating(biases: Biases) -> int:
 
 
 class WithUnknown(keras.callbacks.Callback):
-    """Counts unknown ratings in an epoch's held-out RMSE.
+    """Adds the test ratings of unknown users and items to `val_rmse`.
 
-    The model is validated on `num_known` ratings; `default` is predicted for
-    each of the `unknown` ones. Put it before callbacks that record the logs.
+    Keras validates on the `num_known` other ratings; `default` is the
+    prediction for each of `unknown`. Put it before callbacks that record logs.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class WithUnknown(keras.callbacks.Callback):
         self.squares = np.square(np.float64(default) - unknown)
 
     def over_all(self, rmse: float) -> float:
-        """The RMSE over all ratings, given that over the known ones."""
+        """The RMSE over all test ratings; `rmse` is that over the known ones."""
         squares = self.num_known * rmse**2 + self.squares.sum()
         return math.sqrt(squares / (self.num_known + len(self.squares)))
 

@@ -66,10 +66,11 @@ def gratings(
 
     Phase and width of the stripes are random, so no pixel alone predicts the
     angle: a small convolutional model learns it, a linear one doesn't. `noise`
-    is its standard deviation, where stripes have an amplitude of 1.
+    is the standard deviation of the noise; the stripes have amplitude 1.
 
-    Returns `"training"` and a quarter as many more for `"validation"`, each
-    images `[rows, size, size, 1]` (float32) and classes `[rows]` (int32).
+    Returns `"training"`, with `num_images` images, and `"validation"`, with a
+    quarter as many: images `[rows, size, size, 1]` (float32) and classes
+    `[rows]` (int32) in each.
     """
     random = np.random.default_rng(seed)
     total = num_images + num_images // 4

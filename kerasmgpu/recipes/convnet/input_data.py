@@ -21,7 +21,8 @@ class Data:
 
     `parts` has `"training"` and perhaps `"validation"` and `"prediction"`:
     tuples of arrays, `tf.data.Dataset`s or `keras.utils.PyDataset`s.
-    `is_one_pass`: an epoch is one pass of a data set that makes the batches.
+    `is_one_pass` says whether an epoch is one pass of a data set that makes its
+    own batches.
     """
 
     parts: dict[str, Any]

@@ -77,7 +77,7 @@ def _function(section: Section) -> Callable[..., Any]:
 
 
 def _find(section: Section, parts: Sequence[str]) -> Any:
-    """The object of a dotted name: the longest module, then attributes."""
+    """Finds an object by its dotted name: a module, then attributes of it."""
     for count in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:count])
         try:

@@ -1,4 +1,4 @@
-"""Predictions as a file, in the order of the data, of a restored model too."""
+"""Predictions of a trained or restored model, as a file."""
 
 import os
 import pathlib

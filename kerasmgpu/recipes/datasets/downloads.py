@@ -38,8 +38,8 @@ def fetch_zip(
 ) -> None:
     """Downloads a zip file atomically and verifies its MD5 sum.
 
-    The sum is the one that the server publishes today, as `url` with `.md5`:
-    GroupLens replaces files under their names. Without one (404) a warning is
+    The expected sum is read from `url` + `.md5`, since GroupLens updates files
+    without renaming them. If the server has none (404), a warning is
     logged. Several processes may fetch a file at once; a failure leaves
     `destination` as it was.
     """

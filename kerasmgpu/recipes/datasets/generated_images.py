@@ -75,7 +75,7 @@ def _rotate(x: Array, y: Array, angles: Array) -> tuple[Array, Array]:
 
 
 def _inside(x: Array, y: Array, shapes: Array) -> Array:
-    """Mask of the shape's pixels; its outermost points have distance 1."""
+    """Mask of the shape's pixels; no point is farther than 1 from the centre."""
     distance = np.hypot(x, y)
     larger, smaller = np.maximum(abs(x), abs(y)), np.minimum(abs(x), abs(y))
     masks = (

@@ -13,7 +13,7 @@ from kerasmgpu.recipes.datasets.ratings import Ratings
 def load(
     train_path: str, test_path: str, cache_dir: str | None = None
 ) -> tuple[Ratings, Ratings, Array]:
-    """Loads a split, each part from what `movielens.load` takes.
+    """Loads the two parts of a split; each as `movielens.load` does.
 
     Such splits are `u1.base` and `u1.test` of ml-100k, and `r1.train` and
     `r1.test`, which ml-10m's `split_ratings.sh` writes. Returns training
@@ -53,6 +53,6 @@ def load(
 
 
 def _positions(ids: Array, sought: Array) -> tuple[Array, Array]:
-    """Positions of `sought` in the rising `ids`, and whether they are there."""
+    """Positions of `sought` in the sorted `ids`, and a mask of those found."""
     positions = np.searchsorted(ids, sought).astype(np.int32) % len(ids)
     return positions, ids[positions] == sought

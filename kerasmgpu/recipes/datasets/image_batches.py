@@ -160,7 +160,7 @@ class ImageBatches:
         )
 
     def _reported(self, names: Tensor, rows: Tensor, batch: Any) -> Any:
-        """The batch, once the names of its missing rows are reported."""
+        """Reports the names of rows missing from the batch; returns the batch."""
 
         def report(missing: Tensor) -> int:
             for name in missing.numpy():
@@ -205,7 +205,7 @@ class ImageBatches:
 def _rows(part: Part, stride: int = 1) -> Dataset:
     """Pairs of image or path and label, or of name and record, in order.
 
-    Of records, which can't be skipped unread, `stride` takes every one.
+    Takes each `stride`-th image, but every record: skipping one would read it.
     """
     if isinstance(part, ImageRecords):
         return Dataset.from_tensor_slices(list(part.paths)).flat_map(part.read)

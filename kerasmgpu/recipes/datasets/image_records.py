@@ -86,9 +86,9 @@ def load(
     """Finds and counts the records of a file, or of a folder's files.
 
     Files of a folder end in `.tfrecord` or are numbered, as in
-    `train-00000-of-01024`. Those whose name begins with `val` are held out;
-    without such files, the fraction `held_out` of each file is, at equal
-    distances. Without `num_classes` the labels of all records are read.
+    `train-00000-of-01024`. Those whose name begins with `val` are held out.
+    Without such files, the fraction `held_out` of each file's records is held
+    out, evenly spaced. Without `num_classes` all labels are read to find it.
     """
     paths = [root]
     if root.is_dir():
@@ -139,7 +139,7 @@ def _count(path: pathlib.Path) -> int:
 
 
 def _highest_label(paths: Iterable[str]) -> int:
-    """Reads all records, and verifies their checksums."""
+    """Returns the highest label of all records; verifies their checksums."""
     highest = 0
     for path in paths:
         labels = tf.data.TFRecordDataset(path).map(

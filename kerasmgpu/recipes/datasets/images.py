@@ -71,7 +71,7 @@ class ImageData:
 def described(
     name: str, kind: str, parts: Any, num_classes: int, **settings: Any
 ) -> ImageData:
-    """The `ImageData` of training and held-out images of some kind."""
+    """Returns an `ImageData` with a description; `kind` is a plural noun."""
     train, held_out = parts
     return ImageData(
         train,
@@ -105,7 +105,7 @@ def load(settings: SimpleNamespace) -> ImageData:
 
 
 def _synthetic(settings: SimpleNamespace) -> ImageData:
-    """Number and shape of images that the network makes up."""
+    """Number and shape of synthetic images, which the network generates."""
     size = settings.image_size or FILE_SIZE
     return ImageData(
         train=range(_SYNTHETIC_IMAGES),

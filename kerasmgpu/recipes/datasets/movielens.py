@@ -46,7 +46,7 @@ def load(
 
     A line that is not a rating, and a second rating of an item by the same
     user, are errors. Users and items are in the order of their ids, ratings in
-    that of the file. The names are those in `MOVIELENS`; an existing path wins.
+    that of the file. The names are those in `MOVIELENS`; an existing path has priority.
     The cache is in `$KERASMGPU_CACHE`, or `~/.cache/kerasmgpu`, by default.
     """
     chosen = cache_dir or os.environ.get("KERASMGPU_CACHE")
@@ -143,7 +143,7 @@ def _the_only_one(names: list[str], where: Path) -> str:
 
 
 def _ratings(table: pl.DataFrame, source: _Source) -> Ratings:
-    """Numbers the ids of a table densely, in their order."""
+    """Converts a table to `Ratings`: ids become dense numbers in their order."""
 
     def numbered(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
         numbers = (column.rank("dense") - 1).cast(column.dtype)

@@ -14,8 +14,8 @@ class Ratings:
 
     Users and items are numbered densely from 0; no pair occurs twice. `users`
     and `items` are int32 and `values` float32, `[ratings]`. `user_ids` and
-    `item_ids` are int64: the file's ids in rising order, also of those without
-    ratings in this part. `description` is one line about the source.
+    `item_ids` are int64: the file's ids in increasing order, including ids
+    without ratings in this part. `description` is one line about the source.
     """
 
     users: np.ndarray
@@ -35,7 +35,7 @@ class Ratings:
 
     @property
     def keys(self) -> np.ndarray:
-        """int64 array `[ratings]`, in the order of users, then of items."""
+        """int64 `[ratings]`: one number per pair, ordered by user, then item."""
         return self.users.astype(np.int64) * self.num_items + self.items
 
     def __len__(self) -> int:

@@ -17,8 +17,8 @@ _PARSER_VERSION = 2
 class RatingsCache:
     """The parsed form of the file `source`, in its present state.
 
-    A cached file is named for the source's path and state, and for the
-    checksum of its own bytes, which Parquet doesn't have.
+    A cached file's name has hashes of the source's path and state, and a
+    checksum of the file's own bytes, since Parquet has none.
     """
 
     def __init__(self, folder: Path, source: Path) -> None:

@@ -91,7 +91,7 @@ def _form(first: bytes, name: str) -> _Form:
 
 
 def _next_block(stream: IO[bytes], begin: bytes, block_bytes: int) -> bytes:
-    """Returns `begin` and further whole lines; nothing at the end."""
+    """Returns `begin` and the lines after it; empty at the end of the file."""
     chunk = stream.read(block_bytes)
     block = begin + chunk
     if len(chunk) < block_bytes:

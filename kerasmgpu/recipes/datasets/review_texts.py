@@ -48,7 +48,7 @@ class ReviewTexts:
     The user's text has the user's training reviews of other items, the item's
     text those of the item by other users. A text longer than `words` is cut, a
     shorter one is padded with `PADDING`. `tokens` is int32, of `vocabulary`;
-    `train` are the numbers of the training reviews.
+    `train` are the indices of the training reviews.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ def training_and_validation(
 ) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """Makes the two data sets of a run: `({"user_text", "item_text"}, rating)`.
 
-    `train` and `held_out` are numbers of reviews. Training is endless,
+    `train` and `held_out` are indices of reviews. Training is endless,
     validation one pass. Texts are built on the CPU.
     """
     ratings, places = tf.constant(ratings[:, None]), tf.constant(train)

@@ -45,7 +45,7 @@ class Reviews:
     def split(
         self, held_out: float = 0.1, seed: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the training and held-out reviews, both rising."""
+        """Indices of the training and held-out reviews, both increasing."""
         is_held_out = holding_out.chosen(
             len(self), held_out, seed, "reviews", self.description
         )

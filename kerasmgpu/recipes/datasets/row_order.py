@@ -1,6 +1,6 @@
 """The order in which training sees the rows: a function of seed and pass.
 
-`tf.data.Dataset.shuffle` starts anew in a resumed run. This order can begin at
+`tf.data.Dataset.shuffle` restarts in a resumed run. This order can begin at
 any step.
 """
 
@@ -33,7 +33,7 @@ def batches(
 def from_step(
     first_step: int, steps_per_pass: int, one_pass: Callable[[Tensor], Dataset]
 ) -> Dataset:
-    """Endless passes from a step on; `one_pass` makes one, by its number."""
+    """Endless batches from a step on; `one_pass(k)` returns those of pass k."""
     passes = Dataset.counter(first_step // steps_per_pass)
     return passes.flat_map(one_pass).skip(first_step % steps_per_pass)
 
@@ -54,5 +54,5 @@ def shuffled(
 
 
 def mapped(order: Dataset, element: Callable[[Tensor], Any]) -> Dataset:
-    """Applies `element` to batches of row numbers, in parallel and ahead."""
+    """Applies `element` to batches of row numbers, in parallel; prefetches."""
     return order.map(element, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

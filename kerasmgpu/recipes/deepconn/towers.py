@@ -43,7 +43,7 @@ def deepconn(
     """Builds the two towers and the dot product of their features.
 
     A tower: embedding of 50 – convolution over 3 words, 10 filters, tanh –
-    maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU. The model is of
+    maximum of 2 neighbours, stride 1 – dense layer of 64, ReLU. The model maps
     int32 `{"user_text": [batch, words], "item_text": [batch, words]}` to
     ratings `[batch, 1]`; for `place` see `placer`.
     """

@@ -2,8 +2,8 @@
 
     python -m kerasmgpu.recipes.polynomial --num_replicas=2 --virtual_devices=2
 
-Fits w to w · [x², x, 1] = y, on 100 samples a step for 1000 steps: the least
-that shows a function split over devices, with one copy of its variables and
+Fits w to w · [x², x, 1] = y, on 100 samples a step for 1000 steps: a minimal
+example of a function split over devices, with one copy of its variables and
 gradients through it. Without `--data_path` the samples are y = 5x² + 3 with x
 uniform in [-10, 10], so that w ends at [5, 0, 3].
 

@@ -13,7 +13,7 @@ from kerasmgpu.strategies import functions
 class Polynomial(keras.Model):
     """w · [x², x, 1] for every row x, with trainable weights w.
 
-    `devices` are names of those to split the rows over. They are not saved: a
+    `devices` are the names of the devices that share the rows. They are not saved: a
     loaded model runs where Keras places it. Input and output: `[batch, 1]`.
     """
 

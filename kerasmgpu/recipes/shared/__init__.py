@@ -1,1 +1,1 @@
-"""What all recipes have in common: flags, a run's folder, its training."""
+"""Shared parts of the recipes: flags, the folder of a run, its training."""

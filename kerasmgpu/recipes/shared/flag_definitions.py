@@ -16,7 +16,7 @@ _LARGEST = 10**9  # Larger counts of steps or rows are treated as typos.
 
 
 class _FiniteParser(flags.FloatParser):
-    """Refuses NaN and infinity, which are within any bounds of abseil's."""
+    """Refuses NaN and infinity, which abseil's bounds let through."""
 
     def __init__(
         self, least: float | None, most: float | None, excludes_bounds: bool

@@ -50,9 +50,9 @@ class RunFolder:
     """Opens the folder of a run, or refuses it before anything is trained.
 
     A missing folder is created; with `path=None` nothing is written. With
-    `settings.resume` an earlier run in the folder is continued. It must have
-    the same flags, except that those in `may_grow` may be larger, unless
-    `settings.learning_rate_decay` covers the whole length.
+    `settings.resume` an earlier run in the folder is continued, with the same
+    flags. Without a `settings.learning_rate_decay`, which depends on the length
+    of the run, those in `may_grow` may be larger than before.
     """
 
     def __init__(

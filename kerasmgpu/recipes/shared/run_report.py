@@ -101,7 +101,7 @@ def progress(
 
 
 def _short(value: float) -> str:
-    """Four digits; of large numbers the whole part."""
+    """Formats a number with four digits; a large one without decimals."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 

@@ -46,8 +46,8 @@ def define(
 ) -> None:
     """Defines the flags of devices, batch, learning rate, length and output.
 
-    The arguments are defaults; `all_reduce` says whether there are flags of how
-    gradients are summed.
+    The arguments are defaults; `all_reduce` says whether to define the flags of
+    the all-reduce of gradients, too.
     """
     define_devices(flag_values, all_reduce)
     flag = Definitions(flag_values)
@@ -132,7 +132,7 @@ def define_devices(
 def define_output(flag_values: flags.FlagValues, longer: str) -> None:
     """Defines where results go; `define` includes it.
 
-    `longer` says in the help how a resumed run may be longer.
+    `longer` is the sentence of the help on extending a resumed run.
     """
     flag = Definitions(flag_values)
     flag.string(
@@ -242,7 +242,7 @@ def settings(
 ) -> SimpleNamespace:
     """The settings of a run, an attribute per flag.
 
-    Keywords replace those of the preset, and these the flags' defaults.
+    In order of precedence: keywords, the preset's flags, the flags' defaults.
     """
     known = _flags_of(define_flags)
     for name, value in keywords.items():

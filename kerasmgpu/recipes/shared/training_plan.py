@@ -17,8 +17,8 @@ _STAIRS = (30 / 90, 60 / 90, 80 / 90)
 class TrainingPlan:
     """Global batch, full learning rate and length of a run.
 
-    An epoch lies between two reports and checkpoints; the learning rate rises
-    over `warmup_steps`.
+    Reports and checkpoints come at the end of each epoch; the learning rate
+    rises over the first `warmup_steps`.
     """
 
     num_replicas: int

@@ -39,7 +39,7 @@ _STRATEGY_FLAGS = (
 def make_strategy(
     settings: SimpleNamespace, **keywords: Any
 ) -> tf.distribute.Strategy:
-    """The `kerasmgpu.strategy` of the flags; keywords replace theirs."""
+    """The `kerasmgpu.strategy` that the flags select; `keywords` override them."""
     asked = {k: v for k, v in vars(settings).items() if k in _STRATEGY_FLAGS}
     return kerasmgpu.strategy(**asked | keywords)
 
@@ -93,9 +93,9 @@ class TrainingRun:
 
     Of several workers only the first writes and prints. Checkpoints are those
     of `kerasmgpu.callbacks.Checkpoint`: after every epoch, and after the
-    running step on SIGTERM. `devices` and `num_replicas` are given where they
-    aren't the strategy's, which is `make_strategy`'s by default. `first_step`
-    is 0, or after `begin` the step of the last checkpoint.
+    running step on SIGTERM. The default `strategy` is `make_strategy`'s, and
+    `devices` and `num_replicas` default to the strategy's. `first_step` is 0;
+    `begin` sets it to the step of the last checkpoint.
     """
 
     def __init__(
