@@ -34,7 +34,7 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 class Recorder:
-    """Records signals, instead of their effect, from `start` to `stop`.
+    """Records signals from `start` to `stop`; they have no other effect.
 
     A context manager as well.
 

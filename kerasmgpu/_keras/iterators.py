@@ -180,12 +180,12 @@ class _Source:
         self._in_front = False
 
     def enumerate(self, steps: Iterator[Any]) -> Iterator[Any]:
-        """Yields an epoch's steps; Keras reads what `iterator` returns next."""
+        """Yields an epoch's steps; marks the next `iterator()` as the one to read."""
         self._in_front = True
         yield from steps
 
     def iterator(self) -> Any:
-        """Returns the epoch's iterator once, then plain ones: Keras discards them."""
+        """Returns the iterator to read; if none is due, one for Keras to discard."""
         if self._in_front:
             self._in_front = False
             return self.iterator_to_read()

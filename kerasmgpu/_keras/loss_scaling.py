@@ -1,6 +1,6 @@
 """Losses that are computed outside of steps equal those of one device.
 
-Keras divides every loss by the number of replicas, which then sum it. In a
+Keras divides every loss by the number of replicas, to sum it over them. In a
 strategy's cross-replica context, such as a callback that computes the loss of a
 batch, nothing is summed, so the loss is not divided.
 """

@@ -1,9 +1,9 @@
 """`Optimizer.apply` outside of steps updates as on one device.
 
 In a strategy's cross-replica context TensorFlow has no replica to which the
-gradients could belong, and fails. Here they are the global batch's: they are
-applied once, and every replica's copies get the result. This also holds after
-the program has left the scope in which the optimizer was made.
+gradients could belong, and fails. Here they count as gradients of the global
+batch: they are applied once, and every replica's copies get the result. This
+also holds after the program has left the scope in which the optimizer was made.
 """
 
 from typing import Any

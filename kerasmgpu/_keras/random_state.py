@@ -40,7 +40,7 @@ def restore(state: dict[str, Any], python: bool = True) -> None:
 
     Args:
         state: Return value of `read`.
-        python: Boolean, whether to restore those of Python and NumPy, too.
+        python: Boolean, whether to include the state of Python and NumPy.
     """
     if python:
         random.setstate(state["python"])

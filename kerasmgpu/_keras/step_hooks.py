@@ -31,7 +31,7 @@ class HookedSteps:
         function: The `train_function` that Keras has made.
 
     Attributes:
-        function: The same; a hook may replace it.
+        function: The wrapped `train_function`; a hook may replace it.
         hooks: List of `StepHook`s; each calls the next one.
     """
 

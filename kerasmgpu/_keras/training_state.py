@@ -25,9 +25,9 @@ def read(
             of replicas are then summed over all workers.
 
     Returns:
-        `(saved, arrays)`: a plain dictionary with `"variables"`, a list of
-        descriptions, and `"optimizers"`, for each the indices of its weights;
-        and a NumPy array for each description.
+        `(saved, arrays)`. `saved` is a dictionary of plain data:
+        `"variables"` describes each variable, `"optimizers"` lists the indices
+        of each optimizer's variables. `arrays` has a NumPy array per variable.
     """
     with model.distribute_strategy.scope():
         variables = [("layer", v) for v in model.variables]

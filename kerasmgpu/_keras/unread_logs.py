@@ -23,9 +23,9 @@ from kerasmgpu._keras.step_hooks import HookedSteps
 class _Thread(threading.local):
     """State of this thread's innermost `fit` or `evaluate`.
 
-    `begun` is its list of callbacks and the name of its step; `unread` is the
-    model and the name of the step whose logs are not read, as long as the step
-    takes its batches from `iterator`.
+    `begun`: the loop's list of callbacks and the name of its step. `unread`:
+    the model and the name of the step whose logs no callback reads; valid while
+    the step's batches come from `iterator`.
     """
 
     in_loop = False

@@ -63,7 +63,7 @@ class ExactStrategy(Protocol):
         """Converts an iterator's batch to inputs of a partitioned function."""
 
     def whole(self, batch: Any) -> Any:
-        """Gathers a batch from `prepared` over all replicas of the job."""
+        """All-gathers a batch that `prepared` returned; collective."""
 
     # Steps.
 

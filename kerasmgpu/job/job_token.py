@@ -71,14 +71,14 @@ def read(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def discard(environ: Mapping[str, str] = os.environ) -> None:
-    """Deletes the launcher's file; called after the rendezvous."""
+    """Deletes this worker's token file; called after the rendezvous."""
     path = environ.get(FILE_VARIABLE)
     if path:
         delete(path)
 
 
 def delete(path: str) -> None:
-    """Deletes a worker's file, if it still exists."""
+    """Deletes a worker's token file, if it still exists."""
     with contextlib.suppress(
         OSError
     ):  # The worker deleted it first, or /tmp is gone.

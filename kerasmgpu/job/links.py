@@ -79,7 +79,7 @@ class Links:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def serve(self, link: Link) -> None:
-        """Serves a new link, from any thread."""
+        """Adds a link; may be called from any thread."""
         link.channel.be_patient_for(self._timeout_seconds)
         self._put(link)
 

@@ -52,7 +52,7 @@ class _Watch:
         self.reason: str | None = None
 
     def wait_for_a_loss(self, seconds: float) -> bool:
-        """Whether a worker is lost; waits up to `seconds` for a loss."""
+        """Waits up to `seconds` for a loss; returns whether a worker is lost."""
         self._over.wait(seconds)
         return self.lost is not None
 

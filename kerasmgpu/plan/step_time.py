@@ -288,7 +288,7 @@ def _step_of(
 def _limit(
     compute: float, exposed: float, host: float, input_seconds: float
 ) -> str:
-    """Returns the slowest stage; for the device, its longer part."""
+    """Returns the slowest stage; for the device, compute or all-reduce."""
     if compute + exposed >= max(host, input_seconds):
         return "compute" if compute >= exposed else "all-reduce"
     return "host" if host >= input_seconds else "input"

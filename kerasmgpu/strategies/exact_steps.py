@@ -175,7 +175,7 @@ class ExactSteps(_Strategy):
         )
 
     def whole(self, batch: Any) -> Any:
-        """Gathers a batch from `prepared` over all replicas of the job."""
+        """All-gathers a batch that `prepared` returned; collective."""
         return self._whole(batch)
 
     @functools.cached_property

@@ -177,8 +177,8 @@ class PartitionedFunction:
 
     Args:
         fn: Function as it runs on one device.
-        partitioned: Function that makes a `partitioner.function.Partitioned`
-            of a function of one nest and a `name`.
+        partitioned: Function that is called with a function of one nest and
+            its `name`, and returns a `partitioner.function.Partitioned`.
         scope: Function that returns the context in which functions are traced.
     """
 

@@ -58,7 +58,7 @@ class Resumption:
     def found(
         self, strategy: tf.distribute.Strategy, fit: Fit
     ) -> Checkpoint | None:
-        """Returns the running `fit`'s checkpoint, as `newest`; collective."""
+        """Returns the running `fit`'s checkpoint, like `newest`; collective."""
         if self._data_goes_on:
             found = self._found_before(strategy, fit)
         else:

@@ -23,7 +23,7 @@ from kerasmgpu.job import workers
 
 @dataclasses.dataclass
 class Progress:
-    """The part of a checkpoint that is not variables; all plain data.
+    """Everything in a checkpoint but variables, as plain data.
 
     `step` is the number of finished steps of the running epoch, 0 between
     epochs. `epoch`, from 0, is the running epoch; between epochs, the next one.

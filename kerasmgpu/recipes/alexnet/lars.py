@@ -33,8 +33,8 @@ class LARS(keras.optimizers.Optimizer):
             higher than those of SGD.
         momentum: Float of at least 0.
         weight_decay: Float of at least 0.
-        trust_coefficient: Float above 0, the share of its weights' norm that
-            a layer's update has at learning rate 1.
+        trust_coefficient: Float above 0, norm of a layer's update at learning
+            rate 1, as a share of the norm of its weights.
     """
 
     def __init__(

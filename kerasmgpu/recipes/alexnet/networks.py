@@ -185,7 +185,7 @@ def precision(name: str) -> Iterator[None]:
 
 
 def _pixels(shape: Shape) -> tuple[Any, Any]:
-    """The input, and the same scaled to [-1, 1]."""
+    """Returns the input layer, and its pixels scaled to [-1, 1]."""
     inputs = keras.Input(shape, dtype="uint8")
     return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
 

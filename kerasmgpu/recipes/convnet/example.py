@@ -15,8 +15,8 @@ import numpy as np
 class ConvNet(keras.Model):
     """Convolutions of `filters` and pooling, then the mean over the image.
 
-    Input: `[batch, height, width, channels]`, or without channels, divided by
-    `scale`; output: probabilities, `[batch, num_classes]`.
+    Input: `[batch, height, width, channels]` or `[batch, height, width]`; the
+    network divides it by `scale`. Output: probabilities, `[batch, num_classes]`.
     """
 
     def __init__(

@@ -182,12 +182,12 @@ def _is_py(part: Any) -> bool:
 
 
 def _num_rows(part: Any) -> int:
-    """Rows of arrays, or of a batch."""
+    """Number of rows of arrays, or of a batch."""
     return int(tf.nest.flatten(part)[0].shape[0])
 
 
 def _num_batches(part: Any) -> int | None:
-    """Batches of a data set; `None` if endless or unknown."""
+    """Number of batches of a data set; `None` if endless or unknown."""
     if _is_py(part):
         return part.num_batches
     cardinality = int(part.cardinality())

@@ -197,7 +197,7 @@ def _value(text: str, place: Place, path: Path, name: str) -> Any:
 
 
 def _num_values(node: yaml.Node, known: dict[int, Any]) -> int:
-    """Values of a node; aliases count once per use."""
+    """Number of values of a node; aliases count once per use."""
     if id(node) not in known:
         known[id(node)] = None
         children = () if isinstance(node, yaml.ScalarNode) else node.value

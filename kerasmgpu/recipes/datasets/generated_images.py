@@ -22,9 +22,9 @@ def generate(
 ) -> tuple[Array, Array]:
     """Draws images for a network to classify.
 
-    An image shows one of five shapes, about the middle, of any size and a
-    little tilted, plain or with stripes of any angle, on a background of
-    another colour, under noise. The class is shape and texture; colours, place
+    An image shows one of five shapes, near the middle, of random size and
+    slightly rotated, plain or with stripes of any angle, on a background of
+    another colour, with noise. The class is shape and texture; colours, place
     and angle are random. Classes are equally frequent, in random order.
 
     Returns images, uint8 `[images, height, width, 3]`, and labels, int32

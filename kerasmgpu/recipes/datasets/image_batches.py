@@ -70,7 +70,7 @@ class ImageBatches:
         return self._finished(batches.enumerate(first_step), part, True)
 
     def held_out(self) -> Dataset:
-        """One pass of batches in the order of the data; as `training`."""
+        """One pass in the order of the data; batches as in `training`."""
         part = self.data.held_out
         batches = _rows(part).batch(self.global_batch_size)
         num_batches = -(-len(part) // self.global_batch_size)

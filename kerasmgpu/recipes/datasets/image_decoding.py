@@ -38,7 +38,7 @@ def random_crop(encoded: Tensor, image_size: int, seed: Tensor) -> Tensor:
 
 
 def central_crop(encoded: Tensor, image_size: int) -> Tensor:
-    """Decodes the middle of an image, for validation; as `random_crop`."""
+    """Decodes the middle of an image, for validation; shape as `random_crop`."""
     size = _shape(encoded)[:2]
     shorter = tf.cast(tf.reduce_min(size), tf.float32)
     side = tf.maximum(1, tf.cast(_CENTRAL_FRACTION * shorter, tf.int32))
@@ -47,7 +47,7 @@ def central_crop(encoded: Tensor, image_size: int) -> Tensor:
 
 
 def shift_and_flip(images: Tensor, seed: Tensor, may_flip: bool) -> Tensor:
-    """Shifts each image by up to 4 pixels and may mirror half of them.
+    """Shifts images by up to 4 pixels; with `may_flip`, mirrors about half.
 
     Images are uint8, `[rows, height, width, channels]`. Edges are filled with
     black.

@@ -1,4 +1,4 @@
-"""A tree of folders, one per class, as ImageNet is kept.
+"""Images in a tree of folders, one per class, as for ImageNet.
 
 `keras.utils.image_dataset_from_directory` skips no damaged image, and its order
 can't begin at any step.

@@ -88,7 +88,7 @@ def load(
     Files of a folder end in `.tfrecord` or are numbered, as in
     `train-00000-of-01024`. Those whose name begins with `val` are held out.
     Without such files, the fraction `held_out` of each file's records is held
-    out, evenly spaced. Without `num_classes` all labels are read to find it.
+    out, evenly spaced. Without `num_classes` all labels are read to count them.
     """
     paths = [root]
     if root.is_dir():

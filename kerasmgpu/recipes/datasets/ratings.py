@@ -44,7 +44,7 @@ class Ratings:
     def split(
         self, held_out: float = 0.1, seed: int = 0
     ) -> tuple["Ratings", "Ratings"]:
-        """Splits at random; both parts keep the order, all users and items."""
+        """Splits at random; both parts keep the order and the numbering."""
         is_held_out = holding_out.chosen(
             len(self), held_out, seed, "ratings", self.description
         )

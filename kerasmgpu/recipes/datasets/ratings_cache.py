@@ -32,7 +32,7 @@ class RatingsCache:
         self._state = f"{_PARSER_VERSION}-{size}-{time}-"
 
     def read(self) -> pl.DataFrame | None:
-        """The table of `write`, or `None` if it is missing or damaged."""
+        """The table that `write` stored, or `None` if it is missing or damaged."""
         for path in self._files(self._state):
             reason = "its checksum differs"
             try:

@@ -47,8 +47,8 @@ class ReviewTexts:
 
     The user's text has the user's training reviews of other items, the item's
     text those of the item by other users. A text longer than `words` is cut, a
-    shorter one is padded with `PADDING`. `tokens` is int32, of `vocabulary`;
-    `train` are the indices of the training reviews.
+    shorter one is padded with `PADDING`. `tokens` is the array that `vocabulary`
+    returns; `train` are the indices of the training reviews.
     """
 
     def __init__(

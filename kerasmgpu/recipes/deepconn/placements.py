@@ -50,8 +50,8 @@ class Row:
 def choose_devices(settings: SimpleNamespace) -> list[str]:
     """Names of the devices that the placements of a run need.
 
-    Without a GPU, logical CPU devices stand in for the two of a model, and a
-    line says so.
+    Without a GPU, logical CPU devices are used instead, and a line is printed
+    that says so.
     """
     name = settings.placement
     needed = 1 if name in ("single", "data_parallel") else 2
@@ -81,7 +81,7 @@ def choose_devices(settings: SimpleNamespace) -> list[str]:
 
 
 def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:
-    """The settings of each placement of a comparison, in its order."""
+    """The settings of each placement of a comparison, in order."""
     each = [SimpleNamespace(**vars(settings)) for _ in towers.PLACEMENTS]
     for one, name in zip(each, towers.PLACEMENTS):
         one.placement = name
@@ -93,7 +93,7 @@ def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:
 def start(
     settings: SimpleNamespace, devices: Sequence[str]
 ) -> training_run.TrainingRun:
-    """The `TrainingRun` of one placement on the first of some devices."""
+    """Starts the `TrainingRun` of a placement, on the first of `devices`."""
     if settings.placement == "data_parallel":
         devices = devices[: settings.num_replicas]
         strategy = training_run.make_strategy(
@@ -106,7 +106,7 @@ def start(
 
 
 def seconds_per_epoch(history: Sequence[Mapping[str, Any]]) -> float:
-    """Mean seconds of an epoch's steps, without the first of several."""
+    """Mean seconds per epoch; of several epochs, the first is left out."""
     seconds = [record["seconds"] for record in history]
     return statistics.mean(seconds[1:] or seconds)
 

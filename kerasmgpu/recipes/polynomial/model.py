@@ -13,8 +13,9 @@ from kerasmgpu.strategies import functions
 class Polynomial(keras.Model):
     """w · [x², x, 1] for every row x, with trainable weights w.
 
-    `devices` are the names of the devices that share the rows. They are not saved: a
-    loaded model runs where Keras places it. Input and output: `[batch, 1]`.
+    `devices` are the names of the devices that share the rows. The names are not
+    saved: a loaded model runs where Keras places it. Input and output:
+    `[batch, 1]`.
     """
 
     def __init__(

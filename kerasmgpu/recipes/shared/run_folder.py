@@ -88,7 +88,7 @@ class RunFolder:
                 self.keep_flags()
 
     def keep_flags(self) -> None:
-        """Writes the flags, also those of a continued, longer run."""
+        """Writes `flags.txt`; a continued, longer run replaces it."""
         if self.path is not None:
             self.write("flags.txt", "\n".join(self._lines.values()) + "\n")
 

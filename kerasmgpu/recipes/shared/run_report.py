@@ -48,7 +48,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A learning curve: the y axis's label, and labels of records' figures.
+    """A learning curve: label of the y axis, labels of the figures to draw.
 
     `reference` is a level to compare with, drawn dashed.
     """

@@ -30,7 +30,7 @@ class TrainingPlan:
 
     @property
     def steps(self) -> int:
-        """Optimizer updates in all."""
+        """Total number of optimizer updates."""
         return self.steps_per_epoch * self.epochs
 
     def describe(self, devices: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The frame of every recipe: what surrounds Keras's `fit`.
+"""Setup, callbacks and results of a recipe, around its `fit`.
 
 experiment = TrainingRun(settings)  # opens the folder, starts the devices
 plan = experiment.plan_for(num_rows)  # global batch, learning rate, length
@@ -124,7 +124,7 @@ class TrainingRun:
         return self._records.history
 
     def plan_for(self, num_rows: int) -> training_plan.TrainingPlan:
-        """Derives and keeps the `TrainingPlan` for rows to train on."""
+        """Derives the `TrainingPlan` for a number of rows; keeps it as `plan`."""
         replicas = self.num_replicas
         self.plan = training_plan.make(self._settings, replicas, num_rows)
         return self.plan
