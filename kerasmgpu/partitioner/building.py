@@ -1,18 +1,21 @@
 """Writes the function in which replicas run a planned graph together."""
 
-import tensorflow as tf
+from collections.abc import Sequence
 
-from kerasmgpu.partitioner import bodies, empty_shares
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+
 from kerasmgpu.partitioner.compilation import compile_stretches
-from kerasmgpu.partitioner.conversions import converted
-from kerasmgpu.partitioner.facts import is_known
-from kerasmgpu.partitioner.graph import MUST_COMPILE, ONLY_LOOK
+from kerasmgpu.partitioner.graph import MUST_COMPILE, ONLY_LOOK, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
-from kerasmgpu.partitioner.kinds import REPLICATED, Own
+from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, Own, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
-from kerasmgpu.partitioner.rules import elementwise, state, table
-from kerasmgpu.partitioner.sums import Sums
 from kerasmgpu.partitioner.writing import Writer, node_name
+
+References = Sequence[str] | OnEachPlace
+"""References to a value, one per replica of this process."""
 
 
 class Build:
@@ -23,9 +26,7 @@ class Build:
     and TensorFlow sends it to who needs it.
 
     Args:
-        graph: `graph.Graph`.
-        plans: `planning.Plans` of it.
-        replicas: `replicas.Replicas`.
+        program: The `ir.lowered.Lowered` that is written.
         library: List that functions of loops and branches are added to.
         parent: The `Build` that the function is a body in, or `None`.
         is_compiled: Whether XLA will compile what each replica does.
@@ -33,13 +34,8 @@ class Build:
     Attributes:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
-        sums: Its `sums.Sums`.
-        whole_outputs: Tensors that the function returns whole, where it is
-            known before it is written.
         clock: What measures the worker's own time, or `None`.
         last_collective: For each place the name of the last collective.
-        sent: List of `(tensor, what)` for each value that had to be `"summed"`
-            or `"gathered"`, also those of loops and branches.
         twins: `{name: names}` of what every replica does with its own copies of
             the same values.
         captures: `{id: (tensor, reference)}` of tensors that the function gets
@@ -48,25 +44,20 @@ class Build:
 
     def __init__(
         self,
-        graph,
-        plans,
-        replicas,
-        library,
-        parent=None,
-        is_compiled=False,
-    ):
+        program: Lowered,
+        library: list[function_pb2.FunctionDef],
+        parent: "Build | None" = None,
+        is_compiled: bool = False,
+    ) -> None:
         self.is_compiled = is_compiled
-        self.graph = graph
-        self.plans = plans
-        self.replicas = replicas
+        self.graph = program.graph
+        self.replicas = program.replicas
         self.library = library
         self.parent = parent
         self.writer = Writer()
         self.sizes = HostSizes(self)
-        self.sums = Sums(self)
-        self.whole_outputs = ()
-        self._natural = {}
-        self._values = {}
+        self._natural: dict[Tensor, Value] = {}
+        self._values: dict[Value, References] = {}
         self._done = {}
         self.clock = None
         self.last_collective = {}
@@ -75,7 +66,6 @@ class Build:
         self._kept = {}
         self._batch = None
         self._required = []
-        self.sent = [] if parent is None else parent.sent
 
     def compiles(self, node):
         """Whether XLA will compile what a replica does for a node."""
@@ -188,173 +178,59 @@ class Build:
 
     # Values ------------------------------------------------------------------
 
-    def give(self, tensor, kind, references):
-        """Notes what a tensor is on the replicas."""
-        self._natural.setdefault(tensor, kind)
-        self._values.setdefault(tensor, {})[kind] = references
+    def give(self, one: Value, references: References) -> None:
+        """Notes the references to a tensor as it is first made, or given."""
+        self.hold(one, references)
+        if one.kind != PER_WORKER:
+            self._natural.setdefault(one.tensor, one)
 
-    def want(self, tensor, kind):
-        """References to a tensor in the kind that is wanted, one per replica."""
-        forms = self._values.setdefault(tensor, {})
-        if kind not in forms:
-            forms[kind] = converted(self, tensor, kind)
-        return forms[kind]
+    def hold(self, one: Value, references: References) -> None:
+        """Notes the references to a value, one per replica."""
+        self._values[one] = references
 
-    def wanted(self, node, plan):
-        """For each input of a node, references in the kind that a plan wants."""
-        return list(map(self.want, node.inputs, plan.wants))
+    def references(self, one: Value) -> References:
+        """References to a value, one per replica."""
+        return self._values[one]
 
-    def natural(self, tensor):
-        """The kind in which a tensor was written."""
-        return self._natural[tensor]
+    def natural(self, tensor: Tensor) -> Kind:
+        """The kind in which a tensor was first made."""
+        return self._natural[tensor].kind
 
-    def given(self, tensor):
-        """References to a tensor as it was written."""
-        return self._values[tensor][self._natural[tensor]]
+    def given(self, tensor: Tensor) -> References:
+        """References to a tensor as it was first made."""
+        return self._values[self._natural[tensor]]
 
-    def parts(self, tensor):
+    def parts(self, tensor: Tensor) -> References:
         """References whose sum, or the like, over the replicas is a tensor."""
         kind, parts = self.natural(tensor), self.given(tensor)
         if not isinstance(kind, Own):
             return parts
         return [
-            self.times_share(part, kind.rows, tensor.dtype, place)
-            for place, part in enumerate(parts)
+            self.times_share(parts[place], kind.rows, tensor.dtype, place)
+            for place in range(self.replicas.num)
         ]
 
-    def times_share(self, reference, rows, dtype, place):
+    def times_share(
+        self, reference: str, rows: Rows, dtype: tf.DType, place: int
+    ) -> str:
         """Writes a value times a replica's share of rows: 0 without rows."""
         inputs = [reference, self.sizes.share(rows, dtype, place)]
         return self.op("MulNoNan", inputs, {"T": dtype}, place)[0]
 
-    def is_written(self, tensor):
+    def is_written(self, tensor: Tensor) -> bool:
         """Whether a tensor was written, rather than that its value is known."""
         return tensor in self._natural
 
-    def has(self, tensor, kind):
-        """Whether a tensor is there in that kind."""
-        return kind in self._values.get(tensor, ())
-
-    def same(self, reference):
+    def same(self, reference: str) -> References:
         """One value for all replicas."""
         return [reference] * self.replicas.num
-
-    # Nodes -------------------------------------------------------------------
-
-    def run(self):
-        """Writes all nodes of the graph."""
-        for node in self.sums.nodes:
-            if is_known(node):
-                continue  # Written when it is needed, from its value.
-            if node.type == "Const":
-                self.give(node.outputs[0], REPLICATED, self._constant(node))
-            elif node.bodies:
-                bodies.write(self, node, self.plans.nodes[node])
-            else:
-                self._write(node, self.plans.nodes[node])
-
-    def _constant(self, node):
-        """A constant, for each place that needs it."""
-        return OnEachPlace(
-            lambda place: self.copy(node, [], place)[0], are_alike=True
-        )
-
-    def _write(self, node, plan):
-        inputs = self.wanted(node, plan)
-        if not self._is_on_each(node, plan, inputs):
-            self.run_whole(node, inputs)
-            return
-        outputs = self.run_on_each(node, plan, inputs)
-        for tensor, kind, references in zip(node.outputs, plan.gives, outputs):
-            self.give(tensor, kind, references)
-
-    def _is_on_each(self, node, plan, inputs):
-        """Whether a node runs on every replica."""
-        if node.type == "NoOp" or plan.is_local:
-            return True
-        if node.type in state.COPIES:
-            return len(set(inputs[0])) > 1
-        # A stack of new values of variables is sent as a whole.
-        return node.type == "Unpack" and node.outputs[0] in self._assigned()
-
-    def _assigned(self):
-        """Tensors that are assigned to variables."""
-        return self.keep(
-            "assigned",
-            lambda: {
-                node.inputs[1]
-                for node in self.graph.nodes
-                if node.type == "AssignVariableOp"
-            },
-        )
-
-    def run_on_each(self, node, plan, inputs):
-        """Writes a node for every replica.
-
-        Args:
-            node: The node.
-            plan: Its `rules.table.Plan`.
-            inputs: For each input, references by replica.
-
-        Returns:
-            For each output, a list of references by replica.
-        """
-        emit = plan.emit or _as_it_is
-        if empty_shares.is_fragile(self, node, plan):
-            emit = empty_shares.write
-        outputs = [[] for _ in node.outputs]
-        for place in range(self.replicas.num):
-            arguments = [references[place] for references in inputs]
-            made = emit(self, node, plan, place, arguments)
-            self.note_done(node)
-            for references, reference in zip(outputs, made):
-                references.append(reference)
-        return outputs
-
-    def run_whole(self, node, inputs=None):
-        """Writes a node on whole values: once, or on each replica's copies.
-
-        Where devices don't share memory, what is cheap and gives the same bits
-        everywhere is computed from each replica's own copies.
-
-        Args:
-            node: The node.
-            inputs: See `run_on_each`; as its inputs are, if not given.
-
-        Returns:
-            For each output, references by replica.
-        """
-        if inputs is None:
-            inputs = [self.want(tensor, REPLICATED) for tensor in node.inputs]
-        has_copies = any(len(set(references)) > 1 for references in inputs)
-        if (
-            has_copies
-            and not self.replicas.shares_memory
-            and node.type in elementwise.ELEMENTWISE
-        ):
-            outputs = self.run_on_each(node, table.replicated(node), inputs)
-            names = self._done[node][-self.replicas.num :]
-            self.twins.update(dict.fromkeys(names, names))
-        else:
-            place = _home(node)
-            made = self.copy(node, [refs[place] for refs in inputs], place)
-            self.note_done(node)
-            outputs = [self.same(reference) for reference in made]
-        outputs = [
-            self.replicas.agreed(self, references, tensor)
-            if tensor in self.plans.must_agree
-            else references
-            for tensor, references in zip(node.outputs, outputs)
-        ]
-        for tensor, references in zip(node.outputs, outputs):
-            self.give(tensor, REPLICATED, references)
-        return outputs
 
     # Order -------------------------------------------------------------------
 
     def note_done(self, node):
-        """Notes that what was written last is a node of the graph."""
+        """Notes that what was written last is a node; returns its name."""
         self._done.setdefault(node, []).append(self.writer.last)
+        return self.writer.last
 
     def controls(self, node, place):
         """Names of what must have run before a node at a place."""
@@ -424,19 +300,6 @@ class Build:
             for node in self.graph.effects
             for name in self._done.get(node, ())
         ]
-
-
-def _as_it_is(build, node, plan, place, inputs):
-    return build.copy(node, inputs, place)
-
-
-def _home(node):
-    """The place where a node runs that runs once."""
-    for tensor in (*node.inputs, *node.outputs):
-        dtype = tensor.dtype
-        if dtype.is_floating or dtype.is_complex or dtype == tf.resource:
-            return 0
-    return HOST
 
 
 def _has_effect(node):

@@ -93,6 +93,8 @@ class CollectiveReplicas(Replicas):
         self.hint = hint
         self._timeout_seconds = timeout_seconds
         self._tell = tell
+        self.sums_are_copies = not self._meet_on_host
+        self.gathers_are_copies = self.num_workers == 1
 
     @property
     def num_workers(self):
@@ -278,6 +280,11 @@ class CollectiveReplicas(Replicas):
             for part, shape in zip(parts, shapes)
         ]
 
+    def may_differ(self, tensor):
+        return self.num_workers > 1 and (
+            tensor.dtype in _TRAVELS or tensor.dtype in _TRAVELS_AS
+        )
+
     def agreed(self, build, references, tensor):
         """A whole value, as the first worker has it.
 
@@ -285,8 +292,6 @@ class CollectiveReplicas(Replicas):
         workers; what variables are changed by must be the same everywhere.
         """
         dtype = tensor.dtype
-        if self.num_workers == 1 or dtype not in (*_TRAVELS, *_TRAVELS_AS):
-            return references
         travels = _TRAVELS_AS.get(dtype, dtype)
         place = build.place_of(references[0])
         value = build.cast(references[0], dtype, travels, place)

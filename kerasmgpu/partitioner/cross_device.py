@@ -36,6 +36,7 @@ class CrossDeviceReplicas(Replicas):
                 "replicas; use another all-reduce or an even number."
             )
         self._operations = operations
+        self.sums_are_copies = True
 
     def _sums(self, build, tensors, parts):
         totals = {}

@@ -10,23 +10,8 @@ padding, which XLA refuses too, always has the row more: it only copies.
 import tensorflow as tf
 
 from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
-from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
-from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
+from kerasmgpu.partitioner.rules.windows import MIRRORS
 from kerasmgpu.partitioner.writing import branches
-
-
-def is_fragile(build, node, plan):
-    """Whether a node needs care on the replicas of a build."""
-    on_cpus = node.type in FRAGILE and build.replicas.has_cpus
-    if not on_cpus and node.type not in (*NEEDS_ROWS, *MIRRORS):
-        return False
-    if build.compiles(node) and node.type not in MIRRORS:
-        return False  # XLA's other kernels take no rows as they come.
-    return any(
-        isinstance(kind, Sharded)
-        and not build.replicas.always_has_rows(kind.rows)
-        for kind in (*plan.wants, *plan.gives)
-    )
 
 
 def write(build, node, plan, place, inputs):

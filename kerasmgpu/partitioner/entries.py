@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.instructions import value
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.writing import branches
@@ -43,7 +44,7 @@ def put_in_order(build, leaf):
     )
     ordered = build.op("StatelessIf", [rises, *given], attributes, HOST)
     for tensor, reference in zip((leaf.indices, leaf.values), ordered):
-        build.give(tensor, REPLICATED, build.same(reference))
+        build.hold(value(tensor, REPLICATED), build.same(reference))
 
 
 def _as_they_are(writer, inputs):

@@ -125,9 +125,30 @@ class LocalSizes:
     may_infer: bool = False
     shape: tuple | None = None
 
+    def __str__(self):
+        return f"shape of {self.sharded}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Sizes that are known by symbol: no operation has to compute them."""
+
+    def __str__(self):
+        return "known"
+
+
+@dataclasses.dataclass(frozen=True)
+class PerWorker:
+    """Whole on every worker, and maybe not the same to the last bit."""
+
+    def __str__(self):
+        return "of each worker"
+
 
 REPLICATED = Replicated()
 PARTIAL = Partial()
+KNOWN = Known()
+PER_WORKER = PerWorker()
 
 
 class Meeting:
@@ -224,6 +245,22 @@ class ListOf:
 
     def _cell(self):
         return self if self._joined is None else self._joined._cell()
+
+
+Kind = (
+    Replicated
+    | Sharded
+    | Partial
+    | Own
+    | LocalSizes
+    | Known
+    | PerWorker
+    | ListOf
+)
+"""How a tensor lies on the replicas along one axis of the device mesh."""
+
+Placement = tuple[Kind, ...]
+"""A kind for each axis of the device mesh; there is one axis for now."""
 
 
 def is_of_rows(kind, shape):

@@ -8,8 +8,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner import entries, facts, report, sizes
+from kerasmgpu.partitioner import entries, facts, passes, report, sizes
 from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.emission import emit
+from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.places import HOST
@@ -47,10 +50,12 @@ class Program:
         self._describe_captured()
         self._joins = []
         facts.infer(trace.graph, self._joins)
+        trace.dump("infer", lambda: graph_text(trace.graph))
         kinds = [self._kinds[tensor] for tensor in trace.graph.inputs]
         rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
         rows = [one.of for one in rows if one.of is not None] + rows
         self.plans = Planner(list(dict.fromkeys(rows))).plan(trace.graph, kinds)
+        trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
     def _describe_leaves(self):
         batched = _batched(self.trace)
@@ -187,30 +192,46 @@ class Program:
         return Program(trace, self.replicas).written(with_outputs=False)
 
     def _write(self, with_outputs):
-        library, graph = [], self.trace.graph
-        build = Build(
+        graph, num = self.trace.graph, self.replicas.num
+        outputs = graph.outputs if with_outputs else ()
+        given = {}
+        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
+            kind = self._kinds[tensor] if in_shares else REPLICATED
+            given[tensor] = value(tensor, kind)
+        copied = set()
+        for tensor, _ in self.trace.captured:
+            given[tensor] = value(tensor, self._kinds[tensor])
+            if len(set(map(id, self._handles[tensor]))) > 1:
+                copied.add(given[tensor])
+        lowered = passes.unlowered(
+            self.trace.name,
             graph,
             self.plans,
             self.replicas,
-            library,
-            is_compiled=self._jit_compile,
+            given.values(),
+            [value(tensor, REPLICATED) for tensor in outputs],
+            grouped=outputs,
         )
+        passes.lower(
+            lowered, frozenset(copied), self._jit_compile, self.trace.dump
+        )
+        library = []
+        build = Build(lowered, library, is_compiled=self._jit_compile)
         widths = []
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
-            width = self.replicas.num if in_shares else 1
+            width = num if in_shares else 1
             widths.append(width)
             references = [
                 build.writer.add_input("batch", tensor.dtype)
                 for _ in range(width)
             ]
-            if in_shares:
-                build.give(tensor, self._kinds[tensor], references)
-            else:
-                build.give(tensor, REPLICATED, build.same(references[0]))
+            if not in_shares:
+                references = build.same(references[0])
+            build.give(given[tensor], references)
             build.wait_for(references[0], tensor.dtype)
         for tensor, _ in self.trace.captured:
             references = [build.captured(h) for h in self._handles[tensor]]
-            build.give(tensor, self._kinds[tensor], references)
+            build.give(given[tensor], references)
         self._require_equal_rows(build)
         if self.replicas.total > 1:
             for leaf in self.trace.sparse:
@@ -218,27 +239,27 @@ class Program:
                     entries.put_in_order(build, leaf)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
-        if with_outputs:
-            build.whole_outputs = graph.outputs
-        build.run()
-        outputs = []
-        if with_outputs:
-            for tensor in graph.outputs:
-                reference = build.want(tensor, REPLICATED)[0]
-                outputs.append((reference, tensor.dtype))
+        emit(build, lowered)
+        made = [
+            (build.references(one)[0], one.tensor.dtype)
+            for one in lowered.outputs
+        ]
         name = f"kerasmgpu_{self.trace.name}_{next(_numbers)}"
         build.writer.effects = build.effects()
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
-        library.append(build.function(name, outputs))
+        library.append(build.function(name, made))
         self.replicas.compare(build, self.trace.name)
-        captured = [tensor for tensor, _ in build.captures.values()]
-        types = [dtype for _, dtype in outputs]
-        shapes = [tensor.static for tensor in graph.outputs]
         written = Written(
-            library, captured, types, shapes, widths, with_outputs
+            library,
+            [tensor for tensor, _ in build.captures.values()],
+            [dtype for _, dtype in made],
+            [tensor.static for tensor in graph.outputs],
+            widths,
+            with_outputs,
+            lowered,
         )
-        written.sent = build.sent
+        self.trace.dump("write", lambda: "\n".join(map(str, library)))
         report.log(self, written)
         return written
 
@@ -270,9 +291,6 @@ _STATELESS = {
 class Written:
     """A function in TensorFlow's library, that replicas run together.
 
-    Attributes:
-        sent: List of `(tensor, what)`, see `building.Build`.
-
     Args:
         library: List of `FunctionDef`s; the last one is the function.
         captured: Tensors that are passed after the leaves.
@@ -280,12 +298,15 @@ class Written:
         shapes: Their static shapes.
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
+        lowered: The `ir.lowered.Lowered` that was written.
     """
 
-    def __init__(self, library, captured, types, shapes, widths, has_outputs):
+    def __init__(
+        self, library, captured, types, shapes, widths, has_outputs, lowered
+    ):
         self.library = library
         self.has_outputs = has_outputs
-        self.sent = []
+        self.lowered = lowered
         self.name = library[-1].signature.name
         self.widths = widths
         self._captured = captured

@@ -32,6 +32,10 @@ class Replicas:
             is not copied, as between logical CPU devices.
         has_cpus: Whether some of the devices are CPUs.
         is_anywhere: Whether it is one replica without a device of its own.
+        sums_are_copies: Whether each device gets an all-reduced value of its
+            own, rather than all the same.
+        gathers_are_copies: Whether each device gets an all-gathered value of
+            its own.
     """
 
     def __init__(self, devices, host):
@@ -43,6 +47,8 @@ class Replicas:
         self.has_cpus = any("CPU" in device for device in devices)
         self.shares_memory = not any("GPU" in device for device in devices)
         self.is_anywhere = self.devices == [""]
+        self.sums_are_copies = False
+        self.gathers_are_copies = False
 
     def alone(self):
         """One replica without a device of its own: that of who calls it."""
@@ -188,9 +194,9 @@ class Replicas:
             totals.update(zip(numbers, map(build.same, sums)))
         return [totals[number] for number in range(len(tensors))]
 
-    def agreed(self, build, references, tensor):
-        """A whole value that all processes have to the same bits."""
-        return references
+    def may_differ(self, tensor):
+        """Whether workers may have computed other bits of a whole value."""
+        return False
 
     def compare(self, build, name):
         """Raises an error where workers don't write the same collectives.

@@ -5,9 +5,16 @@ import collections
 from absl import logging
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+)
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 
 _logged = set()
+
+_SENT = {AllReduce: "summed", Broadcast: "summed", AllGather: "gathered"}
 
 
 def counts(program):
@@ -58,7 +65,10 @@ def summed_bytes(written):
         Integer; what depends on the number of rows doesn't count.
     """
     return sum(
-        _bytes(tensor, 0) for tensor, what in written.sent if what == "summed"
+        _bytes(sent, 0)
+        for one in written.lowered.communication()
+        if isinstance(one, AllReduce)
+        for sent in one.sizes()
     )
 
 
@@ -88,8 +98,10 @@ def by_layer(program, rows):
         entry["sharded"] += plan.is_local
         if not plan.rule and node.type not in entry["no_rule"]:
             entry["no_rule"].append(node.type)
-    for tensor, what in program.written().sent:
-        part(tensor.node)[what] += _bytes(tensor, rows)
+    for one in program.written().lowered.communication():
+        for sent in one.sizes():
+            tensor, *_ = sent
+            part(tensor.node)[_SENT[type(one)]] += _bytes(sent, rows)
     return list(parts.values())
 
 
@@ -138,7 +150,10 @@ def _log_gathered(program, written):
         return
     _logged.add(key)
     per_row = sum(
-        _bytes(tensor, 1) for tensor, what in written.sent if what == "gathered"
+        _bytes(sent, 1)
+        for one in written.lowered.communication()
+        if isinstance(one, AllGather)
+        for sent in one.sizes()
     )
     logging.info(
         "kerasmgpu: %s has operations without a rule, for which rows are "
@@ -164,13 +179,18 @@ def _part(name):
     return scopes[min(1, len(scopes) - 1)]
 
 
-def _bytes(tensor, rows):
-    """Bytes of a tensor, with one number for all sizes that aren't known."""
-    elements = tensor.num_elements
+def _bytes(sent, rows):
+    """Bytes that are sent, with one number for all sizes that aren't known.
+
+    Args:
+        sent: See `ir.instructions.Communication.sizes`.
+        rows: Number of rows of a batch.
+    """
+    _, elements, bytes_each = sent
     if elements is None:
         return 0
     if isinstance(elements, sizes.Size):
         symbols = dict.fromkeys(elements.symbols, 0)
         known = {s: rows if s.joined.is_rows else 1 for s in symbols}
         elements = sizes.evaluate(elements, known)
-    return elements * tensor.dtype.size
+    return elements * bytes_each

@@ -126,6 +126,10 @@ class Size:
         return {symbol for symbols in self.terms for symbol in symbols}
 
 
+SizeLike = int | Size
+"""A size where it is known: as a number, or by symbol."""
+
+
 def of(symbol):
     """The size that a symbol is."""
     return Size({(symbol,): 1})

@@ -13,6 +13,8 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
+from kerasmgpu.partitioner.ir.printing import graph_text
+from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.rules.state import UPDATES
 
 
@@ -28,6 +30,7 @@ class Trace:
         graph: `graph.Graph`.
         leaves: The graph's inputs that the tensors of `arguments` are, in the
             order of `tf.nest.flatten(…, expand_composites=True)`.
+        dump: The `passes.dump.Dump` of the function.
         sparse: List of `Sparse`, for sparse tensors among the arguments.
         captured: Pairs of the other inputs and what they are.
         outputs: What the function returned, with symbolic tensors.
@@ -36,6 +39,7 @@ class Trace:
 
     def __init__(self, function, arguments, name):
         self.name = name
+        self.dump = Dump(name)
         func_graph, makes_variables = _func_graph(function, arguments, name)
         if makes_variables:
             # What code does when it makes variables, it does once.
@@ -43,12 +47,14 @@ class Trace:
         # Placeholders, and so the variables' handles, live as long as this.
         self._func_graph = func_graph
         graph, self.leaves, self.captured = self._read()
+        self.dump("read", lambda: graph_text(graph))
         graph = updates.last_only(updates.forwarded(graph))
         graph = graphs.without_unneeded(graph)
         self.graph = graphs.without_unneeded(updates.stacked(graph))
         # Sums that are needed for updates only can then be made together.
         self.graph.nodes.sort(key=_is_late)
         self.graph.nodes = graphs.ordered(self.graph)
+        self.dump("simplify", lambda: graph_text(self.graph))
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
         self.sparse = list(_sparse(arguments, self.leaves))

@@ -1,25 +1,23 @@
 """Writes loops and branches.
 
-Where all is whole, a loop runs once. Where replicas need nothing of each other
-inside, each has a loop of its own, of the same function. Else there is one loop
-over what all replicas have, with sums and gathers inside.
+A region of one replica is one function, called once, or by each replica; a
+region of all replicas is one function over what all replicas have, with sums and
+gathers inside.
 """
 
 import itertools
+from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.core.framework import function_pb2
 
+from kerasmgpu.partitioner.building import Build
 from kerasmgpu.partitioner.graph import ONLY_LOOK
-from kerasmgpu.partitioner.kinds import (
-    REPLICATED,
-    ListOf,
-    LocalSizes,
-    Partial,
-    is_local,
-)
+from kerasmgpu.partitioner.ir.instructions import Region, Runs, Value
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import is_local
 from kerasmgpu.partitioner.order import NO_STATE
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules import state
 from kerasmgpu.partitioner.writing import (
     function_attribute,
     functions_attribute,
@@ -27,65 +25,60 @@ from kerasmgpu.partitioner.writing import (
 
 _numbers = itertools.count()
 
-
-def write(parent, node, plan):
-    """Writes a loop or a branch in the function of `parent`."""
-    local = plan.is_local or any(map(_has_local, plan.details))
-    together = _bodies_need_others(node, plan)
-    if parent.replicas.total > 1 and (together or _has_updates(node)):
-        _build_once(parent, node, plan, parent.replicas, None)
-    elif local:
-        _build_on_each(parent, node, plan)
-    else:
-        _build_once(parent, node, plan, parent.replicas.alone(), 0)
+Emit = Callable[[Build, Lowered], None]
 
 
-def _build_on_each(parent, node, plan):
-    written = _Bodies(parent, node, plan, parent.replicas.alone())
-    outputs = [[] for _ in node.outputs]
-    for place in range(parent.replicas.num):
-        made = written.call(parent, place, place)
-        for references, (reference,) in zip(outputs, made):
-            references.append(reference)
-    for tensor, kind, references in zip(node.outputs, plan.gives, outputs):
-        if not is_local(kind):
-            references = parent.same(references[0])
-        parent.give(tensor, kind, references)
+def write(parent: Build, region: Region, emit: Emit) -> None:
+    """Writes a loop or branch in the function of `parent`.
 
-
-def _build_once(parent, node, plan, replicas, place):
-    written = _Bodies(parent, node, plan, replicas)
-    made = written.call(parent, place, 0)
-    for tensor, kind, references in zip(node.outputs, plan.gives, made):
+    Args:
+        parent: The `building.Build` of the function that it is in.
+        region: The `ir.instructions.Region`.
+        emit: Function that writes the program of a body.
+    """
+    bodies = _Bodies(parent, region, emit)
+    if region.runs is Runs.ON_EACH:
+        calls = [
+            bodies.call(parent, place, place)
+            for place in range(parent.replicas.num)
+        ]
+        for number, one in enumerate(region.outputs):
+            references = [made[number][0] for made in calls]
+            if not is_local(one.kind):
+                references = parent.same(references[0])
+            parent.give(one, references)
+        return
+    place = None if region.runs is Runs.TOGETHER else 0
+    for one, references in zip(region.outputs, bodies.call(parent, place, 0)):
         if len(references) == 1:
             references = parent.same(references[0])
-        parent.give(tensor, kind, references)
+        parent.give(one, references)
 
 
 class _Bodies:
     """The functions of a loop or branch, and calls of them."""
 
-    def __init__(self, parent, node, plan, replicas):
-        self._node, self._plan = node, plan
-        self._is_loop = "While" in node.type
-        self._given = parent.wanted(node, plan)
-        carried = slice(None) if self._is_loop else slice(1, None)
-        self._widths = [
-            _width(kind, references, replicas)
-            for kind, references in zip(plan.wants, self._given)
-        ][carried]
-        builds = [
-            self._body(parent, replicas, body, plans, plan.wants[carried])
-            for body, plans in zip(node.bodies, plan.details)
-        ]
+    def __init__(self, parent: Build, region: Region, emit: Emit) -> None:
+        self._node = region.node
+        self._is_loop = region.is_loop
+        self._given = [parent.references(one) for one in region.inputs]
+        num = region.bodies[0].replicas.num
+        self._widths = [num if one else 1 for one in region.is_copied]
+        if not self._is_loop:
+            del self._widths[0]  # The condition's.
         self._out_widths = self._widths
         if not self._is_loop:
             self._out_widths = [
-                replicas.num if is_local(kind) else 1 for kind in plan.gives
+                num if is_local(one.kind) else 1 for one in region.outputs
             ]
-        outputs = [
-            self._outputs(build, index) for index, build in enumerate(builds)
-        ]
+        builds, outputs = [], []
+        for index, body in enumerate(region.bodies):
+            build = self._body(parent, body, emit)
+            widths = self._out_widths
+            if self._is_loop and index == 0:
+                widths = [1]
+            builds.append(build)
+            outputs.append(_outputs(build, body.outputs, widths))
         # Now all has been asked for that the bodies don't know themselves.
         self._requests = list(
             dict.fromkeys(
@@ -108,40 +101,23 @@ class _Bodies:
         self._names = [function.signature.name for function in functions]
         parent.library.extend(functions)
 
-    def _body(self, parent, replicas, body, plans, kinds):
-        build = type(parent)(
-            body,
-            plans,
-            replicas,
-            parent.library,
-            parent,
-            parent.compiles(self._node),
-        )
-        for tensor, kind, width in zip(body.inputs, kinds, self._widths):
+    def _body(self, parent: Build, body: Lowered, emit: Emit) -> Build:
+        compiles = parent.compiles(self._node)
+        build = Build(body, parent.library, parent, compiles)
+        for one, width in zip(body.given, self._widths):
             references = [
-                build.writer.add_input("carried", tensor.dtype)
+                build.writer.add_input("carried", one.tensor.dtype)
                 for _ in range(width)
             ]
             if width == 1:
                 references = build.same(references[0])
-            build.give(tensor, kind, references)
-        build.run()
+            build.give(one, references)
+        emit(build, body)
         return build
 
-    def _outputs(self, build, index):
-        """References to what a body returns, and their types."""
-        if self._is_loop and index == 0:
-            (tensor,) = build.graph.outputs
-            return [(build.want(tensor, REPLICATED)[0], tensor.dtype)]
-        outputs = []
-        for tensor, kind, width in zip(
-            build.graph.outputs, self._plan.gives, self._out_widths
-        ):
-            references = build.want(tensor, kind)
-            outputs += [(references[n], tensor.dtype) for n in range(width)]
-        return outputs
-
-    def _function(self, build, index, outputs):
+    def _function(
+        self, build: Build, index: int, outputs: list[tuple[str, tf.DType]]
+    ) -> function_pb2.FunctionDef:
         carried = [
             pair
             for pair in build.writer.inputs
@@ -257,52 +233,15 @@ def _drop_unused(condition, body):
     return dropped
 
 
-def _width(kind, references, replicas):
-    """References that a loop carries for a tensor: one, or one per replica."""
-    if replicas.num == 1:
-        return 1
-    if is_local(kind) or len(set(references)) > 1:
-        return replicas.num
-    return 1
-
-
-def _has_local(plans):
-    return any(plan.is_local for plan in plans.nodes.values())
-
-
-def _bodies_need_others(node, plan):
-    """Whether the bodies of a loop or branch need what other replicas have."""
-    wanted = [plan.gives] * len(node.bodies)
-    if "While" in node.type:
-        wanted[0] = (REPLICATED,)  # The condition's.
-    return any(
-        _needs_others(body, plans, wants)
-        for body, plans, wants in zip(node.bodies, plan.details, wanted)
-    )
-
-
-def _needs_others(body, plans, wanted):
-    """Whether a body needs what other replicas have to give what is wanted."""
-    pairs = list(zip(body.outputs, wanted))
-    for node, plan in plans.nodes.items():
-        pairs += zip(node.inputs, plan.wants)
-        if node.is_stateful and not node.bodies:
-            if node.type not in state.COPIES:
-                return True
-        if node.bodies and _bodies_need_others(node, plan):
-            return True
-    return any(_is_from_others(tensor, want, plans) for tensor, want in pairs)
-
-
-def _is_from_others(tensor, want, plans):
-    # A part of a sum that is needed whole is a part as it is made.
-    made = plans.nodes.get(tensor.node)
-    kind = made.gives[tensor.index] if made else plans.kinds[tensor]
-    if want == kind or isinstance(want, LocalSizes) or isinstance(kind, ListOf):
-        return False
-    # Only the first of all replicas has a whole value as its part of a sum.
-    is_whole = kind == REPLICATED or tensor in plans.free
-    return isinstance(want, Partial) or not is_whole
+def _outputs(
+    build: Build, outputs: list[Value], widths: list[int]
+) -> list[tuple[str, tf.DType]]:
+    """References to what a body returns, and their types."""
+    return [
+        (build.references(one)[n], one.tensor.dtype)
+        for one, width in zip(outputs, widths)
+        for n in range(width)
+    ]
 
 
 def _parallel_iterations(node):
@@ -325,18 +264,6 @@ def _has_effects(node):
         or inner.is_stateful
         and not inner.bodies
         and inner.type not in ONLY_LOOK | NO_STATE
-        for body in node.bodies
-        for inner in body.nodes
-    )
-
-
-def _has_updates(node):
-    """Whether a body changes variables, of which there may be several copies.
-
-    A loop per replica would change one that has no copies several times.
-    """
-    return any(
-        inner.type in state.COPIES - ONLY_LOOK or _has_updates(inner)
         for body in node.bodies
         for inner in body.nodes
     )

@@ -1,0 +1,320 @@
+"""Writes a program as a `FunctionDef`, instruction by instruction."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner import empty_shares, regions, sizes
+from kerasmgpu.partitioner.building import Build, References
+from kerasmgpu.partitioner.facts import is_known
+from kerasmgpu.partitioner.graph import Node, Tensor
+from kerasmgpu.partitioner.ir import instructions as ir
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    LocalSizes,
+    Sharded,
+)
+from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
+from kerasmgpu.partitioner.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.rules.table import Plan
+
+
+def emit(build: Build, program: Lowered) -> None:
+    """Writes all instructions of a program, whose inputs are given."""
+    for instruction in program.instructions:
+        _EMIT[type(instruction)](build, instruction)
+
+
+# Operations ------------------------------------------------------------------
+
+
+def _constant(build: Build, constant: ir.Constant) -> None:
+    node = constant.node
+    (made,) = constant.outputs
+    build.give(
+        made,
+        OnEachPlace(
+            lambda place: build.copy(node, [], place)[0], are_alike=True
+        ),
+    )
+
+
+def _operation(build: Build, operation: ir.Operation) -> None:
+    inputs = list(map(build.references, operation.inputs))
+    if operation.runs is ir.Runs.ONCE:
+        outputs = _once(build, operation.node, inputs)
+    else:
+        outputs = _on_each(build, operation, inputs)
+    # Known sizes are no value of their own.
+    note = build.hold if is_known(operation.node) else build.give
+    for one, references in zip(operation.outputs, outputs):
+        note(one, references)
+
+
+def _once(
+    build: Build, node: Node, inputs: list[References]
+) -> list[References]:
+    place = _home(node)
+    made = build.copy(node, [refs[place] for refs in inputs], place)
+    build.note_done(node)
+    return [build.same(reference) for reference in made]
+
+
+def _on_each(
+    build: Build, operation: ir.Operation, inputs: list[References]
+) -> list[References]:
+    node, plan = operation.node, operation.plan
+    write: Callable[..., list[str]] = plan.emit or _as_it_is
+    if operation.is_guarded:
+        write = empty_shares.write
+    outputs: list[list[str]] = [[] for _ in node.outputs]
+    names = []
+    for place in range(build.replicas.num):
+        arguments = [references[place] for references in inputs]
+        made = write(build, node, plan, place, arguments)
+        names.append(build.note_done(node))
+        for references, reference in zip(outputs, made):
+            references.append(reference)
+    if operation.runs is ir.Runs.ON_COPIES:
+        build.twins.update(dict.fromkeys(names, names))
+    return list(outputs)
+
+
+def _as_it_is(
+    build: Build, node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    return build.copy(node, inputs, place)
+
+
+def _home(node: Node) -> int:
+    """The place where a node runs that runs once."""
+    for tensor in (*node.inputs, *node.outputs):
+        dtype = tensor.dtype
+        if dtype.is_floating or dtype.is_complex or dtype == tf.resource:
+            return 0
+    return HOST
+
+
+# Communication ---------------------------------------------------------------
+
+
+def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
+    wide = [_widened(build, reduction, one) for one in reduction.inputs]
+    totals = build.replicas.reduce(build, wide, reduction.by)
+    for one, tensor, references in zip(reduction.outputs, wide, totals):
+        references = _cast(build, references, tensor.dtype, one.tensor.dtype)
+        build.hold(one, references)
+
+
+def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
+    """The tensor whose parts are merged, in the type in which they are."""
+    tensor, dtype = one.tensor, reduction.type_of(one)
+    if dtype == tensor.dtype:
+        return tensor
+    wide = Tensor(tensor.node, tensor.index, dtype, tensor.static)
+    wide.shape = tensor.shape
+    parts = _cast(build, build.parts(tensor), tensor.dtype, dtype)
+    build.hold(ir.value(wide, PARTIAL), parts)
+    return wide
+
+
+def _cast(
+    build: Build, references: References, source: tf.DType, target: tf.DType
+) -> References:
+    """References by replica to values that are cast where they are."""
+    if source == target:
+        return references
+    if len(set(references)) == 1:
+        place = build.place_of(references[0])
+        return build.same(build.cast(references[0], source, target, place))
+    return [
+        build.cast(reference, source, target, place)
+        for place, reference in enumerate(references)
+    ]
+
+
+def _all_gather(build: Build, gather: ir.AllGather) -> None:
+    (source,), (made,) = gather.inputs, gather.outputs
+    build.hold(made, build.replicas.gather(build, source.tensor, source.kind))
+
+
+def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
+    (source,), (made,) = broadcast.inputs, broadcast.outputs
+    references = build.references(source)
+    build.hold(made, build.replicas.agreed(build, references, source.tensor))
+
+
+# Without communication -------------------------------------------------------
+
+
+def _alias(build: Build, alias: ir.Alias) -> None:
+    build.hold(alias.outputs[0], build.references(alias.inputs[0]))
+
+
+def _first_only(build: Build, part: ir.FirstOnly) -> None:
+    (source,), (made,) = part.inputs, part.outputs
+    whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    parts = [
+        whole[place]
+        if build.replicas.first + place == 0
+        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        for place in range(build.replicas.num)
+    ]
+    build.hold(made, parts)
+
+
+def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
+    (made,) = known.outputs
+    vector = build.sizes.vector(made.tensor.value, made.tensor.dtype)
+    build.hold(made, build.same(vector))
+
+
+def _local_shape(build: Build, shape: ir.LocalShape) -> None:
+    (made,) = shape.outputs
+    tensor, kind = made.tensor, cast(LocalSizes, made.kind)
+    value, dtype, axis = tensor.value, tensor.dtype, kind.sharded.axis
+    if may_infer(kind, value):
+        others = (*value[:axis], -1, *value[axis + 1 :])
+        build.hold(made, build.same(build.constant(others, dtype, HOST)))
+        return
+    if isinstance(value, tuple):
+        value = shape_told(kind, value)
+    result = []
+    for place in range(build.replicas.num):
+        own = build.sizes.local(kind.sharded, place)
+        own = build.cast(own, tf.int32, dtype, HOST)
+        if shape.inputs:
+            whole = build.references(shape.inputs[0])[0]
+            result.append(_with_entry(build, whole, axis, own, dtype))
+        else:
+            entries = [build.sizes.scalar(entry, dtype) for entry in value]
+            entries[axis] = own
+            result.append(build.sizes.packed(entries, dtype))
+    build.hold(made, result)
+
+
+def _with_entry(
+    build: Build, vector: str, index: int, entry: str, dtype: tf.DType
+) -> str:
+    """A vector with another entry."""
+    indices = build.constant([[index]], tf.int32, HOST)
+    updates = build.sizes.packed([entry], dtype)
+    return build.op(
+        "TensorScatterUpdate",
+        [vector, indices, updates],
+        {"T": dtype, "Tindices": tf.int32},
+        HOST,
+    )[0]
+
+
+def _slice(build: Build, slice: ir.Slice) -> None:
+    (source,), (made,) = slice.inputs, slice.outputs
+    whole, sharded = build.references(source), cast(Sharded, made.kind)
+    rows = [
+        _rows_of(build, made.tensor, whole[place], sharded, place)
+        for place in range(build.replicas.num)
+    ]
+    build.hold(made, rows)
+
+
+def _rows_of(
+    build: Build, tensor: Tensor, reference: str, sharded: Sharded, place: int
+) -> str:
+    start, count = build.sizes.bounds(sharded, place)
+    shape, axis = tensor.shape, sharded.axis
+    if shape is not None and _may_be_one(shape[axis], sharded):
+        return _rows_unless_one(
+            build, tensor, reference, axis, sharded.size, start, count
+        )
+    if sharded.outer == 1:
+        return sliced(build, reference, axis, start, count, tensor.dtype)
+    # Several blocks of all rows.
+    rows = sizes.product([sharded.rows.size, sharded.inner])
+    blocks = (*shape[:axis], sharded.outer, rows, *shape[axis + 1 :])
+    where = build.place_of(reference)
+    split = build.reshape(
+        reference, build.sizes.vector(blocks), tensor.dtype, where
+    )
+    part = sliced(build, split, axis + 1, start, count, tensor.dtype)
+    local = build.sizes.local(sharded, place)
+    own = build.sizes.with_axis(shape, axis, local)
+    return build.reshape(part, own, tensor.dtype, where)
+
+
+def sliced(
+    build: Build,
+    reference: str,
+    axis: int,
+    start: str,
+    count: str,
+    dtype: tf.DType,
+) -> str:
+    """`count` elements of an axis from `start` on, where the value is."""
+    end = build.sizes.plus(start, count)
+    zero = build.sizes.scalar(0)
+    first, last = (
+        build.sizes.packed([zero] * axis + [bound]) for bound in (start, end)
+    )
+    strides = build.constant([1] * (axis + 1), tf.int32, HOST)
+    in_front = (1 << axis) - 1  # These axes are taken wholly.
+    return build.strided_slice(
+        reference,
+        first,
+        last,
+        strides,
+        dtype,
+        build.place_of(reference),
+        begin_mask=in_front,
+        end_mask=in_front,
+    )
+
+
+def _may_be_one(size: Any, sharded: Sharded) -> bool:
+    """Whether an axis may have one element that is broadcast to all rows."""
+    if size == sharded.size:
+        return False
+    return size == 1 or not isinstance(size, int)
+
+
+def _rows_unless_one(
+    build: Build,
+    tensor: Tensor,
+    reference: str,
+    axis: int,
+    size: Any,
+    start: str,
+    count: str,
+) -> str:
+    """Rows of an axis; an axis of one element for all rows stays.
+
+    One element for one row is that row: replicas without rows get none.
+    """
+    one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
+    given = [build.sizes.scalar(s) for s in (tensor.shape[axis], size)]
+    is_one = build.sizes.op("Less", *given)
+    start, count = (
+        build.sizes.op("SelectV2", is_one, if_one, otherwise)
+        for if_one, otherwise in ((zero, start), (one, count))
+    )
+    return sliced(build, reference, axis, start, count, tensor.dtype)
+
+
+def _region(build: Build, region: ir.Region) -> None:
+    regions.write(build, region, emit)
+
+
+_EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
+    ir.Alias: _alias,
+    ir.AllGather: _all_gather,
+    ir.AllReduce: _all_reduce,
+    ir.Broadcast: _broadcast,
+    ir.Constant: _constant,
+    ir.FirstOnly: _first_only,
+    ir.KnownSizes: _known_sizes,
+    ir.LocalShape: _local_shape,
+    ir.Operation: _operation,
+    ir.Region: _region,
+    ir.Slice: _slice,
+}

@@ -1,0 +1,11 @@
+"""The program between the plan and the `FunctionDef`.
+
+    instructions.py  typed instructions; communication is instructions, too
+    lowered.py       a program: instructions in order, of a function or a body
+    printing.py      a program as text
+
+A value is a tensor of the one-device step in one placement, and a program says
+which instruction makes which value from which others. Passes
+(`kerasmgpu.partitioner.passes`) rewrite programs; `emission.py` writes one
+operation by operation, and decides nothing.
+"""

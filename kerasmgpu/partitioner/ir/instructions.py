@@ -1,0 +1,204 @@
+"""Instructions: operations of the one-device step, and communication."""
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, ClassVar
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.graph import Node, Tensor
+from kerasmgpu.partitioner.kinds import Kind, Placement
+from kerasmgpu.partitioner.rules.table import Plan
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.ir.lowered import Lowered
+    from kerasmgpu.partitioner.sizes import SizeLike
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A tensor of the one-device step in one placement.
+
+    Attributes:
+        tensor: The `graph.Tensor`.
+        placement: A kind for each axis of the device mesh.
+    """
+
+    tensor: Tensor
+    placement: Placement
+
+    @property
+    def kind(self) -> Kind:
+        """The kind on the only axis of the mesh."""
+        (kind,) = self.placement
+        return kind
+
+
+def value(tensor: Tensor, kind: Kind) -> Value:
+    """The value of a tensor on a mesh of one axis."""
+    return Value(tensor, (kind,))
+
+
+class Runs(enum.Enum):
+    """Where an operation runs."""
+
+    ON_EACH = "on each replica"
+    ONCE = "once"
+    ON_COPIES = "on each replica's copies"
+    """A cheap operation on whole values, where sending the result would take
+    longer than computing it on each device."""
+    TOGETHER = "for all replicas together"
+    """A loop or branch with communication inside."""
+
+
+@dataclasses.dataclass(eq=False)
+class Instruction:
+    """What makes `outputs` from `inputs`."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    needs_all_replicas: ClassVar[bool] = False
+    """Whether it can't run in a function of one replica: it communicates, or
+    does something else on the first replica than on the others."""
+
+
+@dataclasses.dataclass(eq=False)
+class Operation(Instruction):
+    """An operation of the one-device step.
+
+    Attributes:
+        node: The `graph.Node`.
+        plan: Its `rules.table.Plan`.
+        runs: Where it runs.
+        is_guarded: Whether it must not see a share without rows, and some
+            share may have none.
+    """
+
+    node: Node
+    plan: Plan
+    runs: Runs = Runs.ON_EACH
+    is_guarded: bool = False
+
+
+@dataclasses.dataclass(eq=False)
+class Region(Instruction):
+    """A loop or branch.
+
+    Attributes:
+        node: The `graph.Node`.
+        plan: Its `rules.table.Plan`.
+        bodies: The programs of its functions, in the order of `graph.BODIES`.
+        runs: Where it runs: in a function of one replica, once or on each, or
+            for all together.
+        is_copied: For each input, whether replicas pass references of their
+            own: its rows, its part of a sum, or its copy.
+    """
+
+    node: Node
+    plan: Plan
+    bodies: "list[Lowered]"
+    runs: Runs = Runs.TOGETHER
+    is_copied: tuple[bool, ...] = ()
+
+    @property
+    def is_loop(self) -> bool:
+        return "While" in self.node.type
+
+
+@dataclasses.dataclass(eq=False)
+class Constant(Instruction):
+    """A constant, which each device that needs it holds."""
+
+    node: Node
+
+
+@dataclasses.dataclass(eq=False)
+class KnownSizes(Instruction):
+    """Sizes that are known by symbol, as a scalar or vector on the host."""
+
+
+@dataclasses.dataclass(eq=False)
+class LocalShape(Instruction):
+    """A vector of sizes, with each replica's own size of the sharded axis.
+
+    Its input is the whole's shape, where sizes of it are not known by symbol.
+    """
+
+
+@dataclasses.dataclass(eq=False)
+class Alias(Instruction):
+    """The same references under another kind: nothing is written."""
+
+
+@dataclasses.dataclass(eq=False)
+class Slice(Instruction):
+    """Each replica's rows, cut out of a whole value."""
+
+
+@dataclasses.dataclass(eq=False)
+class FirstOnly(Instruction):
+    """A whole value as a part of a sum: the others hold zeros."""
+
+    needs_all_replicas: ClassVar[bool] = True
+
+
+@dataclasses.dataclass(eq=False)
+class Reshard(Instruction):
+    """A tensor from one placement to another; `lower_reshards` says how."""
+
+
+@dataclasses.dataclass(eq=False)
+class Communication(Instruction):
+    """What replicas, or workers, send each other."""
+
+    needs_all_replicas: ClassVar[bool] = True
+    name: ClassVar[str] = ""
+
+    def sizes(self) -> "list[tuple[Tensor, SizeLike | None, int]]":
+        """What travels: each tensor, its elements, and bytes per element."""
+        return [
+            (one.tensor, one.tensor.num_elements, self.type_of(one).size)
+            for one in self.inputs
+        ]
+
+    def type_of(self, one: Value) -> tf.DType:
+        """The type in which an input is sent."""
+        return one.tensor.dtype
+
+
+@dataclasses.dataclass(eq=False)
+class AllReduce(Communication):
+    """Whole values of parts, merged over the replicas in one reduction.
+
+    Attributes:
+        by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
+        widens: Whether parts of fewer than 32 bits are merged in float32; see
+            `graph.Tensor.is_narrow`.
+    """
+
+    by: str
+    widens: bool
+    name: ClassVar[str] = "all_reduce"
+
+    def type_of(self, one: Value) -> tf.DType:
+        is_wide = self.widens and self.by == "sum" and one.tensor.is_narrow
+        return tf.float32 if is_wide else one.tensor.dtype
+
+
+@dataclasses.dataclass(eq=False)
+class AllGather(Communication):
+    """All rows, in order, of each replica's own."""
+
+    name: ClassVar[str] = "all_gather"
+
+
+@dataclasses.dataclass(eq=False)
+class Broadcast(Communication):
+    """A whole value as the first worker has it.
+
+    What its kernel made may differ between workers in the last bits, and
+    variables must not be changed by such values.
+    """
+
+    name: ClassVar[str] = "broadcast"

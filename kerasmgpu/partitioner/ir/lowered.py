@@ -1,0 +1,68 @@
+"""A program: instructions in the order in which they are written."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    Communication,
+    Instruction,
+    Region,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.kinds import Kind
+from kerasmgpu.partitioner.planning import Plans
+from kerasmgpu.partitioner.replicas import Replicas
+
+
+@dataclasses.dataclass(eq=False)
+class Lowered:
+    """A function, or the body of a loop or branch, of all replicas.
+
+    Attributes:
+        name: Its name, for people.
+        graph: The `graph.Graph` that it is lowered from.
+        plans: The `planning.Plans` of the graph.
+        replicas: The `replicas.Replicas` that run it.
+        given: How its inputs are given.
+        outputs: The values that it returns.
+        grouped: Tensors of the outputs that may be summed with others.
+        instructions: See `instructions.py`.
+        levels: For each node the number of sums on the longest path to it;
+            infinite for what no sum needs.
+    """
+
+    name: str
+    graph: Graph
+    plans: Plans
+    replicas: Replicas
+    given: list[Value]
+    outputs: list[Value]
+    grouped: Sequence[Tensor] = ()
+    instructions: list[Instruction] = dataclasses.field(default_factory=list)
+    levels: dict[Node, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def regions(self) -> list[Region]:
+        """Its loops and branches, without those inside of them."""
+        return [i for i in self.instructions if isinstance(i, Region)]
+
+    def all_instructions(self) -> Iterator[Instruction]:
+        """Its instructions, and those of its loops and branches."""
+        for instruction in self.instructions:
+            yield instruction
+            if isinstance(instruction, Region):
+                for body in instruction.bodies:
+                    yield from body.all_instructions()
+
+    def communication(self) -> Iterator[Communication]:
+        """All communication, also that of loops and branches, once each."""
+        for instruction in self.all_instructions():
+            if isinstance(instruction, Communication):
+                yield instruction
+
+
+def values(tensors: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Value]:
+    """A value for each tensor, on a mesh of one axis."""
+    return [value(tensor, kind) for tensor, kind in zip(tensors, kinds)]

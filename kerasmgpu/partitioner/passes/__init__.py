@@ -1,0 +1,118 @@
+"""Passes that lower a planned graph to a program that can be written.
+
+group_sums.py          levels of sums; parts summed at once are one reduction
+insert_reshards.py     a `Reshard` wherever a placement changes
+lower_reshards.py      reshards become communication, slices, recomputation
+place_regions.py       who runs a loop or branch
+agree.py               workers take the first one's value
+place_operations.py    what runs on each replica, and what once
+guard_empty_shares.py  kernels that must not see a share without rows
+dump.py                the program after each pass, as files
+"""
+
+from collections.abc import Callable, Sequence
+
+from kerasmgpu.partitioner.facts import is_known
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    Constant,
+    Instruction,
+    Operation,
+    Region,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered, values
+from kerasmgpu.partitioner.ir.printing import program_text
+from kerasmgpu.partitioner.kinds import REPLICATED
+from kerasmgpu.partitioner.passes.agree import agree
+from kerasmgpu.partitioner.passes.dump import Dump
+from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
+from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
+from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
+from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
+from kerasmgpu.partitioner.passes.place_operations import place_operations
+from kerasmgpu.partitioner.passes.place_regions import place_regions
+from kerasmgpu.partitioner.planning import Plans
+from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.rules.table import Plan
+
+
+def lower(
+    program: Lowered, copied: frozenset[Value], is_compiled: bool, dump: Dump
+) -> None:
+    """Runs all passes on a program.
+
+    Args:
+        program: As `unlowered` makes it.
+        copied: Inputs of which each replica has a reference of its own.
+        is_compiled: Whether XLA will compile what each replica does.
+        dump: Writes the program after each pass, where that is asked for.
+    """
+    passes: list[tuple[str, Callable[[Lowered], None]]] = [
+        ("insert_reshards", insert_reshards),
+        ("lower_reshards", lower_reshards),
+        ("group_sums", group_sums),
+        ("place_regions", place_regions),
+        ("agree", agree),
+        ("place_operations", lambda p: place_operations(p, copied)),
+        ("guard_empty_shares", lambda p: guard_empty_shares(p, is_compiled)),
+    ]
+    for name, run in passes:
+        run(program)
+        dump(name, lambda: program_text(program))
+
+
+def unlowered(
+    name: str,
+    graph: Graph,
+    plans: Plans,
+    replicas: Replicas,
+    given: Sequence[Value],
+    outputs: Sequence[Value],
+    grouped: Sequence[Tensor] = (),
+) -> Lowered:
+    """A planned graph as a program, in which every value is as it is needed.
+
+    Nothing makes the values yet that differ from what operations make; see
+    `insert_reshards`. Arguments are `Lowered`'s.
+    """
+    found = levels(graph, plans)
+    program = Lowered(
+        name, graph, plans, replicas, list(given), list(outputs), grouped
+    )
+    program.levels = found
+    program.instructions = [
+        _instruction(node, plans, replicas)
+        for node in sorted(graph.nodes, key=found.__getitem__)
+        # Known sizes are written where they are needed.
+        if node.type != "Input" and not is_known(node)
+    ]
+    return program
+
+
+def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
+    if node.type == "Const":
+        return Constant((), (value(node.outputs[0], REPLICATED),), node)
+    plan = plans.nodes[node]
+    inputs = tuple(values(node.inputs, plan.wants))
+    outputs = tuple(values(node.outputs, plan.gives))
+    if not node.bodies:
+        return Operation(inputs, outputs, node, plan)
+    bodies = _bodies(node, plan, replicas)
+    return Region(inputs, outputs, node, plan, bodies)
+
+
+def _bodies(node: Node, plan: Plan, replicas: Replicas) -> list[Lowered]:
+    """The programs of a loop's or branch's functions."""
+    is_loop = "While" in node.type
+    carried = plan.wants if is_loop else plan.wants[1:]
+    bodies = []
+    for number, (body, inner) in enumerate(zip(node.bodies, plan.details)):
+        is_condition = is_loop and number == 0
+        made = (REPLICATED,) if is_condition else plan.gives
+        given = values(body.inputs, carried)
+        outputs = values(body.outputs, made)
+        name = f"{node.name} {number}"
+        bodies.append(unlowered(name, body, inner, replicas, given, outputs))
+    return bodies

@@ -1,0 +1,37 @@
+"""Writes the program after each pass to a folder, for people to read."""
+
+import itertools
+import os
+import pathlib
+import re
+from collections.abc import Callable
+
+VARIABLE = "KERASMGPU_DUMP"
+"""Environment variable with the folder; see `docs/partition.md`."""
+
+_numbers = itertools.count()
+
+
+class Dump:
+    """The dump of one function: a folder with a file for each pass.
+
+    Args:
+        name: Name of the function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._folder: pathlib.Path | None = None
+        root = os.environ.get(VARIABLE)
+        if root:
+            part = re.sub(r"\W+", "_", name)
+            number, process = next(_numbers), os.getpid()
+            folder = f"{part}_{number}_of_process_{process}"
+            self._folder = pathlib.Path(root) / folder
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._passes = itertools.count()
+
+    def __call__(self, name: str, text: Callable[[], str]) -> None:
+        """Writes the program after a pass, if a folder is given."""
+        if self._folder is not None:
+            file = f"{next(self._passes):02}_{name}.txt"
+            (self._folder / file).write_text(text(), "utf-8")

@@ -1,0 +1,121 @@
+"""All parts that are summed at the same point are one reduction.
+
+A node's level is the number of sums on the longest path to it. Nodes stand
+level by level, so that all parts of the sums that a level needs are there when
+the first of them is made. What no sum needs, such as an optimizer's updates,
+comes last, and all gradients are summed together, in the order in which the
+backward pass makes them.
+"""
+
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    AllReduce,
+    Instruction,
+    Value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import Own, Partial
+from kerasmgpu.partitioner.planning import Plans
+
+LAST = float("inf")
+"""Level of what no sum needs."""
+
+
+def levels(graph: Graph, plans: Plans) -> dict[Node, float]:
+    """Returns the level of each node, in the order of the graph."""
+    found: dict[Node, float] = {}
+    waiting: list[Node] = []
+    for node in graph.nodes:
+        sums = [tensor.node for tensor in _sums_for(node, plans)]
+        waiting += sums
+        before = [found.get(other, 0) for other in node.needs]
+        before += [found.get(other, 0) + 1 for other in sums]
+        found[node] = max(before, default=0)
+    needed: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.needs
+    return {
+        node: level if not level or node in needed else LAST
+        for node, level in found.items()
+    }
+
+
+def group_sums(program: Lowered) -> None:
+    """Merges all-reduces of a level into its first one."""
+    for region in program.regions:
+        for body in region.bodies:
+            group_sums(body)
+    needed_at = _needed_at(program)
+    nodes = sorted(program.graph.nodes, key=program.levels.__getitem__)
+    made_at = {node: position for position, node in enumerate(nodes)}
+    made: set[Value] = set(program.given)
+    merged: set[AllReduce] = set()
+    result: list[Instruction] = []
+    for position, instruction in enumerate(program.instructions):
+        if instruction in merged:
+            continue
+        if not isinstance(instruction, AllReduce):
+            result.append(instruction)
+            made.update(instruction.outputs)
+            continue
+        level = needed_at.get(instruction.inputs[0].tensor)
+        group = [instruction]
+        if level is not None:
+            group += [
+                other
+                for other in program.instructions[position + 1 :]
+                if isinstance(other, AllReduce)
+                and needed_at.get(other.inputs[0].tensor) == level
+                and made.issuperset(other.inputs)
+            ]
+        merged.update(group)
+        group.sort(key=lambda one: _order(one.inputs[0].tensor, made_at))
+        for by in dict.fromkeys(one.by for one in group):
+            alike = [one for one in group if one.by == by]
+            result.append(_merged(alike))
+        for one in group:
+            made.update(one.outputs)
+    program.instructions = result
+
+
+def _merged(reductions: list[AllReduce]) -> AllReduce:
+    first = reductions[0]
+    inputs = tuple(one for other in reductions for one in other.inputs)
+    outputs = tuple(one for other in reductions for one in other.outputs)
+    return AllReduce(inputs, outputs, first.by, first.widens)
+
+
+def _order(tensor: Tensor, made_at: dict[Node, int]) -> tuple[int, int]:
+    return made_at.get(tensor.node, -1), tensor.index
+
+
+def _needed_at(program: Lowered) -> dict[Tensor, float]:
+    """For each sum the level of the first node that needs it."""
+    first: dict[Tensor, float] = {}
+    for node in sorted(program.graph.nodes, key=program.levels.__getitem__):
+        for tensor in _sums_for(node, program.plans):
+            first.setdefault(tensor, program.levels[node])
+    for tensor in program.grouped:
+        if _is_partial(tensor, program.plans):
+            first.setdefault(tensor, LAST)
+    return first
+
+
+def _sums_for(node: Node, plans: Plans) -> list[Tensor]:
+    """Partial inputs that a node needs whole."""
+    plan = plans.nodes.get(node)
+    return [
+        tensor
+        for tensor, want in zip(node.inputs, plan.wants if plan else ())
+        if not isinstance(want, (Own, Partial)) and _is_partial(tensor, plans)
+    ]
+
+
+def _is_partial(tensor: Tensor, plans: Plans) -> bool:
+    plan = plans.nodes.get(tensor.node)
+    return plan is not None and isinstance(
+        plan.gives[tensor.index], (Own, Partial)
+    )

@@ -1,0 +1,50 @@
+"""Marks operations whose kernels must not see a share without rows.
+
+TensorFlow's convolutions and pools on CPUs end the process, or return wrong
+shapes, for no rows; cuDNN's recurrent layers refuse them. `empty_shares.py`
+writes them so that they never see such a share.
+"""
+
+from kerasmgpu.partitioner.graph import MUST_COMPILE
+from kerasmgpu.partitioner.ir.instructions import Operation, Runs
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
+from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
+
+
+def guard_empty_shares(program: Lowered, is_compiled: bool) -> None:
+    """Marks such operations where some replica may have no rows.
+
+    Args:
+        program: The program.
+        is_compiled: Whether XLA will compile it.
+    """
+    for instruction in program.instructions:
+        if isinstance(instruction, Operation):
+            instruction.is_guarded = _is_fragile(
+                instruction, program, is_compiled
+            )
+    for region in program.regions:
+        compiles = is_compiled or MUST_COMPILE in region.node.definition.attr
+        for body in region.bodies:
+            guard_empty_shares(body, compiles)
+
+
+def _is_fragile(
+    operation: Operation, program: Lowered, is_compiled: bool
+) -> bool:
+    type = operation.node.type
+    if operation.runs is Runs.ONCE:
+        return False
+    on_cpus = type in FRAGILE and program.replicas.has_cpus
+    if not on_cpus and type not in (*NEEDS_ROWS, *MIRRORS):
+        return False
+    compiles = is_compiled or MUST_COMPILE in operation.node.definition.attr
+    if compiles and type not in MIRRORS:
+        return False  # XLA's other kernels take no rows as they come.
+    return any(
+        isinstance(kind, Sharded)
+        and not program.replicas.always_has_rows(kind.rows)
+        for kind in (*operation.plan.wants, *operation.plan.gives)
+    )

@@ -1,0 +1,44 @@
+"""Puts a `Reshard` wherever a value is needed in another placement."""
+
+from kerasmgpu.partitioner.ir.instructions import (
+    Instruction,
+    Region,
+    Reshard,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import KNOWN
+
+
+def insert_reshards(program: Lowered) -> None:
+    """Makes every value that an instruction needs, in front of the first one.
+
+    The source of a `Reshard` is the tensor as it is given, or as its operation
+    makes it; `KNOWN` for sizes, which no operation makes.
+    """
+    made = dict.fromkeys(program.given)
+    source = {one.tensor: one for one in program.given}
+    result: list[Instruction] = []
+
+    def need(wanted: Value) -> None:
+        if wanted in made:
+            return
+        known = value(wanted.tensor, KNOWN)
+        origin = source.get(wanted.tensor, known)
+        result.append(Reshard((origin,), (wanted,)))
+        made[wanted] = None
+
+    for instruction in program.instructions:
+        for wanted in instruction.inputs:
+            need(wanted)
+        result.append(instruction)
+        for one in instruction.outputs:
+            made[one] = None
+            source.setdefault(one.tensor, one)
+        if isinstance(instruction, Region):
+            for body in instruction.bodies:
+                insert_reshards(body)
+    for wanted in program.outputs:
+        need(wanted)
+    program.instructions = result

@@ -1,0 +1,213 @@
+"""Turns each `Reshard` into communication, slices and recomputation."""
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    Alias,
+    AllGather,
+    AllReduce,
+    FirstOnly,
+    Instruction,
+    KnownSizes,
+    LocalShape,
+    Operation,
+    Region,
+    Reshard,
+    Runs,
+    Slice,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered, values
+from kerasmgpu.partitioner.kinds import (
+    KNOWN,
+    REPLICATED,
+    Kept,
+    Kind,
+    Known,
+    ListOf,
+    LocalSizes,
+    Own,
+    Partial,
+    Sharded,
+)
+from kerasmgpu.partitioner.rules import table
+
+
+def lower_reshards(program: Lowered) -> None:
+    """Replaces reshards; what one needs is made in front of it, once."""
+    lowering = _Lowering(program)
+    for instruction in program.instructions:
+        if isinstance(instruction, Reshard):
+            (wanted,) = instruction.outputs
+            lowering.want(wanted.tensor, wanted.kind)
+        else:
+            lowering.add(instruction)
+        if isinstance(instruction, Region):
+            for body in instruction.bodies:
+                lower_reshards(body)
+    program.instructions = lowering.instructions
+
+
+class _Lowering:
+    """The instructions of a program, as they are made.
+
+    Args:
+        program: The program whose reshards are lowered.
+    """
+
+    def __init__(self, program: Lowered) -> None:
+        self.instructions: list[Instruction] = []
+        self._program = program
+        self._made = dict.fromkeys(program.given)
+        self._source = {one.tensor: one for one in program.given}
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction whose inputs are there."""
+        self.instructions.append(instruction)
+        for one in instruction.outputs:
+            self._made[one] = None
+            self._source.setdefault(one.tensor, one)
+
+    def want(self, tensor: Tensor, kind: Kind) -> Value:
+        """The value of a tensor, which is made if it isn't there yet."""
+        wanted = value(tensor, kind)
+        if wanted not in self._made:
+            self._make(wanted)
+            self._made[wanted] = None
+        return wanted
+
+    def _make(self, wanted: Value) -> None:
+        tensor, kind = wanted.tensor, wanted.kind
+        if isinstance(kind, LocalSizes):
+            self._local_shape(wanted, kind)
+        elif isinstance(kind, ListOf):
+            self._from(Alias, self._source[tensor], wanted)
+        elif isinstance(kind, Sharded):
+            if not self._made_locally(wanted, kind):
+                self._from(Slice, self.want(tensor, REPLICATED), wanted)
+        elif isinstance(kind, Own):
+            # A part of a sum is what a replica's own rows give.
+            source = self._source.get(tensor)
+            if source is None or not isinstance(source.kind, Partial):
+                source = self.want(tensor, REPLICATED)
+            self._from(Alias, source, wanted)
+        elif isinstance(kind, Partial):
+            whole = self.want(tensor, REPLICATED)
+            # As a part of a maximum or a minimum all have it.
+            is_sum = kind.by == "sum"
+            self._from(FirstOnly if is_sum else Alias, whole, wanted)
+        else:
+            self._whole(wanted)
+
+    def _from(
+        self, type: type[Instruction], source: Value, wanted: Value
+    ) -> None:
+        self.instructions.append(type((source,), (wanted,)))
+
+    def _whole(self, wanted: Value) -> None:
+        """Makes a tensor whole: of rows by an all-gather, of parts by a sum."""
+        tensor, plans = wanted.tensor, self._program.plans
+        source = self._source.get(tensor, value(tensor, KNOWN))
+        kind = source.kind
+        if isinstance(kind, Known):
+            self.instructions.append(KnownSizes((), (wanted,)))
+        elif isinstance(kind, ListOf):
+            self._from(Alias, source, wanted)
+        elif isinstance(kind, Kept):
+            raise InputError(
+                f"{tensor} is what cuDNN keeps for a gradient on each GPU, and "
+                "can't be put together. Received: a step that reads it; give "
+                "its layer use_cudnn=False."
+            )
+        elif isinstance(kind, (Own, Partial)):
+            widens = self._program.replicas.total > 1
+            self.instructions.append(
+                AllReduce((source,), (wanted,), kind.by, widens)
+            )
+        elif tensor in plans.free:
+            self._recomputed(tensor)
+        else:
+            self._from(AllGather, source, wanted)
+
+    def _recomputed(self, tensor: Tensor) -> None:
+        """Computes the whole value again: nothing has to be sent for it."""
+        node = tensor.node
+        plan = table.replicated(node)
+        inputs = tuple(self.want(t, REPLICATED) for t in node.inputs)
+        outputs = tuple(values(node.outputs, plan.gives))
+        self.add(Operation(inputs, outputs, node, plan, Runs.ONCE))
+
+    def _made_locally(self, wanted: Value, sharded: Sharded) -> bool:
+        """Lets the operation that makes all rows make a replica's own.
+
+        A mask that is drawn, compared and cast is drawn, compared and cast for
+        one's own rows only.
+
+        Returns:
+            Whether it can.
+        """
+        tensor = wanted.tensor
+        node, kinds = tensor.node, self._program.plans.kinds
+        if node.type not in table.CHEAP and node.type not in table.GENERATORS:
+            return False
+        if node.controls or tensor.shape is None:
+            return False
+        if kinds.get(tensor) != REPLICATED:
+            return False
+        if tensor.shape[sharded.axis] != sharded.size:
+            return False
+        axes = table.axes_of(node)
+        labels = None if axes is None else axes.outputs[tensor.index]
+        if labels is None or labels[sharded.axis] is None:
+            return False
+        plan = table.by_label(node, axes, labels[sharded.axis], sharded)
+        if plan is None:
+            return False
+        inputs = tuple(map(self.want, node.inputs, plan.wants))
+        outputs = tuple(
+            wanted if other is tensor else value(other, kind)
+            for other, kind in zip(node.outputs, plan.gives)
+        )
+        self.instructions.append(
+            Operation(inputs, outputs, node, plan, Runs.ON_EACH)
+        )
+        return True
+
+    def _local_shape(self, wanted: Value, kind: LocalSizes) -> None:
+        tensor = wanted.tensor
+        if tensor.shape == () or isinstance(tensor.value, int):
+            # An unknown rank.
+            whole = self.want(tensor, REPLICATED)
+            self.instructions.append(Alias((whole,), (wanted,)))
+            return
+        if may_infer(kind, tensor.value) or has_all_sizes(kind, tensor.value):
+            self.instructions.append(LocalShape((), (wanted,)))
+            return
+        self._from(LocalShape, self.want(tensor, REPLICATED), wanted)
+
+
+def may_infer(kind: LocalSizes, shape: object) -> bool:
+    """Whether a reshape can find out the size of the sharded axis itself."""
+    if not kind.may_infer or not isinstance(shape, tuple):
+        return False
+    axis = kind.sharded.axis
+    others = shape[:axis] + shape[axis + 1 :]
+    return sizes.are_integers(others) and all(size > 0 for size in others)
+
+
+def has_all_sizes(kind: LocalSizes, shape: object) -> bool:
+    """Whether all sizes but the local one are known by symbol."""
+    return isinstance(shape, tuple) and None not in shape_told(kind, shape)
+
+
+def shape_told(kind: LocalSizes, shape: tuple) -> tuple:
+    """A shape without -1 where the whole's is known: of no rows nothing can
+    be inferred."""
+    if kind.shape is None:
+        return shape
+    return tuple(
+        whole if entry == -1 else entry
+        for entry, whole in zip(shape, kind.shape)
+    )

@@ -1,0 +1,105 @@
+"""Decides which operations run on each replica, and which once for all."""
+
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    Alias,
+    AllGather,
+    AllReduce,
+    Instruction,
+    Operation,
+    Region,
+    Runs,
+    Value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import is_local
+from kerasmgpu.partitioner.rules import elementwise, state
+
+
+def place_operations(program: Lowered, copied: frozenset[Value]) -> None:
+    """Sets where operations run.
+
+    Args:
+        program: The program; its regions are placed.
+        copied: Inputs of which each replica has a reference of its own.
+    """
+    placing = _Placing(program, copied)
+    for instruction in program.instructions:
+        placing.place(instruction)
+
+
+class _Placing:
+    """Which values replicas have references of their own to, while placing."""
+
+    def __init__(self, program: Lowered, copied: frozenset[Value]) -> None:
+        self._program = program
+        self._replicas = program.replicas
+        self._copied = set(copied)
+        self._assigned: set[Tensor] = {
+            node.inputs[1]
+            for node in program.graph.nodes
+            if node.type == "AssignVariableOp"
+        }
+
+    def place(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Operation):
+            instruction.runs = self._runs(instruction)
+            if instruction.runs is not Runs.ONCE:
+                self._note(instruction.outputs)
+        elif isinstance(instruction, Region):
+            self._place_region(instruction)
+        elif isinstance(instruction, AllReduce):
+            if self._replicas.sums_are_copies:
+                self._note(instruction.outputs)
+        elif isinstance(instruction, AllGather):
+            if self._replicas.gathers_are_copies:
+                self._note(instruction.outputs)
+        elif isinstance(instruction, Alias):
+            if self._is_copied(instruction.inputs[0]):
+                self._note(instruction.outputs)
+
+    def _runs(self, operation: Operation) -> Runs:
+        node, inputs = operation.node, operation.inputs
+        if node.type == "NoOp" or operation.plan.is_local:
+            return Runs.ON_EACH
+        if node.type in state.COPIES and self._is_copied(inputs[0]):
+            return Runs.ON_EACH
+        # A stack of new values of variables is sent as a whole.
+        if node.type == "Unpack" and node.outputs[0] in self._assigned:
+            return Runs.ON_EACH
+        if (
+            node.type not in state.COPIES
+            and node.type in elementwise.ELEMENTWISE
+            and not self._replicas.shares_memory
+            and any(map(self._is_copied, inputs))
+        ):
+            return Runs.ON_COPIES
+        return Runs.ONCE
+
+    def _place_region(self, region: Region) -> None:
+        inside = region.bodies[0].replicas
+        region.is_copied = tuple(
+            inside.num > 1 and self._is_copied(one) for one in region.inputs
+        )
+        carried = region.is_copied[0 if region.is_loop else 1 :]
+        for body in region.bodies:
+            given = zip(body.given, carried)
+            place_operations(
+                body, frozenset(one for one, is_copied in given if is_copied)
+            )
+        if region.runs is Runs.TOGETHER:
+            several = region.is_copied
+            if not region.is_loop:
+                several = tuple(is_local(one.kind) for one in region.outputs)
+            self._note(
+                tuple(o for o, copied in zip(region.outputs, several) if copied)
+            )
+
+    def _note(self, made: tuple[Value, ...]) -> None:
+        if self._replicas.num > 1:
+            self._copied.update(made)
+
+    def _is_copied(self, one: Value) -> bool:
+        return one in self._copied or (
+            self._replicas.num > 1 and is_local(one.kind)
+        )

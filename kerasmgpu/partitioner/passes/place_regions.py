@@ -1,0 +1,68 @@
+"""Decides who runs a loop or branch, by the instructions that are inside.
+
+Where nothing inside needs what other replicas have, it is a function of one
+replica: run once where all is whole, and on each replica otherwise. Else it is
+one function of all replicas, with communication inside.
+"""
+
+from kerasmgpu.partitioner.graph import ONLY_LOOK, Node
+from kerasmgpu.partitioner.ir.instructions import Operation, Region, Runs
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.kinds import is_local
+from kerasmgpu.partitioner.rules import state
+
+
+def place_regions(program: Lowered) -> None:
+    """Sets where each region runs, and the replicas of its bodies."""
+    for region in program.regions:
+        together = needs_all_replicas(region) or _has_updates(region.node)
+        if program.replicas.total > 1 and together:
+            region.runs = Runs.TOGETHER
+        elif _is_local(region):
+            region.runs = Runs.ON_EACH
+        else:
+            region.runs = Runs.ONCE
+        inside = program.replicas
+        if region.runs is not Runs.TOGETHER:
+            inside = inside.alone()
+        for body in region.bodies:
+            body.replicas = inside
+            place_regions(body)
+
+
+def needs_all_replicas(region: Region) -> bool:
+    """Whether a loop or branch can't run in a function of one replica."""
+    return any(
+        instruction.needs_all_replicas
+        or isinstance(instruction, Operation)
+        and _has_effect_for_all(instruction.node)
+        for body in region.bodies
+        for instruction in body.all_instructions()
+    )
+
+
+def _has_effect_for_all(node: Node) -> bool:
+    """Whether all replicas together run a node once: a print, or a draw."""
+    return node.is_stateful and node.type not in state.COPIES
+
+
+def _is_local(region: Region) -> bool:
+    """Whether replicas have something of their own to do inside."""
+    return region.plan.is_local or any(
+        is_local(one.kind)
+        for body in region.bodies
+        for instruction in body.all_instructions()
+        for one in (*instruction.inputs, *instruction.outputs)
+    )
+
+
+def _has_updates(node: Node) -> bool:
+    """Whether a body changes variables, of which there may be several copies.
+
+    A loop per replica would change one that has no copies several times.
+    """
+    return any(
+        inner.type in state.COPIES - ONLY_LOOK or _has_updates(inner)
+        for body in node.bodies
+        for inner in body.nodes
+    )
