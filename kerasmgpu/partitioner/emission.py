@@ -116,7 +116,7 @@ def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
     wide = Tensor(tensor.node, tensor.index, dtype, tensor.static)
     wide.shape = tensor.shape
     parts = _cast(build, build.parts(tensor), tensor.dtype, dtype)
-    build.hold(ir.value(wide, PARTIAL), parts)
+    build.give(ir.value(wide, PARTIAL), parts)
     return wide
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
-from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.graph import ONLY_LOOK
 from kerasmgpu.partitioner.ir.instructions import Region, Runs, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
@@ -43,16 +43,14 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
             for place in range(parent.replicas.num)
         ]
         for number, one in enumerate(region.outputs):
-            references = [made[number][0] for made in calls]
+            references: References = [made[number][0] for made in calls]
             if not is_local(one.kind):
                 references = parent.same(references[0])
             parent.give(one, references)
         return
     place = None if region.runs is Runs.TOGETHER else 0
-    for one, references in zip(region.outputs, bodies.call(parent, place, 0)):
-        if len(references) == 1:
-            references = parent.same(references[0])
-        parent.give(one, references)
+    for one, made in zip(region.outputs, bodies.call(parent, place, 0)):
+        parent.give(one, parent.same(made[0]) if len(made) == 1 else made)
 
 
 class _Bodies:
@@ -105,7 +103,7 @@ class _Bodies:
         compiles = parent.compiles(self._node)
         build = Build(body, parent.library, parent, compiles)
         for one, width in zip(body.given, self._widths):
-            references = [
+            references: References = [
                 build.writer.add_input("carried", one.tensor.dtype)
                 for _ in range(width)
             ]
