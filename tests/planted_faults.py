@@ -58,16 +58,16 @@ FAULTS = {
     ),
     "part_on_all": Fault(
         "a whole value becomes a part of a sum on every replica",
-        "partitioner/conversions.py",
-        'if kind.by != "sum":',
-        'if kind.by != "none":',
+        "partitioner/emission.py",
+        "if build.replicas.first + place == 0",
+        "if True",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
     "narrow_sums": Fault(
         "sums of float16 are made in float16",
-        "partitioner/sums.py",
-        "if not tensor.is_narrow or build.replicas.total == 1:",
-        "if True:",
+        "partitioner/ir/instructions.py",
+        "return tf.float32 if is_wide else one.tensor.dtype",
+        "return one.tensor.dtype",
         "tests/partitioner/test_sums.py",
     ),
     "extremes_as_sums": Fault(

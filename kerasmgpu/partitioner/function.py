@@ -69,24 +69,28 @@ class Partitioned:
             The `Program`, and a list of the tensors that it takes.
         """
         specification = tf.nest.map_structure(_specification, arguments)
-        tensors, in_shares = [], []
+        tensors, in_shares, shapes = [], [], []
         for leaf in tf.nest.flatten(arguments):
             if isinstance(leaf, Shares):
                 tensors += leaf.values
                 in_shares.append(True)
+                shapes.append((leaf.rows, *leaf.values[0].shape[1:]))
             elif isinstance(leaf, _TENSORS):
                 parts = tf.nest.flatten(leaf, expand_composites=True)
                 tensors += parts
                 in_shares += [False] * len(parts)
-        return self.program(specification, tuple(in_shares)), tensors
+                shapes += [tuple(part.shape or ()) for part in parts]
+        program = self.program(specification, tuple(in_shares), shapes)
+        return program, tensors
 
-    def program(self, specification, in_shares=None):
+    def program(self, specification, in_shares=None, first_batch=None):
         """The program for arguments of this kind.
 
         Args:
             specification: Tuple of nests: a `tf.TypeSpec` for every tensor;
                 other leaves are passed as they are.
             in_shares: See `Program`.
+            first_batch: See `Program`; it only matters for a new program.
 
         Returns:
             A `Program`.
@@ -110,7 +114,7 @@ class Partitioned:
                 _generalized(one, two) for one, two in zip(known[-1][0], flat)
             ]
         specification = tf.nest.pack_sequence_as(specification, flat)
-        program = self._traced(specification, in_shares)
+        program = self._traced(specification, in_shares, first_batch)
         known.append((flat, program))
         return program
 
@@ -121,7 +125,7 @@ class Partitioned:
             program for known in self._programs.values() for _, program in known
         ]
 
-    def _traced(self, specification, in_shares):
+    def _traced(self, specification, in_shares, first_batch):
         leaves = tf.nest.flatten(specification)
         given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
 
@@ -141,8 +145,15 @@ class Partitioned:
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
         trace = Trace(on_one_device, types, self._name)
+        if self._replicas.total > self._replicas.num:
+            first_batch = None  # Workers may have other batches.
         return Program(
-            trace, self._replicas, in_shares, self._jit_compile, self._own_time
+            trace,
+            self._replicas,
+            in_shares,
+            self._jit_compile,
+            self._own_time,
+            first_batch,
         )
 
 

@@ -6,15 +6,20 @@ are looked at again until nothing changes.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from kerasmgpu.partitioner import agreement, sizes
+from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.facts import is_known
+from kerasmgpu.partitioner.graph import Graph, Tensor
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
+    Kind,
     ListOf,
     Own,
     Partial,
+    Placement,
     Rows,
     Sharded,
 )
@@ -57,10 +62,12 @@ class Planner:
 
     Args:
         rows: List of the `Rows` of the inputs that are sharded.
+        cost: The `cost.CostModel` that it chooses plans by.
     """
 
-    def __init__(self, rows):
+    def __init__(self, rows, cost=table.DEFAULT_COST):
         self.lists = {}
+        self._cost = cost
         self._rows = rows
         self._summed = set()
         self._state = set()
@@ -142,7 +149,7 @@ class Planner:
             )
         axes = table.axes_of(node)
         if axes is not None:
-            plan = table.by_axes(node, axes, kinds, plans.free)
+            plan = table.by_axes(node, axes, kinds, plans.free, self._cost)
             if plan is not None and not self._updates(node, plan, kinds):
                 return plan
         if any(isinstance(kind, Sharded) for kind in kinds):
@@ -198,7 +205,7 @@ class Planner:
         axes = table.axes_of(node)
         if (
             axes is None
-            or max(map(table.rough_size, node.inputs)) < LEAST_SHARED
+            or max(map(self._cost.elements_of, node.inputs)) < LEAST_SHARED
         ):
             return None
         for label, size in axes.sizes_of_labels(node):
@@ -264,6 +271,40 @@ class Planner:
             for tensor, kind in zip(node.inputs, kinds)
         ):
             plans.free.update(node.outputs)
+
+
+def plan_mesh(
+    graph: Graph,
+    placements: Sequence[Placement],
+    cost: CostModel = table.DEFAULT_COST,
+) -> tuple[Plans, ...]:
+    """Plans a function for a device mesh, each mesh axis by itself.
+
+    Args:
+        graph: The function's `Graph`, with its facts inferred.
+        placements: For each of its inputs a kind per mesh axis.
+        cost: The cost model.
+
+    Returns:
+        The `Plans` of each mesh axis. A tensor's placement is the tuple of its
+        kinds in all of them: see `placement_of`.
+    """
+    return tuple(
+        Planner(_rows_of_kinds(kinds), cost).plan(graph, kinds)
+        for kinds in zip(*placements)
+    )
+
+
+def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:
+    """A tensor's kind on each mesh axis."""
+    return tuple(of_axis.kinds[tensor] for of_axis in plans)
+
+
+def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
+    """The different rows by which inputs are sharded."""
+    rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
+    rows = [one.of for one in rows if one.of is not None] + rows
+    return list(dict.fromkeys(rows))
 
 
 def _tells(tensor, size):

@@ -10,13 +10,14 @@ from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner import entries, facts, passes, report, sizes
 from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.emission import emit
 from kerasmgpu.partitioner.ir.instructions import value
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.planning import Planner
+from kerasmgpu.partitioner.planning import plan_mesh
 from kerasmgpu.partitioner.tracing import Sparse
 
 _numbers = itertools.count()
@@ -33,10 +34,19 @@ class Program:
         jit_compile: Whether XLA compiles each stretch of a replica's operations
             without communication.
         own_time: `own_time.OwnTime` that measures the program, or `None`.
+        first_batch: For each leaf of the arguments the shape that it has in the
+            first batch, where that is known and the same on all workers: the
+            planner then knows what each plan sends.
     """
 
     def __init__(
-        self, trace, replicas, in_shares=None, jit_compile=False, own_time=None
+        self,
+        trace,
+        replicas,
+        in_shares=None,
+        jit_compile=False,
+        own_time=None,
+        first_batch=None,
     ):
         self.trace = trace
         self.replicas = replicas
@@ -51,10 +61,9 @@ class Program:
         self._joins = []
         facts.infer(trace.graph, self._joins)
         trace.dump("infer", lambda: graph_text(trace.graph))
-        kinds = [self._kinds[tensor] for tensor in trace.graph.inputs]
-        rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
-        rows = [one.of for one in rows if one.of is not None] + rows
-        self.plans = Planner(list(dict.fromkeys(rows))).plan(trace.graph, kinds)
+        placements = [(self._kinds[one],) for one in trace.graph.inputs]
+        cost = self._cost_model(first_batch or [])
+        (self.plans,) = plan_mesh(trace.graph, placements, cost)
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
     def _describe_leaves(self):
@@ -112,6 +121,14 @@ class Program:
                 self._handles[tensor] = [c.handle for c in variable.values]
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
+
+    def _cost_model(self, first_batch):
+        known = {}
+        for leaf, shape in zip(self.trace.leaves, first_batch):
+            for symbolic, size in zip(leaf.shape or (), shape):
+                if isinstance(symbolic, sizes.Size) and size is not None:
+                    known.update(_value_of(symbolic, size))
+        return CostModel(known)
 
     def _require_equal_rows(self, build):
         """Inputs that were put side by side are dealt out alike."""
@@ -262,6 +279,14 @@ class Program:
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         report.log(self, written)
         return written
+
+
+def _value_of(symbolic, size):
+    """`{symbol: value}` for a size that is a symbol by itself."""
+    symbol, *others = symbolic.symbols
+    if others or sizes.of(symbol) != symbolic:
+        return {}
+    return {symbol.joined: size}
 
 
 def _counts(graph):

@@ -70,14 +70,14 @@ class Operation(Instruction):
     Attributes:
         node: The `graph.Node`.
         plan: Its `rules.table.Plan`.
-        runs: Where it runs.
+        runs: Where it runs; `None` before `place_operations`.
         is_guarded: Whether it must not see a share without rows, and some
             share may have none.
     """
 
     node: Node
     plan: Plan
-    runs: Runs = Runs.ON_EACH
+    runs: Runs | None = None
     is_guarded: bool = False
 
 
@@ -90,7 +90,7 @@ class Region(Instruction):
         plan: Its `rules.table.Plan`.
         bodies: The programs of its functions, in the order of `graph.BODIES`.
         runs: Where it runs: in a function of one replica, once or on each, or
-            for all together.
+            for all together; `None` before `place_regions`.
         is_copied: For each input, whether replicas pass references of their
             own: its rows, its part of a sum, or its copy.
     """
@@ -98,7 +98,7 @@ class Region(Instruction):
     node: Node
     plan: Plan
     bodies: "list[Lowered]"
-    runs: Runs = Runs.TOGETHER
+    runs: Runs | None = None
     is_copied: tuple[bool, ...] = ()
 
     @property

@@ -1,15 +1,22 @@
 """Programs as text, one line for each instruction.
 
-A line reads like one of an assembler: what is made, by what, from what, where.
+A line says what is made, by what, from what, and where:
 
-    dense/MatMul:0 sharded on axis 0 = MatMul(images:0 sharded on axis 0,
-        dense/ReadVariableOp:0 replicated) on each replica
+    dense/MatMul:0 S(0) = MatMul(images:0 S(0), kernel:0 R)  on each replica
+
+Kinds are written as in DTensor: `R` is replicated, `S(0)` sharded on axis 0,
+`P(sum)` a partial sum. `S(0, 2 * rows * 3)` is sharded by rows that are mixed
+with other elements of the axis.
 """
 
-from kerasmgpu.partitioner.graph import Graph, Tensor
+from kerasmgpu.partitioner import kinds
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.planning import Plans
+
+_MOST_ELEMENTS = 6
+"""Elements of the largest constant that is printed."""
 
 
 def graph_text(graph: Graph, plans: Plans | None = None) -> str:
@@ -23,28 +30,32 @@ def program_text(program: Lowered) -> str:
 
 
 def _graph_lines(graph: Graph, plans: Plans | None, indent: str) -> list[str]:
-    lines = [f"{indent}input {_typed(tensor)}" for tensor in graph.inputs]
+    lines = [f"{indent}given {_typed(tensor)}" for tensor in graph.inputs]
     for node in graph.nodes:
         if node.type == "Input":
             continue
-        made = ", ".join(map(_typed, node.outputs))
-        arguments = ", ".join(map(str, node.inputs))
-        line = f"{made} = {node.type}({arguments})"
-        if node.controls:
-            line += f" after {', '.join(c.name for c in node.controls)}"
+        lines.append(indent + _node_line(node, plans))
         plan = plans and plans.nodes.get(node)
-        if plan:
-            wants = ", ".join(map(str, plan.wants))
-            gives = ", ".join(map(str, plan.gives))
-            line += f"  # ({wants}) -> ({gives})"
-            line += "" if plan.rule else ", no rule"
-        lines.append(indent + line)
         details = (plan and plan.details) or [None] * len(node.bodies)
         for number, (body, inner) in enumerate(zip(node.bodies, details)):
             lines.append(f"{indent}  body {number}:")
             lines += _graph_lines(body, inner, indent + "    ")
     lines += [f"{indent}return {tensor}" for tensor in graph.outputs]
     return lines
+
+
+def _node_line(node: Node, plans: Plans | None) -> str:
+    made = ", ".join(map(_typed, node.outputs))
+    arguments = ", ".join(map(str, node.inputs))
+    line = f"{made}{' = ' * bool(made)}{_called(node)}({arguments})"
+    if node.controls:
+        line += f" after {', '.join(control.name for control in node.controls)}"
+    plan = plans.nodes.get(node) if plans else None
+    if plan and node.type != "Const":
+        wants = ", ".join(map(_kind, plan.wants))
+        gives = ", ".join(map(_kind, plan.gives))
+        line += f"  ({wants}) -> ({gives}){'' if plan.rule else ', no rule'}"
+    return line
 
 
 def _program_lines(program: Lowered, indent: str) -> list[str]:
@@ -61,30 +72,59 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
 
 def _line(instruction: ir.Instruction) -> str:
     name, notes = type(instruction).__name__, []
+    if isinstance(instruction, ir.Constant):
+        name = _called(instruction.node)
     if isinstance(instruction, (ir.Operation, ir.Region)):
         name = instruction.node.type
-        notes.append(instruction.runs.value)
+        if instruction.runs is not None:
+            notes.append(instruction.runs.value)
     if isinstance(instruction, ir.Operation) and instruction.is_guarded:
-        notes.append("guarded")
+        notes.append("guarded against no rows")
     if isinstance(instruction, ir.Communication):
         name = instruction.name
         if isinstance(instruction, ir.AllReduce):
             name += f".{instruction.by}"
         sent = [
-            f"{elements} x {bytes_each} bytes"
+            f"{'?' if elements is None else elements} * {bytes_each}"
             for _, elements, bytes_each in instruction.sizes()
         ]
-        notes.append(" + ".join(sent))
+        notes.append(f"{' + '.join(sent)} bytes")
     made = ", ".join(map(_value, instruction.outputs))
     arguments = ", ".join(map(_value, instruction.inputs))
-    equals = " = " if made else ""
-    return f"{made}{equals}{name}({arguments})  {'; '.join(notes)}".rstrip()
+    line = f"{made}{' = ' * bool(made)}{name}({arguments})"
+    return f"{line}  {', '.join(notes)}".rstrip()
+
+
+def _called(node: Node) -> str:
+    """The type of a node, with the value of a small constant."""
+    if node.type != "Const" or node.outputs[0].dtype.name == "string":
+        return node.type
+    value = constant_array(node)
+    return f"Const{value.tolist()}" if value.size <= _MOST_ELEMENTS else "Const"
 
 
 def _value(one: ir.Value) -> str:
-    return f"{one.tensor} {' | '.join(map(str, one.placement))}"
+    return f"{one.tensor} {' | '.join(map(_kind, one.placement))}"
+
+
+def _kind(kind: kinds.Kind) -> str:
+    """A kind in few letters."""
+    if isinstance(kind, kinds.Replicated):
+        return "R"
+    if isinstance(kind, kinds.Sharded):
+        name = "kept" if isinstance(kind, kinds.Kept) else "S"
+        if kind.outer == kind.inner == 1:
+            return f"{name}({kind.axis})"
+        return f"{name}({kind.axis}, {kind.outer} * rows * {kind.inner})"
+    if isinstance(kind, kinds.Partial):
+        return f"P({kind.by})"
+    if isinstance(kind, kinds.LocalSizes):
+        return f"shape of {_kind(kind.sharded)}"
+    return str(kind)
 
 
 def _typed(tensor: Tensor) -> str:
-    shape = "?" if tensor.shape is None else list(tensor.shape)
-    return f"{tensor} {tensor.dtype.name}{shape}"
+    if tensor.shape is None:
+        return f"{tensor} {tensor.dtype.name}[?]"
+    sizes = ["?" if size is None else str(size) for size in tensor.shape]
+    return f"{tensor} {tensor.dtype.name}[{', '.join(sizes)}]"

@@ -14,7 +14,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     Operation,
     Region,
     Reshard,
-    Runs,
     Slice,
     Value,
     value,
@@ -137,7 +136,7 @@ class _Lowering:
         plan = table.replicated(node)
         inputs = tuple(self.want(t, REPLICATED) for t in node.inputs)
         outputs = tuple(values(node.outputs, plan.gives))
-        self.add(Operation(inputs, outputs, node, plan, Runs.ONCE))
+        self.add(Operation(inputs, outputs, node, plan))
 
     def _made_locally(self, wanted: Value, sharded: Sharded) -> bool:
         """Lets the operation that makes all rows make a replica's own.
@@ -170,9 +169,7 @@ class _Lowering:
             wanted if other is tensor else value(other, kind)
             for other, kind in zip(node.outputs, plan.gives)
         )
-        self.instructions.append(
-            Operation(inputs, outputs, node, plan, Runs.ON_EACH)
-        )
+        self.instructions.append(Operation(inputs, outputs, node, plan))
         return True
 
     def _local_shape(self, wanted: Value, kind: LocalSizes) -> None:

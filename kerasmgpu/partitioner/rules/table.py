@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -19,6 +20,9 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_local,
 )
+
+DEFAULT_COST = CostModel()
+"""Of a batch of which nothing is known."""
 
 AXES = {}
 """Type of operation to function of a node that returns its `Axes`."""
@@ -180,7 +184,7 @@ def replicated(node):
     )
 
 
-def by_axes(node, axes, kinds, free=frozenset()):
+def by_axes(node, axes, kinds, free=frozenset(), cost=DEFAULT_COST):
     """Plans an operation that is described by its axes.
 
     Args:
@@ -188,6 +192,7 @@ def by_axes(node, axes, kinds, free=frozenset()):
         axes: Its `Axes`.
         kinds: Kinds of its inputs.
         free: Inputs that can be had whole without communication.
+        cost: The `cost.CostModel` of a batch.
 
     Returns:
         A `Plan`, or `None` where the rule doesn't apply.
@@ -202,15 +207,10 @@ def by_axes(node, axes, kinds, free=frozenset()):
         if axes.stretches and _may_be_stretched(node, axes, label, kind):
             continue
         wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
-        cost = sum(
-            rough_size(tensor)
-            for tensor, want, given in zip(node.inputs, wants, kinds)
-            if isinstance(given, Sharded)
-            and want != given
-            and tensor not in free
-        )
-        # Sums over the rows cost a reduction: at equal cost keep them apart.
-        rank = (cost, label in axes.sums, number)
+        is_sum = label in axes.sums
+        gives = (Partial(axes.by),) * len(axes.outputs) if is_sum else ()
+        sent = cost.sent(node, kinds, wants, gives, free)
+        rank = (sent, is_sum, number)
         if least is None or rank < least:
             best, least = (label, kind, wants), rank
     if best is None:
@@ -325,14 +325,6 @@ def _grows(node, number):
     if isinstance(before, int) and all(isinstance(n, int) for n in after):
         return sum(after) > before
     return sum(after) != before
-
-
-def rough_size(tensor):
-    """Elements of a tensor, roughly, for comparing costs."""
-    result = 1
-    for size in tensor.shape or (1,):
-        result *= size if isinstance(size, int) else 64
-    return result
 
 
 def _replaced(items, index, item):
