@@ -46,8 +46,8 @@ def _graph_lines(graph: Graph, plans: Plans | None, indent: str) -> list[str]:
 
 def _node_line(node: Node, plans: Plans | None) -> str:
     made = ", ".join(map(_typed, node.outputs))
-    arguments = ", ".join(map(str, node.inputs))
-    line = f"{made}{' = ' * bool(made)}{_called(node)}({arguments})"
+    arguments = ", ".join(map(str, node.inputs)) or _constant(node)
+    line = f"{made}{' = ' * bool(made)}{node.type}({arguments})"
     if node.controls:
         line += f" after {', '.join(control.name for control in node.controls)}"
     plan = plans.nodes.get(node) if plans else None
@@ -72,8 +72,9 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
 
 def _line(instruction: ir.Instruction) -> str:
     name, notes = type(instruction).__name__, []
+    arguments = ", ".join(map(_value, instruction.inputs))
     if isinstance(instruction, ir.Constant):
-        name = _called(instruction.node)
+        name, arguments = "Const", _constant(instruction.node)
     if isinstance(instruction, (ir.Operation, ir.Region)):
         name = instruction.node.type
         if instruction.runs is not None:
@@ -90,17 +91,16 @@ def _line(instruction: ir.Instruction) -> str:
         ]
         notes.append(f"{' + '.join(sent)} bytes")
     made = ", ".join(map(_value, instruction.outputs))
-    arguments = ", ".join(map(_value, instruction.inputs))
     line = f"{made}{' = ' * bool(made)}{name}({arguments})"
     return f"{line}  {', '.join(notes)}".rstrip()
 
 
-def _called(node: Node) -> str:
-    """The type of a node, with the value of a small constant."""
+def _constant(node: Node) -> str:
+    """The value of a small constant; nothing for other nodes."""
     if node.type != "Const" or node.outputs[0].dtype.name == "string":
-        return node.type
+        return ""
     value = constant_array(node)
-    return f"Const{value.tolist()}" if value.size <= _MOST_ELEMENTS else "Const"
+    return str(value.tolist()) if value.size <= _MOST_ELEMENTS else "..."
 
 
 def _value(one: ir.Value) -> str:

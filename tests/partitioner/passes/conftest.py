@@ -1,0 +1,51 @@
+"""Programs of small functions after each pass, as text."""
+
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.passes import dump
+from tests.partitioner.rules import planned
+
+
+@pytest.fixture
+def dumped(tmp_path, monkeypatch):
+    """Function that returns `{pass: text}` of a function's program.
+
+    Args:
+        function: Function of tensors.
+        *shapes: Shapes of its arguments, whose first axis has unknown rows.
+        replicas: `Replicas`; two logical CPU devices where it isn't given.
+        jit_compile: Whether XLA compiles the program.
+    """
+
+    def dumped(function, *shapes, replicas=None, jit_compile=False):
+        monkeypatch.setenv(dump.VARIABLE, str(tmp_path))
+        specification = tuple(tf.TensorSpec(shape) for shape in shapes)
+        Partitioned(
+            function,
+            replicas or planned.replicas(2),
+            name="f",
+            jit_compile=jit_compile,
+        ).program(specification).written()
+        (folder,) = tmp_path.iterdir()
+        return {
+            file.stem.split("_", 1)[1]: file.read_text("utf-8")
+            for file in sorted(folder.iterdir())
+        }
+
+    return dumped
+
+
+def lines(text: str, *words: str) -> list[str]:
+    """The lines of a text that have all words."""
+    return [
+        line
+        for line in text.splitlines()
+        if all(word in line for word in words)
+    ]
+
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]

@@ -1,0 +1,72 @@
+"""Plans of device meshes, and plans that costs decide on."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.partitioner import facts
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
+from kerasmgpu.partitioner.planning import placement_of, plan_mesh
+from kerasmgpu.partitioner.tracing import Trace
+from tests.partitioner.rules import planned
+
+
+def dense(images, kernel, bias):
+    return tf.nn.relu(tf.nn.bias_add(images @ kernel, bias))
+
+
+def gradients(images, kernel, bias):
+    with tf.GradientTape() as tape:
+        tape.watch([kernel, bias])
+        outputs = dense(images, kernel, bias)
+    return tape.gradient(outputs, [kernel, bias])
+
+
+def placements(function):
+    """Placements of a function's outputs on a mesh of two axes.
+
+    Rows of the images are sharded on the first axis, and the units of the layer
+    on the second one.
+    """
+    shapes = [8, 4], [4, 6], [6]
+    trace = Trace(function, tuple(map(tf.TensorSpec, shapes)), "dense")
+    facts.infer(trace.graph, [])
+    rows, units = Rows(8), Rows(6)
+    given = [
+        (Sharded(0, rows), REPLICATED),
+        (REPLICATED, Sharded(1, units)),
+        (REPLICATED, Sharded(0, units)),
+    ]
+    plans = plan_mesh(trace.graph, given)
+    return [placement_of(made, plans) for made in trace.graph.outputs]
+
+
+def test_a_dense_layer_on_a_mesh_of_two_axes():
+    rows, units = Rows(8), Rows(6)
+    assert placements(dense) == [(Sharded(0, rows), Sharded(1, units))]
+
+
+def test_its_gradients_are_summed_over_the_axis_of_rows_only():
+    units = Rows(6)
+    assert placements(gradients) == [
+        (PARTIAL, Sharded(1, units)),
+        (PARTIAL, Sharded(0, units)),
+    ]
+
+
+@pytest.mark.parametrize("rows, axis", [((9, 2), 0), ((2, 9), 1)])
+def test_the_smaller_input_of_a_product_is_sent(rows, axis):
+    """Of two inputs by rows, the first batch's larger one stays sharded."""
+    function = Partitioned(
+        lambda x, y: tf.matmul(x, y, transpose_b=True), planned.replicas(2)
+    )
+    batch = [np.ones([n, 3], np.float32) for n in rows]
+    program = function.program(
+        tuple(tf.TensorSpec([None, 3]) for _ in rows),
+        first_batch=[one.shape for one in batch],
+    )
+    (product,) = program.trace.graph.outputs
+    assert program.plans.kinds[product].axis == axis
+    np.testing.assert_array_equal(function(*batch), np.full(rows, 3.0))
+    assert function.programs == [program]
