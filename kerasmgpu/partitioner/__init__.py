@@ -11,23 +11,26 @@
 
     planning.py      each tensor gets a kind
     kinds.py         the kinds: replicated, sharded by rows, partial
+    cost.py          bytes that plans send
     rules/           what each operation does to rows
-    agreement.py     what all processes must have to the same bits
+    agreement.py     values that all processes must have to the same bits
 
-    building.py      the function of all replicas, node by node
+    ir/              programs: operations and communication as instructions
+    passes/          from the plan to a program that can be written
+
+    emission.py      writes a program, instruction by instruction
+    regions.py       writes loops and branches
+    building.py      the function that is written: references and operations
     writing.py       nodes as a `FunctionDef`
-    bodies.py        loops and branches
-    conversions.py   a tensor of one kind as one of another
-    sums.py          which parts are summed together, and when
     host_sizes.py    sizes as they are when the function runs
     entries.py       which entries of sparse rows a replica has
     empty_shares.py  kernels that must not see a share without rows
     places.py        a replica's number, or the host
 
-    replicas.py      shares of rows; replicas meet in shared memory
-    collectives.py   they meet in TensorFlow's collectives
-    cross_device.py  they meet in a `tf.distribute.CrossDeviceOps`
-    compilation.py   stretches between meetings that XLA compiles
+    replicas.py      shares of rows; communication in shared memory
+    collectives.py   communication by TensorFlow's collectives
+    cross_device.py  communication by a `tf.distribute.CrossDeviceOps`
+    compilation.py   clusters without communication that XLA compiles
 
     function.py      what is called: traced anew for other types of arguments
     program.py       a trace as a function of all replicas

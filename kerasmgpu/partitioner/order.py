@@ -16,7 +16,7 @@ OWN_STATE = frozenset(
     """.split()
 )
 """Operations without automatic control dependencies: each has a state that no
-other one sees. Only the iterations of a loop share it (`bodies.py`)."""
+other one sees. Only the iterations of a loop share it (`regions.py`)."""
 
 NO_STATE = frozenset(["Assert"])
 """Operations that are stateful by name; in any order they do the same."""

@@ -40,13 +40,13 @@ def _graph_lines(graph: Graph, plans: Plans | None, indent: str) -> list[str]:
         for number, (body, inner) in enumerate(zip(node.bodies, details)):
             lines.append(f"{indent}  body {number}:")
             lines += _graph_lines(body, inner, indent + "    ")
-    lines += [f"{indent}return {tensor}" for tensor in graph.outputs]
+    lines += [f"{indent}return {_name(one)}" for one in graph.outputs]
     return lines
 
 
 def _node_line(node: Node, plans: Plans | None) -> str:
     made = ", ".join(map(_typed, node.outputs))
-    arguments = ", ".join(map(str, node.inputs)) or _constant(node)
+    arguments = ", ".join(map(_name, node.inputs)) or _constant(node)
     line = f"{made}{' = ' * bool(made)}{node.type}({arguments})"
     if node.controls:
         line += f" after {', '.join(control.name for control in node.controls)}"
@@ -104,7 +104,12 @@ def _constant(node: Node) -> str:
 
 
 def _value(one: ir.Value) -> str:
-    return f"{one.tensor} {' | '.join(map(_kind, one.placement))}"
+    return f"{_name(one.tensor)} {' | '.join(map(_kind, one.placement))}"
+
+
+def _name(tensor: Tensor) -> str:
+    """A tensor's name; calls were inlined, and their names are long."""
+    return str(tensor).replace("StatefulPartitionedCall/", "call/")
 
 
 def _kind(kind: kinds.Kind) -> str:
@@ -124,7 +129,8 @@ def _kind(kind: kinds.Kind) -> str:
 
 
 def _typed(tensor: Tensor) -> str:
+    name = f"{_name(tensor)} {tensor.dtype.name}"
     if tensor.shape is None:
-        return f"{tensor} {tensor.dtype.name}[?]"
+        return f"{name}[?]"
     sizes = ["?" if size is None else str(size) for size in tensor.shape]
-    return f"{tensor} {tensor.dtype.name}[{', '.join(sizes)}]"
+    return f"{name}[{', '.join(sizes)}]"
