@@ -1,8 +1,16 @@
 """How a tensor of the one-device step lies on the replicas."""
 
 import dataclasses
+from typing import TYPE_CHECKING, ClassVar
 
 from kerasmgpu.partitioner import sizes
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.graph import Tensor
+    from kerasmgpu.partitioner.sizes import SizeLike
+
+Shape = tuple
+"""Sizes of axes; `None` stands for one of which nothing is known."""
 
 
 class Rows:
@@ -20,18 +28,23 @@ class Rows:
 
     __slots__ = ("size", "input", "of")
 
-    def __init__(self, size, input=None, of=None):
+    def __init__(
+        self,
+        size: "SizeLike",
+        input: "Tensor | None" = None,
+        of: "Rows | None" = None,
+    ) -> None:
         self.size = size
         self.input = input
         self.of = of
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.size == other.size
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.size)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Rows({self.size})"
 
 
@@ -39,13 +52,13 @@ class Rows:
 class Replicated:
     """Every replica holds the whole value."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "replicated"
 
 
 @dataclasses.dataclass(frozen=True)
 class Sharded:
-    """Every replica holds its rows.
+    """Every replica holds its rows, an interval of the axis.
 
     The axis has `outer * rows * inner` elements, in this order: after a
     reshape from `[rows, tokens, units]` to `[rows * tokens, units]`, `inner` is
@@ -55,77 +68,76 @@ class Sharded:
 
     axis: int
     rows: Rows
-    outer: object = 1
-    inner: object = 1
+    outer: "SizeLike" = 1
+    inner: "SizeLike" = 1
 
     @property
-    def size(self):
+    def size(self) -> "SizeLike":
         """Elements of the axis in all."""
         return sizes.product([self.outer, self.rows.size, self.inner])
 
-    def at(self, axis):
+    def at(self, axis: int) -> "Sharded":
         """The same rows on another axis."""
         return dataclasses.replace(self, axis=axis)
 
-    def in_blocks(self, outer):
+    def in_blocks(self, outer: "SizeLike") -> "Sharded":
         """The same rows, in so many blocks of all rows."""
         return dataclasses.replace(self, outer=outer)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"sharded on axis {self.axis}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Kept(Sharded):
-    """What an operation keeps for its gradient, of a replica's own rows.
+    """Opaque state of a forward kernel for its gradient, of a replica's rows.
 
-    Only that gradient can read it: parts of replicas can't be put together.
+    Only that gradient can read it, on the same device: it can't be gathered.
     """
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "kept for the gradient"
 
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """The value is the sum (or the maximum, or the minimum) over replicas."""
+    """The value is the sum (maximum, minimum …) of what the replicas hold."""
 
     by: str = "sum"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"partial {self.by}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """Every replica holds a value that its own rows give.
+    """Every replica holds a value computed from its rows alone.
 
-    As a whole that is the mean over the replicas, each by the number of its
-    rows. Made by `rules.own` only, where that was asked for.
+    As a whole that is the mean over the replicas, weighted by their rows. Only
+    `rules.own` makes such values, for layers that ask for them.
     """
 
     rows: Rows
-    by = "sum"
+    by: ClassVar[str] = "sum"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "own"
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalSizes:
-    """A vector of sizes, in which one is the local size of sharded rows.
+    """A vector of sizes, one of them the local size of a sharded axis.
 
-    What an operation wants that is told the shape of what it makes, so that
-    each replica makes its own part. `may_infer` says that it can find out one
-    size, given as -1, by itself, if it has rows; `shape` is the whole's shape,
-    where it is known.
+    Operations that take the shape of their output want it, so that each replica
+    makes its part. With `may_infer` the operation infers one size, given as -1,
+    if it has rows; `shape` is the whole's shape, where it is known.
     """
 
     sharded: Sharded
     may_infer: bool = False
-    shape: tuple | None = None
+    shape: Shape | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"shape of {self.sharded}"
 
 
@@ -133,7 +145,7 @@ class LocalSizes:
 class Known:
     """Sizes that are known by symbol: no operation has to compute them."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "known"
 
 
@@ -141,7 +153,7 @@ class Known:
 class PerWorker:
     """Whole on every worker, and maybe not the same to the last bit."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "of each worker"
 
 
@@ -151,32 +163,32 @@ KNOWN = Known()
 PER_WORKER = PerWorker()
 
 
-class Meeting:
-    """What a value is that comes from several sides, as around a loop.
+class MergedKind:
+    """The kind of a value with several definitions, as a loop variable has.
 
-    A replicated value can become sharded or partial without communication, so
-    it gives way; where sharded meets partial, or rows meet otherwise, the value
-    must be whole.
+    A replicated value becomes sharded or partial without communication, so the
+    other kind wins; of sharded and partial, or of different rows, none does, and
+    the value is replicated.
     """
 
-    def __init__(self, kind=None):
+    def __init__(self, kind: "Kind | None" = None) -> None:
         self.kind = kind
         self._must_be_whole = False
 
-    def must_be_whole(self):
-        """Notes a side that needs the value whole."""
+    def must_be_whole(self) -> None:
+        """Adds a definition, or a use, that needs the value whole."""
         self._must_be_whole = True
         if isinstance(self.kind, ListOf):
             self.kind.must_be_whole()
         else:
             self.kind = REPLICATED
 
-    def add(self, kind, shape=None):
-        """Notes one more side; returns whether that changed the kind.
+    def add(self, kind: "Kind", shape: Shape | None = None) -> bool:
+        """Adds a definition; returns whether that changed the kind.
 
         Args:
             kind: Its kind.
-            shape: The sizes that are known to be those of all sides.
+            shape: The sizes that all definitions are known to have.
         """
         before = self.kind
         if isinstance(kind, ListOf):
@@ -199,51 +211,51 @@ class Meeting:
 
 
 class ListOf:
-    """A list of tensors, as loops have them.
+    """A list of tensors (`TensorList`), as loops have them.
 
-    What its elements are is known when all that puts elements into it was
-    looked at. Lists that must be alike are joined.
+    The kind of its elements is known when all operations that put elements into
+    it have been planned. Lists that must have one kind are joined (union-find).
     """
 
-    def __init__(self):
-        self._joined = None
-        self._meeting = Meeting()
+    def __init__(self) -> None:
+        self._joined: ListOf | None = None
+        self._merged = MergedKind()
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, ListOf) and self._cell() is other._cell()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return id(self._cell())
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"list of {self.kind}"
 
     @property
-    def kind(self):
+    def kind(self) -> "Kind | None":
         """Kind of the elements, or `None` while nothing was put in."""
-        return self._cell()._meeting.kind
+        return self._cell()._merged.kind
 
-    def put(self, kind, shape=None):
-        """Notes an element; returns whether that changed what the list is."""
-        return self._cell()._meeting.add(kind, shape)
+    def put(self, kind: "Kind", shape: Shape | None = None) -> bool:
+        """Adds an element; returns whether that changed what the list is."""
+        return self._cell()._merged.add(kind, shape)
 
-    def must_be_whole(self):
-        """Notes that somebody needs elements whole."""
-        self._cell()._meeting.must_be_whole()
+    def must_be_whole(self) -> None:
+        """Makes the elements replicated."""
+        self._cell()._merged.must_be_whole()
 
-    def join(self, other):
+    def join(self, other: "ListOf") -> bool:
         """Makes two lists one; returns whether that changed anything."""
         one, two = self._cell(), other._cell()
         if one is two:
             return False
         two._joined = one
-        if two._meeting._must_be_whole:
+        if two._merged._must_be_whole:
             one.must_be_whole()
-        if two._meeting.kind is not None:
-            one._meeting.add(two._meeting.kind)
+        if two._merged.kind is not None:
+            one._merged.add(two._merged.kind)
         return True
 
-    def _cell(self):
+    def _cell(self) -> "ListOf":
         return self if self._joined is None else self._joined._cell()
 
 
@@ -263,8 +275,8 @@ Placement = tuple[Kind, ...]
 """A kind for each axis of the device mesh; there is one axis for now."""
 
 
-def is_of_rows(kind, shape):
-    """Whether a tensor of a shape may be of a kind: it has all of its rows."""
+def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:
+    """Whether a tensor of a shape can have a kind: its axis has all rows."""
     if not isinstance(kind, Sharded) or isinstance(kind, Kept):
         return True
     return shape is None or (
@@ -272,8 +284,8 @@ def is_of_rows(kind, shape):
     )
 
 
-def is_local(kind):
-    """Whether a tensor of a kind is something else on each replica."""
+def is_local(kind: Kind | None) -> bool:
+    """Whether each replica holds another value of a tensor of this kind."""
     if isinstance(kind, ListOf):
-        return is_local(kind.kind)  # That may be a list, too.
+        return is_local(kind.kind)  # Lists of lists.
     return isinstance(kind, (Sharded, Partial, Own, LocalSizes))

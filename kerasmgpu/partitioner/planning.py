@@ -1,8 +1,8 @@
-"""Which way each tensor of a graph lies on the replicas.
+"""Plans how each tensor of a graph lies on the replicas.
 
-Kinds go from the inputs along the operations, by the rules. Where a partial sum
-is needed whole by anyone, all get the whole: it is summed once. Lists and loops
-are looked at again until nothing changes.
+Kinds are propagated from the inputs along the operations, by the rules. A partial
+sum that some operation needs whole is summed once, for all. Lists and loops are
+planned again until nothing changes.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kerasmgpu.partitioner import agreement, sizes
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.facts import is_known
-from kerasmgpu.partitioner.graph import Graph, Tensor
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -31,30 +31,31 @@ from kerasmgpu.partitioner.rules import (
     table,
 )
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
+from kerasmgpu.partitioner.rules.table import Plan
 
 _MOST_PASSES = 50
 
 LEAST_SHARED = 1 << 12
-"""Elements of one factor from which on a product is worth cutting."""
+"""Elements of a factor from which on sharding a whole product pays."""
 
 
 class Plans:
     """How each node of a graph is run.
 
     Attributes:
-        kinds: `{tensor: kind}`, as those see it who need the tensor.
-        nodes: `{node: table.Plan}`.
+        kinds: The kind of each tensor, as its consumers see it.
+        nodes: The `table.Plan` of each node.
         free: Tensors whose whole value can be computed without communication.
         must_agree: Whole tensors that variables are changed by, or that have no
             cause in the graph, and whose operations may give other bits to
             other processes.
     """
 
-    def __init__(self):
-        self.kinds = {}
-        self.nodes = {}
-        self.free = set()
-        self.must_agree = set()
+    def __init__(self) -> None:
+        self.kinds: dict[Tensor, Kind] = {}
+        self.nodes: dict[Node, Plan] = {}
+        self.free: set[Tensor] = set()
+        self.must_agree: set[Tensor] = set()
 
 
 class Planner:
@@ -65,16 +66,18 @@ class Planner:
         cost: The `cost.CostModel` that it chooses plans by.
     """
 
-    def __init__(self, rows, cost=table.DEFAULT_COST):
-        self.lists = {}
+    def __init__(
+        self, rows: list[Rows], cost: CostModel = table.DEFAULT_COST
+    ) -> None:
+        self.lists: dict[Node, ListOf] = {}
         self._cost = cost
         self._rows = rows
-        self._summed = set()
-        self._state = set()
+        self._summed: set[Tensor] = set()
+        self._state: set[Tensor] = set()
         self._changed = False
-        self._outer = set()
+        self._outer: set[Node] = set()
 
-    def plan(self, graph, kinds):
+    def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
 
         Args:
@@ -98,7 +101,8 @@ class Planner:
             f"Kinds of tensors did not settle in {_MOST_PASSES} passes."
         )
 
-    def __call__(self, graph, kinds):
+    def __call__(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
+        """Plans a graph, or the body of a loop or branch, once."""
         plans = Plans()
         plans.kinds.update(zip(graph.inputs, kinds))
         for node in graph.nodes:
@@ -123,7 +127,7 @@ class Planner:
             self._note_free(node, given, plan, plans)
         return plans
 
-    def _plan(self, node, kinds, plans):
+    def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
         if is_known(node):  # Nothing is computed from the inputs.
             return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
         if own.is_own(node, kinds):
@@ -132,7 +136,9 @@ class Planner:
             )
         return self._by_rules(node, kinds, plans)
 
-    def _by_rules(self, node, kinds, plans):
+    def _by_rules(
+        self, node: Node, kinds: Sequence[Kind], plans: Plans
+    ) -> Plan:
         if node.type in control_flow.CONTROL:
             return control_flow.CONTROL[node.type](node, kinds, self)
         if any(isinstance(kind, ListOf) for kind in kinds):
@@ -156,11 +162,11 @@ class Planner:
             return table.whole(node)
         return table.replicated(node)
 
-    def _updates(self, node, plan, kinds):
-        """Whether one sum is added to what is made of variables.
+    def _updates(self, node: Node, plan: Plan, kinds: Sequence[Kind]) -> bool:
+        """Whether one sum is added to a function of variables.
 
-        An optimizer's step, say: the sum is made first, and the rest is done
-        once and not by each replica. In loops it waits for the loop's end.
+        In an optimizer's step the gradient is summed first, and the rest runs
+        once and not on each replica. In loops sums wait for the loop's end.
         """
         sums = [t for t, kind in zip(node.inputs, kinds) if kind == PARTIAL]
         return (
@@ -172,8 +178,8 @@ class Planner:
             and not self._state.isdisjoint(node.inputs)
         )
 
-    def _note_state(self, node, plan):
-        """Notes whole values that are made of what variables hold."""
+    def _note_state(self, node: Node, plan: Plan) -> None:
+        """Records whole values that are functions of variables."""
         if plan.gives == (REPLICATED,) and (
             node.type == "ReadVariableOp"
             or not self._state.isdisjoint(node.inputs)
@@ -181,8 +187,8 @@ class Planner:
         ):
             self._state.update(node.outputs)
 
-    def _generated(self, node):
-        """Each replica makes its own rows where an operation makes rows."""
+    def _generated(self, node: Node) -> Plan | None:
+        """The plan in which each replica generates its own rows."""
         if node.type not in table.GENERATORS:
             return None
         sharded = self._rows_of(node.outputs[0])
@@ -194,11 +200,11 @@ class Planner:
             return None
         return table.by_label(node, axes, label, sharded)
 
-    def _shared(self, node):
-        """A product of whole values, shared by an axis that data decide on.
+    def _shared(self, node: Node) -> Plan | None:
+        """The plan of a product of whole values, sharded by a dynamic axis.
 
-        What a mask picks, say: nobody knows whose rows these are, but the
-        product takes longer than cutting them.
+        The rows that a mask selects belong to no replica, but their product
+        takes longer than slicing them.
         """
         if node.type not in PRODUCTS or node not in self._outer:
             return None
@@ -214,7 +220,7 @@ class Planner:
                 return table.by_label(node, axes, label, kind)
         return None
 
-    def _rows_of(self, tensor):
+    def _rows_of(self, tensor: Tensor) -> Sharded | None:
         """How a whole tensor could be sharded, if it has an axis of rows."""
         for axis, size in enumerate(tensor.shape or ()):
             for rows in self._rows:
@@ -225,21 +231,23 @@ class Planner:
                     return Sharded(axis, rows, 1, inner)
         return None
 
-    def _dealt(self, tensor, kind, plans):
-        """Whole values that can be taken in parts, which others then follow."""
+    def _dealt(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
+        """The kind of a whole value that each replica slices for free."""
         plans.free.add(tensor)
         return dataclasses.replace(kind, rows=self._known(kind.rows))
 
-    def _known(self, rows):
-        """The rows of this size: all that have it are dealt out alike."""
+    def _known(self, rows: Rows) -> Rows:
+        """The rows of this size: inputs of one size are sharded alike."""
         for known in self._rows:
             if known == rows:
                 return known
         self._rows.append(rows)
         return rows
 
-    def _resharded(self, tensor, kind, plan, plans):
-        """Rows that an operation without a rule made are dealt out again."""
+    def _resharded(
+        self, tensor: Tensor, kind: Kind, plan: Plan, plans: Plans
+    ) -> Kind:
+        """Shards again the rows that an operation without a rule has made."""
         if plan.rule or kind != REPLICATED:
             return kind
         sharded = self._rows_of(tensor)
@@ -248,7 +256,10 @@ class Planner:
         plans.free.add(tensor)
         return sharded
 
-    def _note_sums(self, node, kinds, plan, plans):
+    def _note_sums(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
+    ) -> None:
+        """Records partial inputs that a plan needs whole."""
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
             if not isinstance(kind, Partial) or isinstance(
                 want, (Own, Partial)
@@ -257,11 +268,14 @@ class Planner:
             if tensor not in self._summed:
                 self._summed.add(tensor)
                 self._changed = True
-            # Whoever comes later in this pass gets the whole, too: two parts
-            # that meet in a product would be summed for no reason.
+            # Later consumers get the whole, too: a product of two parts would
+            # need another sum.
             plans.kinds[tensor] = REPLICATED
 
-    def _note_free(self, node, kinds, plan, plans):
+    def _note_free(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
+    ) -> None:
+        """Records outputs that are cheap to compute whole as well."""
         if node.type not in table.CHEAP and node.type not in table.GENERATORS:
             return
         if not any(isinstance(kind, Sharded) for kind in plan.gives):
@@ -307,8 +321,8 @@ def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
     return list(dict.fromkeys(rows))
 
 
-def _tells(tensor, size):
-    """Whether a size is known only when the tensor is there."""
+def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:
+    """Whether a size is known only once the tensor has been computed."""
     return isinstance(size, sizes.Size) and any(
         symbol.source is not None and symbol.source[0] is tensor
         for symbol in size.symbols

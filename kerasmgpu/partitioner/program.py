@@ -3,35 +3,48 @@
 import functools
 import itertools
 import weakref
+from collections.abc import Sequence
+from typing import Any, cast
 
 import tensorflow as tf
+from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner import entries, facts, passes, report, sizes
-from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.emission import emit
-from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.graph import Graph, Tensor
+from kerasmgpu.partitioner.ir.instructions import Value, value
+from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.printing import graph_text
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kind,
+    Rows,
+    Sharded,
+)
 from kerasmgpu.partitioner.one_device import container, is_sum
+from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
-from kerasmgpu.partitioner.tracing import Sparse
+from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.tracing import Sparse, Trace
 
 _numbers = itertools.count()
 
 
 class Program:
-    """What a trace is on the replicas.
+    """A trace, planned for the replicas.
 
     Args:
         trace: `tracing.Trace`.
         replicas: `replicas.Replicas`.
-        in_shares: Tuple, for each leaf of the arguments whether it is given as
-            a share per replica; else it is whole.
-        jit_compile: Whether XLA compiles each stretch of a replica's operations
+        in_shares: For each leaf of the arguments whether it is passed as a
+            share per replica; else it is whole.
+        jit_compile: Whether XLA compiles each cluster of a replica's operations
             without communication.
         own_time: `own_time.OwnTime` that measures the program, or `None`.
         first_batch: For each leaf of the arguments the shape that it has in the
@@ -41,24 +54,24 @@ class Program:
 
     def __init__(
         self,
-        trace,
-        replicas,
-        in_shares=None,
-        jit_compile=False,
-        own_time=None,
-        first_batch=None,
-    ):
+        trace: Trace,
+        replicas: Replicas,
+        in_shares: tuple[bool, ...] | None = None,
+        jit_compile: bool = False,
+        own_time: OwnTime | None = None,
+        first_batch: Sequence[Sequence[int | None]] | None = None,
+    ) -> None:
         self.trace = trace
         self.replicas = replicas
         self._in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
         self._own_time = own_time
-        self._kinds = {}
-        self._handles = {}
-        self._written = {}
+        self._kinds: dict[Tensor, Kind] = {}
+        self._handles: dict[Tensor, list[tf.Tensor]] = {}
+        self._written: dict[bool, Written] = {}
         self._describe_leaves()
         self._describe_captured()
-        self._joins = []
+        self._joins: list[tuple[sizes.Symbol, sizes.Symbol]] = []
         facts.infer(trace.graph, self._joins)
         trace.dump("infer", lambda: graph_text(trace.graph))
         placements = [(self._kinds[one],) for one in trace.graph.inputs]
@@ -66,7 +79,8 @@ class Program:
         (self.plans,) = plan_mesh(trace.graph, placements, cost)
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
-    def _describe_leaves(self):
+    def _describe_leaves(self) -> None:
+        """Sets kinds and shapes of the arguments."""
         batched = _batched(self.trace)
         given = dict(zip(self.trace.leaves, self._in_shares))
         in_shares = [given.get(leaf, False) for leaf in batched]
@@ -82,21 +96,26 @@ class Program:
                 self._kinds[leaf] = Sharded(0, Rows(size, leaf))
             leaf.complete()
 
-    def _describe_sparse(self, leaf, size, first):
-        """Entries of sparse rows are dealt out by the numbers of their rows.
+    def _describe_sparse(
+        self,
+        leaf: Sparse,
+        size: sizes.SizeLike | None,
+        first: sizes.SizeLike | None,
+    ) -> None:
+        """Shards entries of sparse rows by the numbers of their rows.
 
         Args:
             leaf: `tracing.Sparse`.
             size: Number of its rows, or `None`.
-            first: That of the first input that has rows. Those of a target, say,
-                go to the replica that has the prediction with this number.
+            first: That of the first input that has rows: row n of a target goes
+                to the replica with prediction n.
         """
         symbol = sizes.Symbol(f"entries of {leaf.indices}", (leaf.indices, 0))
         number = sizes.of(symbol)
         leaf.indices.shape = (number, len(leaf.shape))
         leaf.values.shape = (number,)
-        kind = REPLICATED
-        if size is not None:
+        kind: Kind = REPLICATED
+        if size is not None and first is not None:
             kind = Sharded(0, Rows(number, leaf.indices, of=Rows(first)))
         self._kinds[leaf.indices] = self._kinds[leaf.values] = kind
         self._kinds[leaf.dense_shape] = REPLICATED
@@ -110,7 +129,8 @@ class Program:
             for axis, known in enumerate(leaf.shape)
         )
 
-    def _describe_captured(self):
+    def _describe_captured(self) -> None:
+        """Sets kinds of captured tensors, and finds all copies of variables."""
         for tensor, outer in self.trace.captured:
             variable = container(outer)
             tensor.element = _handle_shape(outer)
@@ -122,7 +142,10 @@ class Program:
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
 
-    def _cost_model(self, first_batch):
+    def _cost_model(
+        self, first_batch: Sequence[Sequence[int | None]]
+    ) -> CostModel:
+        """The cost model of batches of this size."""
         known = {}
         for leaf, shape in zip(self.trace.leaves, first_batch):
             for symbolic, size in zip(leaf.shape or (), shape):
@@ -130,8 +153,8 @@ class Program:
                     known.update(_value_of(symbolic, size))
         return CostModel(known)
 
-    def _require_equal_rows(self, build):
-        """Inputs that were put side by side are dealt out alike."""
+    def _require_equal_rows(self, build: Build) -> None:
+        """Writes a check: inputs that are used row by row have equal rows."""
         for pair in self._joins:
             counts = [self._counts(build, symbol) for symbol in pair]
             if len(counts[0]) != len(counts[1]):
@@ -152,7 +175,7 @@ class Program:
                 "first axis.",
             )
 
-    def _counts(self, build, symbol):
+    def _counts(self, build: Build, symbol: sizes.Symbol) -> list[str]:
         """Rows of an input: one number, or one per local replica."""
         if symbol.is_entry:
             return [build.sizes.entry_of_value(symbol)]
@@ -165,29 +188,29 @@ class Program:
             for reference in references
         ]
 
-    def _shares(self, pair):
-        """The rows of one of two inputs that is given in shares."""
+    def _shares(self, pair: tuple[sizes.Symbol, sizes.Symbol]) -> Rows:
+        """The rows of that of two inputs which is passed in shares."""
         in_shares = dict(zip(self.trace.leaves, self._in_shares))
-        (rows, *_) = [
-            self._kinds[tensor].rows
+        kinds = [
+            self._kinds[tensor]
             for tensor, _ in (symbol.source for symbol in pair)
             if in_shares[tensor]
         ]
-        return rows
+        return cast(Sharded, kinds[0]).rows
 
-    def written(self, with_outputs=True):
-        """The function for the replicas.
+    def written(self, with_outputs: bool = True) -> "Written":
+        """The function for the replicas, which is written when first needed.
 
         Args:
-            with_outputs: Whether it must return what the traced one returns;
-                else it may leave that out.
+            with_outputs: Whether the outputs of the traced function are needed.
+                Without them, the function with outputs is returned where it
+                exists already.
 
         Returns:
-            A `Written`. The same one for the same arguments; one that returns
-            more than it must where there is one, for writing takes time.
+            A `Written`.
         """
-        # Two functions would each count for themselves what was drawn.
-        with_outputs = with_outputs or _counts(self.trace.graph)
+        # Two functions would each have a random state of its own.
+        with_outputs = with_outputs or _has_random_state(self.trace.graph)
         if True in self._written:
             return self._written[True]
         if with_outputs not in self._written:
@@ -195,10 +218,10 @@ class Program:
         return self._written[with_outputs]
 
     @functools.cached_property
-    def without_arguments(self):
-        """The function of what happens where the arguments never come.
+    def without_arguments(self) -> "Written | None":
+        """The side effects of a step whose input is exhausted.
 
-        A `Written` without outputs, or `None` where nothing happens. XLA runs
+        A `Written` without outputs, or `None` where there are none. XLA runs
         all or nothing.
         """
         if self._jit_compile:
@@ -208,37 +231,43 @@ class Program:
             return None
         return Program(trace, self.replicas).written(with_outputs=False)
 
-    def _write(self, with_outputs):
-        graph, num = self.trace.graph, self.replicas.num
-        outputs = graph.outputs if with_outputs else ()
-        given = {}
+    def _lowered(
+        self, with_outputs: bool
+    ) -> tuple[Lowered, dict[Tensor, Value]]:
+        """The program of the function, and its inputs as they are passed."""
+        outputs = self.trace.graph.outputs if with_outputs else []
+        given: dict[Tensor, Value] = {}
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
             kind = self._kinds[tensor] if in_shares else REPLICATED
             given[tensor] = value(tensor, kind)
-        copied = set()
+        copied: set[Value] = set()
         for tensor, _ in self.trace.captured:
             given[tensor] = value(tensor, self._kinds[tensor])
             if len(set(map(id, self._handles[tensor]))) > 1:
                 copied.add(given[tensor])
         lowered = passes.unlowered(
             self.trace.name,
-            graph,
+            self.trace.graph,
             self.plans,
             self.replicas,
-            given.values(),
+            list(given.values()),
             [value(tensor, REPLICATED) for tensor in outputs],
             grouped=outputs,
         )
         passes.lower(
             lowered, frozenset(copied), self._jit_compile, self.trace.dump
         )
-        library = []
+        return lowered, given
+
+    def _write(self, with_outputs: bool) -> "Written":
+        lowered, given = self._lowered(with_outputs)
+        library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, is_compiled=self._jit_compile)
         widths = []
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
-            width = num if in_shares else 1
+            width = self.replicas.num if in_shares else 1
             widths.append(width)
-            references = [
+            references: References = [
                 build.writer.add_input("batch", tensor.dtype)
                 for _ in range(width)
             ]
@@ -271,7 +300,7 @@ class Program:
             library,
             [tensor for tensor, _ in build.captures.values()],
             [dtype for _, dtype in made],
-            [tensor.static for tensor in graph.outputs],
+            [tensor.static for tensor in self.trace.graph.outputs],
             widths,
             with_outputs,
             lowered,
@@ -281,7 +310,7 @@ class Program:
         return written
 
 
-def _value_of(symbolic, size):
+def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
     """`{symbol: value}` for a size that is a symbol by itself."""
     symbol, *others = symbolic.symbols
     if others or sizes.of(symbol) != symbolic:
@@ -289,10 +318,10 @@ def _value_of(symbolic, size):
     return {symbol.joined: size}
 
 
-def _counts(graph):
+def _has_random_state(graph: Graph) -> bool:
     """Whether operations keep a state of their own, as `tf.random.normal`."""
     return any(
-        any(map(_counts, node.bodies))
+        any(map(_has_random_state, node.bodies))
         or node.is_stateful
         and not node.bodies
         and node.type not in _STATELESS
@@ -314,7 +343,7 @@ _STATELESS = {
 
 
 class Written:
-    """A function in TensorFlow's library, that replicas run together.
+    """A function of all replicas, in TensorFlow's function library.
 
     Args:
         library: List of `FunctionDef`s; the last one is the function.
@@ -327,8 +356,15 @@ class Written:
     """
 
     def __init__(
-        self, library, captured, types, shapes, widths, has_outputs, lowered
-    ):
+        self,
+        library: list[function_pb2.FunctionDef],
+        captured: list[tf.Tensor],
+        types: list[tf.DType],
+        shapes: list[Any],
+        widths: list[int],
+        has_outputs: bool,
+        lowered: Lowered,
+    ) -> None:
         self.library = library
         self.has_outputs = has_outputs
         self.lowered = lowered
@@ -344,7 +380,7 @@ class Written:
             )
             finalizer.atexit = False
 
-    def __call__(self, tensors):
+    def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it, or writes a call of it into the graph that is built.
 
         Args:
@@ -368,20 +404,20 @@ class Written:
 
 
 class _Name:
-    """What TensorFlow asks of a function that an operation is given."""
+    """A function by its name, as TensorFlow's attributes want it."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def add_to_graph(self, graph):
-        """The function is in the context already."""
+    def add_to_graph(self, graph: tf.Graph) -> None:
+        """Adds nothing: the function is in the context already."""
 
 
-def _config():
-    """What TensorFlow is told to do with a written function: to run it.
+def _config() -> config_pb2.ConfigProto:
+    """Runs a function without TensorFlow's graph optimiser (Grappler).
 
-    The graph was simplified before it was written for the replicas;
-    TensorFlow's graph optimiser would look at each replica's copy of it.
+    The graph was simplified before it was written for the replicas; Grappler
+    would simplify each replica's copy of it.
     """
     config = config_pb2.ConfigProto(allow_soft_placement=True)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -391,12 +427,12 @@ def _config():
 CONFIG = _config()
 
 
-def _remove_function(name):
+def _remove_function(name: str) -> None:
     if context.context().has_function(name):
         context.context().remove_function(name)
 
 
-def _batched(trace):
+def _batched(trace: Trace) -> list[Tensor | Sparse]:
     """The leaves of a trace; those of a sparse tensor as one `Sparse`."""
     first = {one.indices: one for one in trace.sparse}
     others = {t for one in trace.sparse for t in (one.values, one.dense_shape)}
@@ -405,12 +441,14 @@ def _batched(trace):
     ]
 
 
-def _rows_of_leaves(leaves, in_shares):
+def _rows_of_leaves(
+    leaves: Sequence[Tensor | Sparse], in_shares: Sequence[bool]
+) -> list[sizes.SizeLike | None]:
     """For each leaf its number of rows, `None` where it has none.
 
-    Where the first axis of some leaf has no static size, leaves with a fixed
+    Where the first axis of some leaf has no static size, leaves with a static
     one have no rows: a table that comes with each batch, say. Where all are
-    fixed, rows are what the first leaf has. In shares all were cut by rows.
+    static, leaves of the first one's size have rows. Shares always have rows.
     """
     first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:
@@ -430,21 +468,21 @@ def _rows_of_leaves(leaves, in_shares):
     ]
 
 
-def _rows_symbol(leaf, number):
-    is_sparse = isinstance(leaf, Sparse)
-    source = (leaf.dense_shape if is_sparse else leaf, 0)
+def _rows_symbol(leaf: Tensor | Sparse, number: int) -> sizes.Size:
+    source = leaf.dense_shape if isinstance(leaf, Sparse) else leaf
+    is_entry = isinstance(leaf, Sparse)
     name = f"rows of input {number}"
-    return sizes.of(sizes.Symbol(name, source, True, is_entry=is_sparse))
+    return sizes.of(sizes.Symbol(name, (source, 0), True, is_entry))
 
 
-def _entry(vector, index):
-    """What an input's vector of sizes says of an axis."""
+def _entry(vector: Tensor, index: int) -> sizes.Size:
+    """The size that a vector of sizes, an input, has for an axis."""
     symbol = sizes.Symbol(f"{vector}[{index}]", (vector, index), is_entry=True)
     return sizes.of(symbol)
 
 
-def _handle_shape(handle):
-    """Shape of the variable that a handle is of, or `None`."""
+def _handle_shape(handle: tf.Tensor) -> tuple[int | None, ...] | None:
+    """The shape of a handle's variable; `None` where it is unknown."""
     data = getattr(handle, "_handle_data", None)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None

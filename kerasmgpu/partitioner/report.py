@@ -1,23 +1,32 @@
 """How a program was partitioned, in numbers."""
 
-import collections
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Graph, Node
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
     Broadcast,
+    Sent,
 )
+from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.rules.contractions import PRODUCTS
+from kerasmgpu.partitioner.rules.table import Plan
 
-_logged = set()
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.program import Program, Written
+
+_logged: set[tuple[Any, ...]] = set()
 
 _SENT = {AllReduce: "summed", Broadcast: "summed", AllGather: "gathered"}
 
 
-def counts(program):
+def counts(program: "Program") -> tuple[int, int, int, Counter[str]]:
     """How many operations of the one-device step run how on the replicas.
 
     Operations in bodies of loops and branches count once each. What is left of
@@ -31,10 +40,10 @@ def counts(program):
         `(operations, with_rule, gathered, types)`: the number of all
         operations; of those that each replica runs on its own rows or its own
         part of a sum; of those without a rule, for which rows were gathered;
-        and a `collections.Counter` of the types of the latter.
+        and a `Counter` of the types of the latter.
     """
     operations, with_rule = 0, 0
-    types = collections.Counter()
+    types: Counter[str] = Counter()
     for node, plan in _planned(program.trace.graph, program.plans):
         operations += 1
         if not plan.rule:
@@ -44,7 +53,7 @@ def counts(program):
     return operations, with_rule, sum(types.values()), types
 
 
-def _planned(graph, plans):
+def _planned(graph: Graph, plans: Plans) -> Iterator[tuple[Node, Plan]]:
     """All nodes of a graph and of what it holds, with their plans."""
     for node in graph.nodes:
         plan = plans.nodes.get(node)
@@ -55,7 +64,7 @@ def _planned(graph, plans):
             yield from _planned(body, planned)
 
 
-def summed_bytes(written):
+def summed_bytes(written: "Written") -> int:
     """Bytes of what a written function sums, as far as they are fixed.
 
     Args:
@@ -72,7 +81,7 @@ def summed_bytes(written):
     )
 
 
-def by_layer(program, rows):
+def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     """What the replicas do with each part of a step.
 
     Args:
@@ -87,7 +96,7 @@ def by_layer(program, rows):
     """
     parts = {}
 
-    def part(node):
+    def part(node: Node) -> dict[str, Any]:
         name = _part(node.name)
         empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
         return parts.setdefault(name, {"name": name, **empty})
@@ -105,7 +114,7 @@ def by_layer(program, rows):
     return list(parts.values())
 
 
-def whole_products(program):
+def whole_products(program: "Program") -> list[Node]:
     """Products and convolutions that are not shared between the replicas.
 
     Args:
@@ -124,8 +133,8 @@ def whole_products(program):
     ]
 
 
-def log(program, written):
-    """A line for a function of which rows have to be gathered, or all are run."""
+def log(program: "Program", written: "Written") -> None:
+    """Logs a function that gathers rows, or runs whole products."""
     if program.replicas.total == 1:
         return
     _log_gathered(program, written)
@@ -143,7 +152,7 @@ def log(program, written):
         )
 
 
-def _log_gathered(program, written):
+def _log_gathered(program: "Program", written: "Written") -> None:
     *_, types = counts(program)
     key = (program.trace.name, *types)
     if not types or key in _logged:
@@ -167,7 +176,7 @@ def _log_gathered(program, written):
     )
 
 
-def _part(name):
+def _part(name: str) -> str:
     """The layer that a node's name tells, or what else it is of."""
     scopes = [
         scope
@@ -179,7 +188,7 @@ def _part(name):
     return scopes[min(1, len(scopes) - 1)]
 
 
-def _bytes(sent, rows):
+def _bytes(sent: Sent, rows: int) -> int:
     """Bytes that are sent, with one number for all sizes that aren't known.
 
     Args:

@@ -9,10 +9,14 @@ import tensorflow as tf
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.kinds import Kind, Placement
 from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.sizes import SizeLike
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.ir.lowered import Lowered
-    from kerasmgpu.partitioner.sizes import SizeLike
+
+
+Sent = tuple[Tensor, SizeLike | None, int]
+"""A tensor that is sent, its elements where they are known, and bytes of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +159,8 @@ class Communication(Instruction):
     needs_all_replicas: ClassVar[bool] = True
     name: ClassVar[str] = ""
 
-    def sizes(self) -> "list[tuple[Tensor, SizeLike | None, int]]":
-        """What travels: each tensor, its elements, and bytes per element."""
+    def sizes(self) -> "list[Sent]":
+        """What is sent: each tensor, its elements, and bytes per element."""
         return [
             (one.tensor, one.tensor.num_elements, self.type_of(one).size)
             for one in self.inputs

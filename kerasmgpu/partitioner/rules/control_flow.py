@@ -1,7 +1,7 @@
 """Loops and branches."""
 
 from kerasmgpu.partitioner import elements as held
-from kerasmgpu.partitioner.kinds import REPLICATED, Meeting
+from kerasmgpu.partitioner.kinds import REPLICATED, MergedKind
 from kerasmgpu.partitioner.rules.table import Plan, register
 
 FACTS = {}
@@ -66,19 +66,21 @@ def _give(tensors, shapes, elements, values):
 def while_plan(node, kinds, plan):
     """Kinds of loop variables are those that hold for every pass."""
     condition, body = node.bodies
-    meetings = [Meeting() for _ in kinds]
-    for meeting, kind, tensor in zip(meetings, kinds, node.outputs):
-        meeting.add(kind, tensor.shape)
+    merged_kinds = [MergedKind() for _ in kinds]
+    for merged, kind, tensor in zip(merged_kinds, kinds, node.outputs):
+        merged.add(kind, tensor.shape)
     plans = None
     for _ in range(_MOST_PASSES):
-        given = [meeting.kind for meeting in meetings]
+        given = [merged.kind for merged in merged_kinds]
         plans = plan(body, given)
         changed = False
-        for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
-            changed |= meeting.add(plans.kinds[tensor], made.shape)
+        for merged, made, tensor in zip(
+            merged_kinds, node.outputs, body.outputs
+        ):
+            changed |= merged.add(plans.kinds[tensor], made.shape)
         if not changed:
             break
-    given = tuple(meeting.kind for meeting in meetings)
+    given = tuple(merged.kind for merged in merged_kinds)
     return Plan(given, given, details=(plan(condition, given), plans))
 
 
@@ -110,12 +112,14 @@ def branch_plan(node, kinds, plan):
     """Outputs have the kind that those of all branches can have."""
     given = kinds[1:]
     plans = [plan(body, given) for body in node.bodies]
-    meetings = [Meeting() for _ in node.outputs]
+    merged_kinds = [MergedKind() for _ in node.outputs]
     for body, planned in zip(node.bodies, plans):
-        for meeting, made, tensor in zip(meetings, node.outputs, body.outputs):
-            meeting.add(planned.kinds[tensor], made.shape)
+        for merged, made, tensor in zip(
+            merged_kinds, node.outputs, body.outputs
+        ):
+            merged.add(planned.kinds[tensor], made.shape)
     return Plan(
         (REPLICATED, *given),
-        tuple(meeting.kind for meeting in meetings),
+        tuple(merged.kind for merged in merged_kinds),
         details=tuple(plans),
     )
