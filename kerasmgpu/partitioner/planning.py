@@ -303,6 +303,8 @@ def plan_mesh(
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
         kinds in all of them: see `placement_of`.
     """
+    if not placements:  # A function without inputs is replicated.
+        return (Planner([], cost).plan(graph, []),)
     return tuple(
         Planner(_rows_of_kinds(kinds), cost).plan(graph, kinds)
         for kinds in zip(*placements)

@@ -7,6 +7,8 @@ comes last, and all gradients are summed together, in the order in which the
 backward pass makes them.
 """
 
+import collections
+
 from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
@@ -54,7 +56,12 @@ def group_sums(program: Lowered) -> None:
     made: set[Value] = set(program.given)
     merged: set[AllReduce] = set()
     result: list[Instruction] = []
-    for position, instruction in enumerate(program.instructions):
+    at_level = collections.defaultdict(list)
+    for instruction in program.instructions:
+        if isinstance(instruction, AllReduce):
+            level = needed_at.get(instruction.inputs[0].tensor)
+            at_level[level].append(instruction)
+    for instruction in program.instructions:
         if instruction in merged:
             continue
         if not isinstance(instruction, AllReduce):
@@ -66,9 +73,9 @@ def group_sums(program: Lowered) -> None:
         if level is not None:
             group += [
                 other
-                for other in program.instructions[position + 1 :]
-                if isinstance(other, AllReduce)
-                and needed_at.get(other.inputs[0].tensor) == level
+                for other in at_level[level]
+                if other is not instruction
+                and other not in merged
                 and made.issuperset(other.inputs)
             ]
         merged.update(group)
