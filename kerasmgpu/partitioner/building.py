@@ -1,18 +1,22 @@
 """Writes the function in which replicas run a planned graph together."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.compilation import compile_stretches
-from kerasmgpu.partitioner.graph import MUST_COMPILE, ONLY_LOOK, Tensor
+from kerasmgpu.partitioner.graph import MUST_COMPILE, READ_ONLY, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, Own, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.writing import Writer, node_name
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.own_time import Clock
 
 References = Sequence[str] | OnEachPlace
 """References to a value, one per replica of this process."""
@@ -34,7 +38,7 @@ class Build:
     Attributes:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
-        clock: What measures the worker's own time, or `None`.
+        clock: The `own_time.Clock` of the function, or `None`.
         last_collective: For each place the name of the last collective.
         twins: `{name: names}` of what every replica does with its own copies of
             the same values.
@@ -59,7 +63,7 @@ class Build:
         self._natural: dict[Tensor, Value] = {}
         self._values: dict[Value, References] = {}
         self._done = {}
-        self.clock = None
+        self.clock: Clock | None = None
         self.last_collective = {}
         self.twins = {}
         self.captures = {}
@@ -304,5 +308,5 @@ class Build:
 
 def _has_effect(node):
     return bool(node.bodies) or (
-        node.is_stateful and node.type not in ONLY_LOOK
+        node.is_stateful and node.type not in READ_ONLY
     )

@@ -1,136 +1,150 @@
-"""The shapes of what lists of tensors hold.
+"""Shapes of the elements of tensor lists, by iteration to a fixed point.
 
-The backward pass of a loop reads what its forward pass put into lists, and
-TensorFlow seldom knows their shapes. They are found by guessing: the graph is
-looked at several times, each time as if lists held what was put into them the
-last time as far as that was known. A guess holds if in the end all that is put
-in, if what is read is as guessed, is as guessed; what isn't is given up.
+The backward pass of a loop reads the elements that its forward pass inserted,
+and TensorFlow seldom knows their shapes. Inference therefore runs several
+times. Each pass assumes the shapes that the previous one found for inserted
+elements. An assumption holds if, under it, all inserted elements agree with it;
+sizes that disagree become unknown.
 """
 
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
 
-def common_sizes(one, two):
-    """The sizes that two shapes agree on; `None` for different ranks."""
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.graph import Element, Shape, Value
+
+
+def common_sizes(one: "Shape | None", two: "Shape | None") -> "Shape | None":
+    """The common sizes of two shapes; `None` for different ranks."""
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(a if a == b else None for a, b in zip(one, two))
 
 
-def common(one, two):
-    """What holds for both of two `Tensor.element`s."""
-    lists = [held for held in (one, two) if isinstance(held, Elements)]
-    if len(lists) == 2:
+def common(one: "Element", two: "Element") -> "Element":
+    """The common part of two `Tensor.element`s."""
+    if isinstance(one, Elements) and isinstance(two, Elements):
         one.join(two)
         return one
-    if lists:
-        # What else there may be, nobody knows.
-        lists[0].put(lists[0], None)
+    # A list and something else: nothing is known of its elements.
+    if isinstance(one, Elements):
+        one.put(one, None)
+        return None
+    if isinstance(two, Elements):
+        two.put(two, None)
         return None
     return common_sizes(one, two)
 
 
 class Elements:
-    """The elements of a list, and of all lists that may be the same one.
+    """The elements of a list, and of all lists that may alias it.
 
     Attributes:
-        shape: The guess of their shape; `None` where there is none.
-        value: The guess of their `Tensor.value`, if they hold sizes.
+        shape: Their assumed shape; `None` if there is none.
+        value: Their assumed `Tensor.value`, if they hold sizes.
     """
 
-    def __init__(self):
-        self._joined = None
-        self._guess = (None, None)
-        self._given_up = (_Merged(), _Merged())
-        self._put = {}
+    def __init__(self) -> None:
+        self._joined: Elements | None = None
+        self._assumed: tuple[Any, ...] = (None, None)
+        self._given_up = (_Discarded(), _Discarded())
+        self._put: dict[Hashable, tuple[Any, ...]] = {}
 
     @property
-    def shape(self):
-        return self._cell()._guess[0]
+    def shape(self) -> "Shape | None":
+        return self._cell()._assumed[0]
 
     @property
-    def value(self):
-        return self._cell()._guess[1]
+    def value(self) -> "Value":
+        return self._cell()._assumed[1]
 
     @property
-    def is_joined(self):
+    def is_joined(self) -> bool:
         """Whether another object stands for this one."""
         return self._joined is not None
 
-    def put(self, node, shape, value=None):
-        """Notes an element of a shape and value that hold everywhere.
+    def put(
+        self, node: Hashable, shape: "Shape | None", value: "Value" = None
+    ) -> None:
+        """Records an inserted element.
 
         Args:
-            node: What puts it in, as far as it is known by now.
+            node: The operation that inserts it.
             shape: See `Tensor.shape`.
             value: See `Tensor.value`.
         """
         self._cell()._put[node] = (shape, value)
 
-    def join(self, other):
-        """Notes that two lists may be one."""
+    def join(self, other: "Elements") -> None:
+        """Records that two lists may alias."""
         one, two = self._cell(), other._cell()
         if one is not two:
             two._joined = one
             one._put.update(two._put)
 
-    def guess(self):
-        """Guesses from what was put in; returns whether that is news."""
-        before = self._guess
-        self._guess = tuple(
+    def assume(self) -> bool:
+        """Updates the assumption; returns whether it changed."""
+        before = self._assumed
+        self._assumed = tuple(
             rule.applied(_agreement([put[n] for put in self._put.values()]))
             for n, rule in enumerate(self._given_up)
         )
-        return self._guess != before
+        return self._assumed != before
 
-    def give_up(self, wholly=False):
-        """Gives up what doesn't hold; returns whether there was any."""
+    def give_up(self, wholly: bool = False) -> bool:
+        """Drops assumptions that don't hold; returns whether there were any."""
         found = False
         for n, rule in enumerate(self._given_up):
             for put in (
                 [None] if wholly else [put[n] for put in self._put.values()]
             ):
-                found |= rule.give_up(self._guess[n], put)
+                found |= rule.give_up(self._assumed[n], put)
         return found
 
-    def forget(self):
-        """Forgets what was put in, before the graph is looked at again."""
+    def clear(self) -> None:
+        """Clears the inserted elements before the next pass."""
         self._put = {}
 
-    def _cell(self):
+    def _cell(self) -> "Elements":
         return self if self._joined is None else self._joined._cell()
 
 
-class _Merged:
-    """What was given up of a shape or value."""
+class _Discarded:
+    """Entries of a shape or value that are given up as unknown."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._all = False
-        self._entries = set()
+        self._entries: set[int] = set()
 
-    def applied(self, guess):
-        if self._all or not isinstance(guess, tuple):
-            return None if self._all else guess
+    def applied(self, assumed: Any) -> Any:
+        if self._all or not isinstance(assumed, tuple):
+            return None if self._all else assumed
         return tuple(
-            None if n in self._entries else size for n, size in enumerate(guess)
+            None if n in self._entries else size
+            for n, size in enumerate(assumed)
         )
 
-    def give_up(self, guess, found):
-        """Compares a guess with what was found; returns whether it was wrong."""
-        if guess is None or guess == found:
+    def give_up(self, assumed: Any, found: Any) -> bool:
+        """Compares an assumption with a result; returns whether it was wrong."""
+        if assumed is None or assumed == found:
             return False
-        if not isinstance(guess, tuple) or common_sizes(guess, found) is None:
+        if (
+            not isinstance(assumed, tuple)
+            or common_sizes(assumed, found) is None
+        ):
             self._all = True
             return True
         wrong = {
             n
-            for n, (one, two) in enumerate(zip(guess, found))
+            for n, (one, two) in enumerate(zip(assumed, found))
             if one is not None and one != two
         }
         self._entries |= wrong
         return bool(wrong)
 
 
-def _agreement(facts):
-    """What several shapes or values agree on, as far as they are known."""
+def _agreement(facts: Iterable[Any]) -> Any:
+    """Merges the known entries of several shapes or values."""
     result = None
     for known in facts:
         if known is None:

@@ -1,12 +1,14 @@
-"""Several steps on an iterator in one call, with little Python per call."""
+"""Runs several steps on an iterator in one call of a `tf.function`."""
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.function import Shares, joined
-from kerasmgpu.partitioner.program import CONFIG
+from kerasmgpu.partitioner.program import CONFIG, Program, Written
 
 
 class Execution:
@@ -16,10 +18,16 @@ class Execution:
         program: `program.Program`.
         written: `program.Written` of it.
         steps: Number of steps of a call; fewer where the data ends.
-        local_results: Function that lists a per-replica value's tensors.
+        local_results: Function that lists the tensors of a per-replica value.
     """
 
-    def __init__(self, program, written, steps, local_results):
+    def __init__(
+        self,
+        program: Program,
+        written: Written,
+        steps: int,
+        local_results: Callable[[Any], Sequence],
+    ) -> None:
         self._program = program
         self._written = written
         self._steps = steps
@@ -27,13 +35,13 @@ class Execution:
         self._function = tf.function(
             self._one if steps == 1 else self._several, autograph=False
         )
-        self._trace = (None, None)
+        self._trace: tuple[Any, Any] = (None, None)
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         """Runs the steps.
 
         Returns:
-            What the last step returned, `None` if the program returns nothing.
+            The outputs of the last step; `None` if the program has none.
 
         Raises:
             tf.errors.OutOfRangeError: If there is no data.
@@ -43,7 +51,7 @@ class Execution:
             concrete = self._function.get_concrete_function(iterator)
             self._trace = (iterator, concrete)
         try:
-            with _without_optimizer():
+            with _without_grappler():
                 outputs = concrete(iterator)
         except tf.errors.OutOfRangeError:
             self._end()
@@ -56,36 +64,38 @@ class Execution:
             return None
         return self._program.trace.packed(outputs)
 
-    def _end(self):
-        """Does what a step does before it finds out that the data have ended.
+    def _end(self) -> None:
+        """Runs the side effects of a step whose input is exhausted.
 
-        On one device TensorFlow does that in a single step only: where several
-        steps are one call, the loop asks for the data first.
+        On one device these happen in single-step calls only: the loop of several
+        steps checks for data first.
         """
         if self._steps == 1:
             rest = self._program.without_arguments
             if rest is not None:
                 rest([])
 
-    def _one(self, iterator):
+    def _one(self, iterator: Any) -> list[tf.Tensor]:
         with _first_replica_first():
             batch = iterator.get_next()
         return self._written(self._leaves(batch))
 
-    def _several(self, iterator):
+    def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """A loop in the graph; it ends where the data ends."""
 
-        def goes_on(done, batch, *outputs):
+        def goes_on(
+            done: tf.Tensor, batch: Any, *outputs: tf.Tensor
+        ) -> tf.Tensor:
             return tf.logical_and(done < self._steps, batch.has_value())
 
-        def step(done, batch, *outputs):
-            outputs = self._written(self._leaves(batch.get_value()))
+        def step(done: tf.Tensor, batch: Any, *outputs: tf.Tensor) -> tuple:
+            made = self._written(self._leaves(batch.get_value()))
             batch = tf.cond(
                 done + 1 < self._steps,
                 iterator.get_next_as_optional,
                 lambda: batch,
             )
-            return (done + 1, batch, *outputs)
+            return (done + 1, batch, *made)
 
         done, _, *outputs = tf.while_loop(
             goes_on,
@@ -95,8 +105,8 @@ class Execution:
         )
         return done > 0, outputs
 
-    def _empty(self):
-        """Outputs before the first step."""
+    def _empty(self) -> list[tf.Tensor]:
+        """Initial values of the outputs in the loop."""
         return [
             tf.zeros(
                 [size if isinstance(size, int) else 0 for size in tensor.shape],
@@ -106,8 +116,8 @@ class Execution:
             if self._written.has_outputs
         ]
 
-    def _leaves(self, batch):
-        """The tensors of a batch in the order in which the program wants them."""
+    def _leaves(self, batch: Any) -> list[tf.Tensor]:
+        """The tensors of a batch in the order of the program's inputs."""
         tensors = []
         for leaf in tf.nest.flatten(batch):
             whole = joined(self._local_results(leaf))
@@ -126,11 +136,11 @@ class Execution:
 
 
 @contextlib.contextmanager
-def _first_replica_first():
-    """Lets the other replicas ask for their batches after the first one.
+def _first_replica_first() -> Iterator[None]:
+    """Makes the other replicas request their batches after the first one.
 
-    Where what makes a batch raises, who asks first is told so. The others may
-    be told that the data have ended, which TensorFlow could take for all.
+    If the input pipeline raises, the first request gets the error. The others
+    may get an end-of-data, which TensorFlow could report instead.
     """
     graph = tf.compat.v1.get_default_graph()
     num_known = len(graph.get_operations())
@@ -144,26 +154,25 @@ def _first_replica_first():
         other._add_control_input(asking[0])
 
 
-def is_empty(specification):
-    """Whether what a specification is of holds no data: a batch's `None`."""
+def is_empty(specification: Any) -> bool:
+    """Whether values of a specification hold no data, as a batch's `None`."""
     return isinstance(specification, tf.OptionalSpec) or not (
         tf.nest.flatten(specification, expand_composites=True)
     )
 
 
-class _without_optimizer:
-    """Lets a function that is called run as it was written.
+class _without_grappler:
+    """Turns Grappler off for calls of a function.
 
-    TensorFlow's graph optimiser would go through each replica's copy of a graph
-    that was simplified before it was copied.
+    It would optimise each replica's copy of a graph that is already simplified.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         current = context.context()
         self._before = current.function_call_options
         current.function_call_options = _OPTIONS
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         context.context().function_call_options = self._before
 
 

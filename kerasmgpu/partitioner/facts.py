@@ -1,51 +1,58 @@
-"""What is known of shapes and of small integers before the graph runs.
+"""Infers shapes, and values of small integer tensors, by symbol.
 
-TensorFlow knows sizes that are numbers. Here sizes that depend on the batch are
-followed as well, by symbol: an axis that TensorFlow doesn't know gets the size
-that the rules of its operation say, or a symbol of its own.
+TensorFlow infers sizes that are numbers. Sizes that depend on the batch are
+inferred here: an axis of unknown static size gets the size that its operation's
+rule returns, or a new symbol.
 """
+
+from typing import Any, TypeAlias
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import Elements
+from kerasmgpu.partitioner.graph import Graph, Node, Shape, Tensor, Value
 from kerasmgpu.partitioner.rules import control_flow, integers, table
+from kerasmgpu.partitioner.sizes import Size, SizeLike
+
+Joins: TypeAlias = list[tuple[sizes.Symbol, sizes.Symbol]]
+"""Pairs of symbols that must be equal when the graph runs."""
 
 _MOST_PASSES = 20
 
 
-def infer(graph, joins):
+def infer(graph: Graph, joins: Joins) -> None:
     """Sets `shape`, `value` and `element` of all tensors of a graph.
 
-    Those of the inputs are given.
+    Those of the inputs must be set.
 
     Args:
         graph: `Graph`.
         joins: List to which pairs of symbols are added that must be equal when
-            the graph runs: rows of two inputs that were put side by side.
+            the graph runs: the rows of two inputs of one operation.
     """
     inference = Inference(graph, joins)
     for number in range(_MOST_PASSES + 1):
         inference.infer(graph)
-        if not inference.has_news(is_last=number == _MOST_PASSES - 1):
+        if not inference.needs_another_pass(is_last=number == _MOST_PASSES - 1):
             return
 
 
 class Inference:
-    """Looks at a graph, and at those of its loops and branches.
+    """Inference over a graph and the bodies of its loops and branches.
 
     Args:
         graph: `Graph`.
         joins: See `infer`.
     """
 
-    def __init__(self, graph, joins):
+    def __init__(self, graph: Graph, joins: Joins) -> None:
         self._joins = joins
         self._in_branch = 0
-        self._elements = {}
+        self._elements: dict[Node, Elements] = {}
         self._outer = {tensor.node for tensor in graph.inputs}
         self._outer.update(graph.nodes)
 
-    def infer(self, graph):
-        """Sets what is known of all tensors of a graph."""
+    def infer(self, graph: Graph) -> None:
+        """Runs one pass over a graph."""
         for node in graph.nodes:
             for tensor in node.outputs:
                 tensor.shape, tensor.value = tensor.static, None
@@ -57,23 +64,23 @@ class Inference:
             if not all(_is_known(tensor) for tensor in node.outputs):
                 _infer_shapes(node, axes)
 
-    def infer_branch(self, graph):
-        """Does so for what may not be run: it tells nothing of its inputs."""
+    def infer_branch(self, graph: Graph) -> None:
+        """Runs one pass over a body that may not run: joins no rows."""
         self._in_branch += 1
         self.infer(graph)
         self._in_branch -= 1
 
-    def elements(self, node):
+    def elements(self, node: Node) -> Elements:
         """The `Elements` of the list that a node makes."""
         return self._elements.setdefault(node, Elements())
 
-    def lasting(self, known):
-        """A shape or value without sizes that only one loop knows."""
+    def lasting(self, known: Any) -> Any:
+        """A shape or value; symbols that are local to a loop become `None`."""
         if isinstance(known, tuple):
             return tuple(map(self.lasting, known))
         return known if self._is_lasting(known) else None
 
-    def _is_lasting(self, size):
+    def _is_lasting(self, size: SizeLike | None) -> bool:
         if not isinstance(size, sizes.Size):
             return True
         return all(
@@ -81,25 +88,25 @@ class Inference:
             for symbol in size.symbols
         )
 
-    def has_news(self, is_last):
-        """Whether the graph must be looked at again.
+    def needs_another_pass(self, is_last: bool) -> bool:
+        """Whether another pass is needed.
 
         Args:
-            is_last: Whether it may be looked at only once more.
+            is_last: Whether only one more pass is allowed.
         """
         lists = [one for one in self._elements.values() if not one.is_joined]
-        news = not is_last and any([one.guess() for one in lists])
-        if not news:
-            news = any([one.give_up(wholly=is_last) for one in lists])
-            if news:
+        changed = not is_last and any([one.assume() for one in lists])
+        if not changed:
+            changed = any([one.give_up(wholly=is_last) for one in lists])
+            if changed:
                 for one in lists:
-                    one.guess()
+                    one.assume()
         for one in lists:
-            one.forget()
-        return news
+            one.clear()
+        return changed
 
 
-def _infer_values(node):
+def _infer_values(node: Node) -> None:
     values = table.VALUES[node.type](node)
     if node.type not in integers.SEVERAL:
         if len(node.outputs) == 1:
@@ -109,7 +116,7 @@ def _infer_values(node):
             _set_value(tensor, value)
 
 
-def _set_value(tensor, value):
+def _set_value(tensor: Tensor, value: Value) -> None:
     if isinstance(value, tuple):
         value = tuple(
             entry if sizes.fits(entry, tensor.dtype) else None
@@ -118,17 +125,17 @@ def _set_value(tensor, value):
     elif not sizes.fits(value, tensor.dtype):
         value = None
     if isinstance(value, tuple) and len(tensor.shape or (None,)) != 1:
-        value = None  # Several vectors, of which no entry is known.
+        value = None  # A matrix or more: no entry is known.
     tensor.value = value
-    # Where nothing is known of any entry, it need not be a vector.
+    # With no known entry it may be of any rank.
     if isinstance(value, tuple) and set(value) != {None}:
         tensor.shape = (len(value),)
 
 
-def _join_rows(node, joins):
-    """Axes that have one label have one size; rows of inputs become equal.
+def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
+    """Joins the row symbols of axes with one label, unless `joins` is `None`.
 
-    Unless `joins` is `None`.
+    Returns the axes of the operation, or `None`.
     """
     axes = table.axes_of(node)
     if axes is None:
@@ -145,8 +152,8 @@ def _join_rows(node, joins):
     return table.axes_of(node) if joined else axes
 
 
-def _settle(node, axes):
-    """Without stretching, axes with one label have the size that is known."""
+def _settle(node: Node, axes: table.Axes) -> None:
+    """Without broadcasting, axes with one label get the best known size."""
     known = {}
     for label, size in axes.sizes_of_labels(node):
         if size is not None:
@@ -159,16 +166,16 @@ def _settle(node, axes):
             )
 
 
-def _vagueness(size):
-    """A number is best, then rows, then what was known first."""
+def _vagueness(size: SizeLike) -> tuple[int, int]:
+    """Sort key: numbers first, then rows, then older symbols."""
     if isinstance(size, int):
         return 0, 0
     latest = max(symbol.joined.id for symbol in size.symbols)
     return 1 if _has_rows(size) else 2, latest
 
 
-def _join(one, two, joins):
-    """Makes the rows in two sizes one, if they are the same but for that."""
+def _join(one: Size, two: Size, joins: Joins) -> bool:
+    """Joins the row symbols of two sizes that are otherwise equal."""
     rows = [
         [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]
         for size in (one, two)
@@ -176,19 +183,19 @@ def _join(one, two, joins):
     if len(rows[0]) != 1 or len(rows[1]) != 1:
         return False
     (first,), (second,) = rows
-    one = sizes.divide(one, sizes.of(first))
-    if one is None or one != sizes.divide(two, sizes.of(second)):
+    factor = sizes.divide(one, sizes.of(first))
+    if factor is None or factor != sizes.divide(two, sizes.of(second)):
         return False
     joins.append((first, second))
     first.join(second)
     return True
 
 
-def _is_known(tensor):
+def _is_known(tensor: Tensor) -> bool:
     return tensor.shape is not None and None not in tensor.shape
 
 
-def _infer_shapes(node, axes):
+def _infer_shapes(node: Node, axes: table.Axes | None) -> None:
     shapes = None
     if node.type in table.SHAPES:
         shapes = table.SHAPES[node.type](node)
@@ -203,7 +210,7 @@ def _infer_shapes(node, axes):
         tensor.complete()
 
 
-def _shapes_by_axes(node, axes):
+def _shapes_by_axes(node: Node, axes: table.Axes) -> list[Shape]:
     known = {}
     for label, size in axes.sizes_of_labels(node):
         if label not in known or size == known[label]:
@@ -215,7 +222,7 @@ def _shapes_by_axes(node, axes):
                 known[label] = None  # Either may be 1.
             elif _has_rows(size):
                 known[label] = size
-    # Where no input has a label, all have the size 1 there, or no such axis.
+    # A label that no input has: all inputs have size 1 or no such axis.
     missing = 1 if axes.stretches else None
     return [
         tuple(
@@ -226,15 +233,17 @@ def _shapes_by_axes(node, axes):
     ]
 
 
-def _has_rows(size):
-    return size is not None and any(s.joined.is_rows for s in size.symbols)
+def _has_rows(size: SizeLike | None) -> bool:
+    return isinstance(size, Size) and any(
+        symbol.joined.is_rows for symbol in size.symbols
+    )
 
 
-def is_known(node):
-    """Whether a node computes sizes that are written when they are needed.
+def is_known(node: Node) -> bool:
+    """Whether a node computes known sizes, which are written on demand.
 
-    What it should wait for, a check of the same sizes say, runs all the same:
-    operations with effects are needed for themselves.
+    Its control dependencies, checks of the same sizes for example, still run:
+    operations with effects are never dead.
     """
     return (
         len(node.outputs) > 0
@@ -245,7 +254,7 @@ def is_known(node):
     )
 
 
-def _is_known_value(tensor):
+def _is_known_value(tensor: Tensor) -> bool:
     value = tensor.value
     if value is None or not tensor.dtype.is_integer:
         return False

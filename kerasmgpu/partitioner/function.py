@@ -1,7 +1,9 @@
-"""Functions that replicas run together, from ones that run on one device."""
+"""Partitions a one-device function over replicas; caches its traces."""
 
 import contextlib
 import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,46 +12,52 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.own_time import OwnTime
+    from kerasmgpu.partitioner.replicas import Replicas
+
 
 class Partitioned:
-    """A function that is traced as it runs on one device, and partitioned.
+    """A function that is traced on one device and partitioned over replicas.
 
-    It is traced anew for other structures and types of arguments, and for other
-    shapes, as `tf.function(reduce_retracing=True)` is.
+    It is retraced for new structures, types and shapes of arguments, as
+    `tf.function(reduce_retracing=True)` is.
 
     Args:
         function: Function of positional arguments.
         replicas: `replicas.Replicas`.
         one_device: Function that returns a context in which the function is
             traced.
-        name: Its name, for people.
+        name: Its name in messages and dumps.
         jit_compile: See `program.Program`.
         own_time: See `program.Program`.
     """
 
     def __init__(
         self,
-        function,
-        replicas,
-        one_device=contextlib.nullcontext,
-        name=None,
-        jit_compile=False,
-        own_time=None,
-    ):
+        function: Callable,
+        replicas: "Replicas",
+        one_device: Callable[
+            [], contextlib.AbstractContextManager
+        ] = contextlib.nullcontext,
+        name: str | None = None,
+        jit_compile: bool = False,
+        own_time: "OwnTime | None" = None,
+    ) -> None:
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
-        self._name = name or getattr(function, "__name__", "function")
+        self._name = name or str(getattr(function, "__name__", "function"))
         self._jit_compile = jit_compile
         self._own_time = own_time
-        self._programs = {}
+        self._programs: dict[tuple, list[tuple[list, Program]]] = {}
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         """Calls the function.
 
         Args:
-            *arguments: Nests of arrays, tensors and `Shares`, which are split
-                by rows, and of anything else, which is passed as it is.
+            *arguments: Nests of arrays, tensors and `Shares`, which are sharded
+                by rows, and of other values, which are passed unchanged.
 
         Returns:
             What the function returns for the whole batch.
@@ -59,8 +67,8 @@ class Partitioned:
         )
         return program.trace.packed(program.written()(tensors))
 
-    def prepared(self, *arguments):
-        """What is to be called for some arguments.
+    def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
+        """The program for some arguments, and its inputs.
 
         Args:
             *arguments: See `__call__`; without arrays.
@@ -83,7 +91,12 @@ class Partitioned:
         program = self.program(specification, tuple(in_shares), shapes)
         return program, tensors
 
-    def program(self, specification, in_shares=None, first_batch=None):
+    def program(
+        self,
+        specification: Any,
+        in_shares: tuple[bool, ...] | None = None,
+        first_batch: Sequence[tuple] | None = None,
+    ) -> Program:
         """The program for arguments of this kind.
 
         Args:
@@ -96,11 +109,10 @@ class Partitioned:
             A `Program`.
         """
         if in_shares is not None and not any(in_shares):
-            in_shares = None  # However the arguments were given.
+            in_shares = None  # One key for arguments without shares.
         flat = tf.nest.flatten(specification)
         structure = tf.nest.map_structure(lambda leaf: 0, specification)
-        # As for `tf.function`: in another graph, what the function closes over
-        # may be other tensors.
+        # As for `tf.function`: captured tensors may differ in another graph.
         graph = None
         if not tf.executing_eagerly():
             graph = weakref.ref(tf.compat.v1.get_default_graph())
@@ -119,17 +131,22 @@ class Partitioned:
         return program
 
     @property
-    def programs(self):
-        """List of all programs that were made so far."""
+    def programs(self) -> list[Program]:
+        """List of all cached programs."""
         return [
             program for known in self._programs.values() for _, program in known
         ]
 
-    def _traced(self, specification, in_shares, first_batch):
+    def _traced(
+        self,
+        specification: Any,
+        in_shares: tuple[bool, ...] | None,
+        first_batch: Sequence[tuple] | None,
+    ) -> Program:
         leaves = tf.nest.flatten(specification)
         given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
 
-        def on_one_device(*tensors):
+        def on_one_device(*tensors: Any) -> Any:
             remaining = iter(tensors)
             arguments = tf.nest.pack_sequence_as(
                 specification,
@@ -158,7 +175,7 @@ class Partitioned:
 
 
 class Shares:
-    """A tensor of which each replica of this process has its rows.
+    """A tensor whose rows are sharded over the replicas of this process.
 
     Args:
         values: List with one tensor per replica, in their order.
@@ -166,13 +183,15 @@ class Shares:
             known.
     """
 
-    def __init__(self, values, rows=None):
+    def __init__(
+        self, values: Iterable[tf.Tensor], rows: int | None = None
+    ) -> None:
         self.values = list(values)
         self.rows = rows
 
 
-def joined(shares, are_all=False):
-    """Shares of a leaf of a batch, as a program takes them.
+def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
+    """Joins the replicas' values of a leaf of a batch, as a program takes them.
 
     Args:
         shares: List with one value per replica.
@@ -192,10 +211,9 @@ def joined(shares, are_all=False):
         if len(shares) == 1:
             return shares[0]
         raise InputError(
-            "Shares of an extension type can't be put together. Received: a "
+            "Shares of an extension type can't be concatenated. Received: a "
             f"batch of a distributed data set with a {type(shares[0]).__name__}"
-            "; give the step the data set's own batches instead, which it "
-            "shares out."
+            "; pass the step batches of the data set itself, which it shards."
         )
     rows = None
     if are_all and shares[0].shape.rank:
@@ -212,23 +230,23 @@ _TENSORS = (
 )
 
 
-def as_tensor(leaf):
-    """A leaf of arguments; arrays become tensors."""
+def as_tensor(leaf: Any) -> Any:
+    """Converts an array to a tensor; returns other leaves unchanged."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         return tf.convert_to_tensor(leaf)
     return leaf
 
 
-def with_tensors(arguments, tensors):
-    """Arguments with other tensors in the place of theirs.
+def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
+    """Replaces the tensors of arguments.
 
     Args:
         arguments: Nest.
-        tensors: List of what `prepared` returned for it, or of tensors alike.
+        tensors: Tensors in the order of those that `prepared` returns.
     """
     remaining = iter(tensors)
 
-    def other(leaf):
+    def other(leaf: Any) -> Any:
         if not isinstance(leaf, _TENSORS):
             return leaf
         parts = tf.nest.flatten(leaf, expand_composites=True)
@@ -239,8 +257,8 @@ def with_tensors(arguments, tensors):
     return tf.nest.map_structure(other, arguments)
 
 
-def _specification(leaf):
-    """The `tf.TypeSpec` of a tensor; other leaves as they are."""
+def _specification(leaf: Any) -> Any:
+    """The `tf.TypeSpec` of a tensor; other leaves unchanged."""
     if isinstance(leaf, Shares):
         first = leaf.values[0]
         rows = [leaf.rows] if first.shape.rank else []
@@ -250,37 +268,37 @@ def _specification(leaf):
     return leaf
 
 
-def _kind_of_leaf(leaf):
-    """What must be the same for leaves to share a trace, but for the shape."""
+def _kind_of_leaf(leaf: Any) -> Hashable:
+    """Trace-cache key of a leaf, without its shape."""
     if isinstance(leaf, (tf.TensorSpec, tf.SparseTensorSpec)):
         return type(leaf), leaf.dtype, leaf.shape.rank
     return leaf if isinstance(leaf, tf.TypeSpec) else _Same(leaf)
 
 
-def _read(leaf):
+def _read(leaf: Any) -> Any:
     is_variable = hasattr(leaf, "assign") and hasattr(leaf, "dtype")
     return tf.convert_to_tensor(leaf) if is_variable else leaf
 
 
 class _Same:
-    """A value of which each other one is traced anew.
+    """Trace-cache key of a leaf that is no tensor.
 
     Args:
-        value: The value; two are the same if they are equal and of one type, or
-            if they are one object that has no hash.
+        value: The leaf. Plain values are compared by type and value, other
+            objects by identity.
     """
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self._value = value
         try:
             self._key = type(value), hash(value)
         except TypeError:
             self._key = type(value), id(value)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._key)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Same) or self._key != other._key:
             return False
         return self._value is other._value or (
@@ -291,13 +309,13 @@ class _Same:
 _VALUES = (str, bytes, int, float, complex, tuple, frozenset, tf.DType)
 
 
-def _is_compatible(given, leaf):
+def _is_compatible(given: Any, leaf: Any) -> bool:
     if isinstance(given, tf.TypeSpec):
         return leaf.is_subtype_of(given)
     return True
 
 
-def _generalized(one, two):
+def _generalized(one: Any, two: Any) -> Any:
     if isinstance(one, tf.TypeSpec) and one != two:
         return one.most_specific_common_supertype([two])
     return one

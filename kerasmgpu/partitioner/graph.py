@@ -1,24 +1,45 @@
-"""The one-device step as a graph of nodes that can be looked at and rewritten.
+"""The one-device step as a graph of nodes: reading and simplification.
 
 `read` turns a traced function into a `Graph`: function calls are inlined,
-operations that compute the same thing are one, what nobody needs is gone, and
-nodes stand in an order in which each comes after what it needs. Bodies of loops
-and branches are graphs of their own.
+common subexpressions are merged, dead nodes are removed, and nodes are in
+topological order. Bodies of loops and branches are graphs as well.
 """
 
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.python.framework import function_def_to_graph as functions
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from kerasmgpu.partitioner import order, sizes
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.elements import Elements
+
+StaticShape: TypeAlias = tuple[int | None, ...]
+"""Sizes of axes; `None` stands for one that TensorFlow doesn't know."""
+
+Shape: TypeAlias = tuple[sizes.SizeLike | None, ...]
+"""Sizes of axes, by symbol too; `None` stands for an unknown size."""
+
+Value: TypeAlias = sizes.SizeLike | Shape | None
+"""A known scalar or vector of integers; see `Tensor`."""
+
+Element: TypeAlias = "Shape | Elements | None"
+"""Contents of a resource or a list; see `Tensor`."""
+
+T = TypeVar("T")
 
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 """Operations that call a function; they are inlined."""
 
 MUST_COMPILE = "_kerasmgpu_compiled"
 """Attribute of operations of a function that is made with `jit_compile=True`:
-some kernels, of grouped convolutions say, are there with XLA only."""
+some kernels, such as grouped convolutions on CPUs, exist in XLA only."""
 
 BODIES = {
     "If": ("then_branch", "else_branch"),
@@ -33,7 +54,7 @@ BODIES = {
 _BRANCHES = {"Case", "If", "StatelessCase", "StatelessIf"}
 
 LISTS = {"EmptyTensorList", "TensorListReserve"}
-"""Operations that make lists for others to put something in."""
+"""Operations that create tensor lists."""
 
 PASS = {
     "Identity",
@@ -42,9 +63,9 @@ PASS = {
     "Snapshot",
     "StopGradient",
 }
-"""Operations that hand on what they get."""
+"""Operations that return their inputs unchanged."""
 
-ONLY_LOOK = frozenset(
+READ_ONLY = frozenset(
     [
         "ReadVariableOp",
         "ResourceGather",
@@ -53,10 +74,10 @@ ONLY_LOOK = frozenset(
         "VariableShape",
     ]
 )
-"""Operations that leave a variable as it is."""
+"""Operations that read a variable, or its shape, without changing it."""
 
 _CHECKS = {"CheckNumerics", "EnsureShape"}
-"""Operations that are there to fail."""
+"""Operations that only check their input."""
 
 _DROPPED_ATTRIBUTES = (
     "_class",
@@ -71,10 +92,10 @@ class Tensor:
     """An output of a node.
 
     `shape` is a tuple of sizes (see `sizes.py`), or `None` where the rank is
-    not known; `static` is what TensorFlow knows of it. `value` is what is known
-    of a small integer tensor: a size for a scalar, a tuple of sizes for a
-    vector, `None` otherwise. `element` is the shape of what a variable's handle
-    holds, or the `elements.Elements` of a list of tensors.
+    not known; `static` is TensorFlow's static shape. `value` is the
+    known value of a small integer tensor: a size for a scalar, a tuple of sizes for a
+    vector, `None` otherwise. `element` is the shape of the variable of a
+    handle, or the `elements.Elements` of a list of tensors.
     """
 
     __slots__ = (
@@ -88,64 +109,69 @@ class Tensor:
         "_symbols",
     )
 
-    def __init__(self, node, index, dtype, shape=None):
+    def __init__(
+        self,
+        node: "Node",
+        index: int,
+        dtype: tf.DType,
+        shape: "StaticShape | None" = None,
+    ) -> None:
         self.node = node
         self.index = index
         self.dtype = dtype
-        self.static = shape
-        self.shape = shape
-        self.value = None
-        self.element = None
-        self._symbols = None
+        self.static: StaticShape | sizes.MaybeNone = shape
+        self.shape: Shape | sizes.MaybeNone = shape
+        # A `Value`, of which readers know the member.
+        self.value: Any = None
+        self.element: Element = None
+        self._symbols: dict[int, sizes.Symbol] = {}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.node.name}:{self.index}"
 
     @property
-    def is_narrow(self):
+    def is_narrow(self) -> bool:
         """Whether it holds floats of fewer than 32 bits.
 
-        Parts of a sum may be small enough for such a type, and the sum not: it
-        is made whole in 32 bits and then rounded, or infinite, as on one device.
+        Partial sums may fit such a type although their total overflows it: they
+        are added in 32 bits and then cast, as on one device.
         """
         return self.dtype.is_floating and self.dtype.size < 4
 
     @property
-    def rank(self):
-        """Number of axes; `None` where it isn't known."""
+    def rank(self) -> int | None:
+        """Number of axes; `None` if unknown."""
         return None if self.shape is None else len(self.shape)
 
     @property
-    def num_elements(self):
-        """Elements in all; `None` where their number isn't known."""
+    def num_elements(self) -> sizes.SizeLike | None:
+        """Number of elements; `None` if unknown."""
         return None if self.shape is None else sizes.product(self.shape)
 
     @property
-    def num_bytes(self):
-        """Bytes in all; infinity where they aren't known beforehand."""
+    def num_bytes(self) -> float:
+        """Number of bytes; infinity if it isn't known statically."""
         elements = self.num_elements
         if not isinstance(elements, int):
             return float("inf")
         return elements * self.dtype.size
 
-    def learn(self, static):
-        """Adds what another static shape of the same tensor says."""
+    def learn(self, static: "StaticShape | None") -> None:
+        """Merges another static shape of the same tensor into this one."""
         if self.static is not None:
             static = sizes.filled_in(self.static, static)
         self.static = self.shape = static
 
-    def complete(self):
-        """Gives each axis of unknown size a symbol of its own."""
+    def complete(self) -> None:
+        """Gives each axis of unknown size a new symbol."""
         if self.shape is not None:
             self.shape = tuple(
                 sizes.of(self.symbol(axis)) if size is None else size
                 for axis, size in enumerate(self.shape)
             )
 
-    def symbol(self, axis):
-        """The symbol for the size of an axis of which nothing is known."""
-        if self._symbols is None:
-            self._symbols = {}
+    def symbol(self, axis: int) -> sizes.Symbol:
+        """The symbol for the size of an axis of unknown size."""
         if axis not in self._symbols:
             self._symbols[axis] = sizes.Symbol(f"{self}[{axis}]", (self, axis))
         return self._symbols[axis]
@@ -170,60 +196,73 @@ class Node:
         "_names",
     )
 
-    def __init__(self, name, type, definition=None, device=""):
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        definition: node_def_pb2.NodeDef | None = None,
+        device: str = "",
+    ) -> None:
         self.name = name
         self.type = type
-        self.inputs = []
-        self.controls = []
-        self.outputs = []
-        self.definition = definition
+        self.inputs: list[Tensor] = []
+        self.controls: list[Node] = []
+        self.outputs: list[Tensor] = []
+        # An input has none.
+        self.definition: node_def_pb2.NodeDef = definition
         self.device = device
-        self.bodies = []
-        self._names = None
+        self.bodies: list[Graph] = []
+        self._names: list[str] | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.type} {self.name}"
 
     @property
-    def output_names(self):
-        """What a function's nodes call each output: `["out:0"]`."""
+    def output_names(self) -> list[str]:
+        """Names of the outputs in a `FunctionDef`: `["out:0"]`."""
         if self._names is None:
             self._names = _output_names(self)
         return self._names
 
     @property
-    def needs(self):
-        """Nodes that must have run before it."""
+    def needs(self) -> list["Node"]:
+        """Nodes of its data and control inputs."""
         return [*(tensor.node for tensor in self.inputs), *self.controls]
 
     @property
-    def is_stateful(self):
-        """Whether it has effects or results beyond its inputs."""
+    def is_stateful(self) -> bool:
+        """Whether its operation is declared stateful."""
         return op_definition(self.type).is_stateful
 
-    def attr(self, name):
-        """An attribute as a Python value; `None` where there is none."""
+    def attr(self, name: str) -> Any:
+        """An attribute as a Python value; `None` if it isn't set."""
         if name not in self.definition.attr:
             return None
         return _python_value(self.definition.attr[name])
 
 
 class Graph:
-    """Nodes in an order in which each comes after what it needs.
+    """Nodes in topological order.
 
     `inputs` and `outputs` are lists of `Tensor`; an input's node has the type
-    `"Input"`. `effects` are the nodes that must run though nobody may need
-    what they return.
+    `"Input"`. `effects` are the nodes that must run even if their outputs
+    are unused.
     """
 
-    def __init__(self, nodes, inputs, outputs, effects):
+    def __init__(
+        self,
+        nodes: list[Node],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        effects: list[Node],
+    ) -> None:
         self.nodes = nodes
         self.inputs = inputs
         self.outputs = outputs
         self.effects = effects
 
 
-def read(func_graph):
+def read(func_graph: FuncGraph) -> Graph:
     """Reads a traced function.
 
     Args:
@@ -233,18 +272,20 @@ def read(func_graph):
         A `Graph`; its inputs are in the order of `func_graph.inputs`.
     """
     graph = _Reader(func_graph).read()
-    order.write_down(graph)
+    order.add_controls(graph)
     return simplified(graph)
 
 
-def op_definition(type):
+def op_definition(type: str) -> Any:
     """The `OpDef` of a type of operation."""
     if type == "Input":
         return _INPUT
     return op_def_registry.get(type)
 
 
-def output_type(definition, output, index):
+def output_type(
+    definition: node_def_pb2.NodeDef, output: str, index: int
+) -> tf.DType:
     """Type of an output of a `NodeDef`.
 
     Args:
@@ -273,11 +314,11 @@ class _Input:
 _INPUT = _Input()
 
 
-def _says_too_much(node):
-    """Whether a branch has sizes that not all of its bodies have.
+def _overstates_sizes(node: Node) -> bool:
+    """Whether a branch's static sizes are more specific than its bodies'.
 
     TensorFlow's gradient of a branch gives it the shapes of its first body
-    (2.18 to 2.21), and what is computed of it has shapes to match.
+    (2.18 to 2.21), and the shapes of its consumers follow from these.
     """
     return node.type in _BRANCHES and any(
         not _has_sizes(body.outputs[number].static, tensor.static)
@@ -286,17 +327,17 @@ def _says_too_much(node):
     )
 
 
-def _has_sizes(shape, wanted):
-    """Whether a static shape has all sizes that another one has."""
+def _has_sizes(shape: StaticShape | None, wanted: StaticShape | None) -> bool:
+    """Whether a static shape knows all sizes that another one knows."""
     if wanted is None:
         return True
     return (shape is not None and len(shape) == len(wanted)) and all(
-        size is None or size == own for own, size in zip(shape, wanted)
+        size is None or size == found for found, size in zip(shape, wanted)
     )
 
 
-def _forget_sizes(nodes):
-    """Leaves it to the rules what sizes nodes' outputs have."""
+def _forget_sizes(nodes: Iterable[Node]) -> None:
+    """Clears the static sizes of nodes, so that the rules infer them."""
     for node in nodes:
         for tensor in node.outputs:
             if tensor.static is not None:
@@ -305,7 +346,7 @@ def _forget_sizes(nodes):
             _forget_sizes([*(t.node for t in body.inputs), *body.nodes])
 
 
-def _output_names(node):
+def _output_names(node: Node) -> list[str]:
     names = []
     for arg in op_definition(node.type).output_arg:
         if arg.number_attr:
@@ -321,15 +362,17 @@ def _output_names(node):
 class _Reader:
     """Turns one `FuncGraph` into nodes; see `read`."""
 
-    def __init__(self, func_graph, doubted=None):
+    def __init__(
+        self, func_graph: FuncGraph, doubted: set[Node] | None = None
+    ) -> None:
         self._source = func_graph
-        # Nodes, of functions that are called too, whose sizes may be wrong.
+        # Nodes, inlined ones included, whose static sizes may be wrong.
         self._doubted = set() if doubted is None else doubted
         self._definitions = {
             node.name: node for node in func_graph.as_graph_def().node
         }
 
-    def read(self):
+    def read(self) -> Graph:
         source = self._source
         tensors, made, doubted = {}, {}, self._doubted
         inputs = []
@@ -340,14 +383,14 @@ class _Reader:
             tensors[tensor.op.name] = node.outputs
             inputs.append(node.outputs[0])
         nodes = []
-        # Where loops get inputs that were made later, the order in which
-        # TensorFlow made operations is not such a one.
+        # Creation order isn't topological where loops get inputs that were
+        # created after them.
         operations = source.get_operations()
-        # TensorFlow has them in sets, which every process orders in its own
-        # way; workers must write the same collectives in the same order.
+        # TensorFlow keeps control inputs in sets, whose order differs between
+        # processes; workers must write collectives in the same order.
         numbers = {op.name: number for number, op in enumerate(operations)}
 
-        def in_order(controls):
+        def in_order(controls: Iterable[tf.Operation]) -> list[tf.Operation]:
             return sorted(controls, key=lambda op: numbers[op.name])
 
         operations = _in_order(
@@ -366,7 +409,7 @@ class _Reader:
                 for c in in_order(op.control_inputs)
                 for node in made[c.name]
             ]
-            # An operation that TensorFlow doesn't know is a function's name.
+            # An unregistered operation type is a function's name.
             if op.type in CALLS or op_definition(op.type) is None:
                 results, inner, last = self._inline(op, arguments, controls)
                 if not doubted.isdisjoint(t.node for t in arguments):
@@ -380,7 +423,7 @@ class _Reader:
             if not doubted.isdisjoint(t.node for t in arguments):
                 _forget_sizes([node])
                 doubted.add(node)
-            elif _says_too_much(node):
+            elif _overstates_sizes(node):
                 doubted.add(node)
             nodes.append(node)
             tensors[op.name], made[op.name] = node.outputs, [node]
@@ -392,7 +435,7 @@ class _Reader:
         ]
         return Graph(nodes, inputs, outputs, _unique(effects))
 
-    def _node(self, op):
+    def _node(self, op: tf.Operation) -> Node:
         node = new_node(op.type, op.name, self._definitions[op.name])
         node.outputs = [
             Tensor(node, index, tensor.dtype, shape_of(tensor))
@@ -407,7 +450,7 @@ class _Reader:
                 node.bodies.append(self._function(function.name, shapes))
         return node
 
-    def _function(self, name, shapes):
+    def _function(self, name: str, shapes: list[tf.TensorShape]) -> Graph:
         """The graph of a function of the library."""
         with self._source.as_default():
             definition = functions.get_function_def(name, self._source)
@@ -418,17 +461,19 @@ class _Reader:
                     include_library_functions=True,
                 )
             except ValueError:
-                # Matrices of diagonals whose sizes aren't known, though they
-                # were when the function was made (TensorFlow 2.18 to 2.21).
+                # `MatrixDiag` of sizes that were known when the function was
+                # traced and are unknown here (TensorFlow 2.18 to 2.21).
                 func_graph = self._source._get_function(name).graph
         return _Reader(func_graph, self._doubted).read()
 
-    def _inline(self, op, arguments, controls):
-        """The nodes of a called function in place of the call.
+    def _inline(
+        self, op: tf.Operation, arguments: list[Tensor], controls: list[Node]
+    ) -> tuple[list[Tensor], list[Node], Node]:
+        """Inlines a function call.
 
         Returns:
-            `(results, nodes, last)`: tensors in place of the call's outputs,
-            the nodes, and the one that runs when all effects have.
+            `(results, nodes, last)`: tensors that replace the call's outputs,
+            the nodes, and a `NoOp` that runs after all effects.
         """
         definition = self._definitions[op.name]
         name = definition.attr["f"].func.name if op.type in CALLS else op.type
@@ -456,12 +501,14 @@ class _Reader:
         return results, nodes, last
 
 
-def new_node(type, name, definition=None):
+def new_node(
+    type: str, name: str, definition: node_def_pb2.NodeDef | None = None
+) -> Node:
     """A node with an empty list of inputs and outputs.
 
     Args:
         type: Type of the operation.
-        name: Its name, for people.
+        name: Its name in messages and dumps.
         definition: `NodeDef` to take the attributes from.
     """
     template = node_def_pb2.NodeDef(op=type)
@@ -474,36 +521,36 @@ def new_node(type, name, definition=None):
     return Node(name, type, template, device)
 
 
-def constant_array(node):
+def constant_array(node: Node) -> np.ndarray:
     """The NumPy array of a constant."""
     return tf.make_ndarray(node.definition.attr["value"].tensor)
 
 
-def shape_of(tensor):
-    """The static shape of TensorFlow's tensor, as a tuple with `None`s."""
+def shape_of(tensor: tf.Tensor) -> StaticShape | None:
+    """The static shape of a `tf.Tensor`; `None` for unknown sizes or rank."""
     shape = tensor.shape
     return None if shape.rank is None else tuple(shape.as_list())
 
 
-def simplified(graph):
-    """Merges operations that compute the same, and drops what nobody needs."""
-    graph = without_unneeded(_merged(_without_hints(graph)))
+def simplified(graph: Graph) -> Graph:
+    """Common-subexpression and dead-node elimination, bodies included."""
+    graph = without_dead_nodes(_merged(_without_memory_hints(graph)))
     for node in graph.nodes:
         node.bodies = [simplified(body) for body in node.bodies]
     return graph
 
 
-def _without_hints(graph):
-    """Drops orders in which nothing that can fail or has effects comes first.
+def _without_memory_hints(graph: Graph) -> Graph:
+    """Drops control dependencies on nodes that can neither fail nor have effects.
 
-    TensorFlow's gradients ask small constants to wait for other gradients, to
-    save memory. That would be a message between devices for each.
+    TensorFlow's gradients make small constants wait for other gradients, to save
+    memory. Each would cost a message between devices.
     """
     waited_for = set()
     for node in graph.nodes:
         if (
             not waited_for.isdisjoint(node.needs)
-            or (node.is_stateful and node.type not in ONLY_LOOK)
+            or (node.is_stateful and node.type not in READ_ONLY)
             or node.bodies
             or node.type in _CHECKS
         ):
@@ -513,24 +560,24 @@ def _without_hints(graph):
     return graph
 
 
-def without_unneeded(graph):
-    """Drops nodes that neither outputs nor effects need."""
+def without_dead_nodes(graph: Graph) -> Graph:
+    """Dead-node elimination."""
     needed = _needed(graph)
     graph.nodes = [node for node in graph.nodes if node in needed]
     return graph
 
 
-def ordered(graph):
-    """The nodes of a graph so that each comes after what it needs."""
+def ordered(graph: Graph) -> list[Node]:
+    """The nodes of a graph in topological order, without inputs."""
     nodes = _in_order(graph.nodes, lambda node: node.needs)
     return [node for node in nodes if node.type != "Input"]
 
 
-def _merged(graph):
-    """Lets tensors that are the same be one."""
+def _merged(graph: Graph) -> Graph:
+    """Common-subexpression elimination."""
     same, representative, known = {}, {}, {}
 
-    def now(tensor):
+    def now(tensor: Tensor) -> Tensor:
         return same.get(tensor, tensor)
 
     for node in graph.nodes:
@@ -562,18 +609,18 @@ def _merged(graph):
     return graph
 
 
-def _can_merge(node):
-    # A variable's value is the same for all who read it after the same
-    # assignment: TensorFlow's automatic control dependencies say which.
+def _can_merge(node: Node) -> bool:
+    # Reads of a variable after the same assignment are equal; automatic
+    # control dependencies name the assignment, and are part of the key.
     if node.type == "ReadVariableOp":
         return True
     if node.type in LISTS:
-        return False  # What is put into them later need not be the same.
+        return False  # Elements are inserted later, and may differ.
     return not node.is_stateful and not node.bodies
 
 
-def _needed(graph):
-    """Nodes that outputs and effects need."""
+def _needed(graph: Graph) -> set[Node]:
+    """Ancestors of outputs and effects."""
     needed = set()
     waiting = [tensor.node for tensor in graph.outputs] + list(graph.effects)
     while waiting:
@@ -585,12 +632,12 @@ def _needed(graph):
     return needed
 
 
-def _in_order(items, needs):
-    """Items so that each comes after what it needs.
+def _in_order(items: Iterable[T], needs: Callable[[T], Iterable[T]]) -> list[T]:
+    """Sorts items topologically, and otherwise keeps their order.
 
     Args:
-        items: List of what can be hashed.
-        needs: Function that lists what an item needs.
+        items: Hashable items.
+        needs: Function that lists the predecessors of an item.
     """
     placed, order = set(), []
     for item in items:
@@ -610,11 +657,11 @@ def _in_order(items, needs):
     return order
 
 
-def _unique(items):
+def _unique(items: Iterable[T]) -> list[T]:
     return list(dict.fromkeys(items))
 
 
-def _python_value(value):
+def _python_value(value: attr_value_pb2.AttrValue) -> Any:
     field = value.WhichOneof("value")
     if field == "type":
         return tf.as_dtype(value.type)

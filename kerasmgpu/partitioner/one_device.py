@@ -1,35 +1,47 @@
-"""A strategy that says, while a step is traced, that it has one replica.
+"""Makes a strategy report one replica while a step is traced.
 
 The step then runs as on one device: in the context of replica 0, variables are
-replica 0's copies, sums over the replicas are the value itself, and what updates
-a variable updates that copy. Checked on TensorFlow 2.18 and 2.21.
+replica 0's copies, sums over the replicas are the value itself, and updates of
+a variable update that copy. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import contextlib
 import itertools
 import threading
 import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
+if TYPE_CHECKING:
+    from tensorflow.python.distribute.distribute_lib import (
+        StrategyExtendedV1 as _Extended,
+    )
+else:
+    _Extended = object
 
-class OneDevice:
-    """Mixed into the `extended` of a strategy, in front of TensorFlow's class."""
+Creator: TypeAlias = Callable[..., tf.Variable]
+"""Makes a variable of the settings of `tf.variable_creator_scope`."""
 
-    def __init__(self, *args, **kwargs):
+
+class OneDevice(_Extended):
+    """Mixin for the `extended` of a strategy, before TensorFlow's class."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._mode = threading.local()
-        self._created = []
+        self._created: list[weakref.ref] = []
         super().__init__(*args, **kwargs)
 
     @property
-    def is_one_device(self):
-        """Whether this thread traces or runs a step as on one device."""
+    def is_one_device(self) -> bool:
+        """Whether this thread is inside `one_device`."""
         return getattr(self._mode, "is_one_device", False)
 
     @contextlib.contextmanager
-    def one_device(self):
-        """Code inside runs as on one device, in the place of replica 0."""
+    def one_device(self) -> Iterator[None]:
+        """Context in which code runs as on one device, as replica 0."""
         before = self.is_one_device
         self._mode.is_one_device = True
         try:
@@ -38,18 +50,23 @@ class OneDevice:
         finally:
             self._mode.is_one_device = before
 
-    def run_on_one_device(self, function, arguments, is_first_worker=True):
-        """Runs a function eagerly, and gives all copies what it assigned.
+    def run_on_one_device(
+        self,
+        function: Callable,
+        arguments: Iterable,
+        is_first_worker: bool = True,
+    ) -> Any:
+        """Runs a function eagerly, and copies its assignments to all replicas.
 
         Args:
             function: Function to run.
-            arguments: Its positional arguments, whole.
-            is_first_worker: Whether this worker holds what variables that are
-                sums over the replicas have become.
+            arguments: Its positional arguments, not sharded.
+            is_first_worker: Whether this worker holds the new values of variables
+                that are sums over the replicas.
         """
         sums = [v for v in self._variables() if is_sum(v)]
         for variable in sums:
-            # Whole on the first replica, of this worker as of all others.
+            # The function sees the total on the first replica of every worker.
             total = variable.read_value()
             first, *others = variable.values
             first.assign(total)
@@ -66,13 +83,13 @@ class OneDevice:
                 first.assign(tf.zeros_like(first))
         return outputs
 
-    def _variables(self):
-        """All variables that were made in the strategy's scope and still are."""
+    def _variables(self) -> list:
+        """All live variables that were created in the strategy's scope."""
         alive = [(ref, ref()) for ref in self._created]
         self._created = [ref for ref, variable in alive if variable is not None]
         return [variable for _, variable in alive if variable is not None]
 
-    def _create_variable(self, next_creator, **kwargs):
+    def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
         if _makes_a_sum(kwargs):
             first = self._container_strategy().replicas.first
             next_creator = _first_gets_initial_value(next_creator, first)
@@ -84,51 +101,73 @@ class OneDevice:
                     method = _Method(self, variable, name)
                     setattr(variable, name, method)
             for copy in variable.values:
-                # TensorFlow does this for most variables, but not for those
-                # that are made while a `tf.function` is first traced.
+                # TensorFlow does this, except for variables that are created
+                # while a `tf.function` is first traced.
                 copy.handle._distributed_container = weakref.ref(variable)
         return variable
 
     @property
-    def _num_replicas_in_sync(self):
+    def _num_replicas_in_sync(self) -> int:
         return 1 if self.is_one_device else super()._num_replicas_in_sync
 
-    def _get_local_replica_id(self, replica_id_in_sync_group):
+    def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
         if self.is_one_device:
-            return 0  # On every worker: the first of its own copies.
+            return 0  # On every worker: the first of its copies.
         return super()._get_local_replica_id(replica_id_in_sync_group)
 
-    def _call_for_each_replica(self, fn, args, kwargs):
+    def _call_for_each_replica(
+        self, fn: Callable, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
         if self.is_one_device:
             with tf.distribute.ReplicaContext(self._container_strategy(), 0):
                 return fn(*args, **kwargs)
         return super()._call_for_each_replica(fn, args, kwargs)
 
-    def _update(self, var, fn, args, kwargs, group):
+    def _update(
+        self,
+        var: Any,
+        fn: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
         if not self.is_one_device:
             return super()._update(var, fn, args, kwargs, group)
         copy = var.values[0]
         with tf.device(copy.device), distribute_lib.UpdateContext(0):
             return fn(copy, *args, **kwargs)
 
-    def _reduce_to(self, reduce_op, value, destinations, options):
+    def _reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value: Any,
+        destinations: Any,
+        options: Any,
+    ) -> Any:
         if self.is_one_device:
             return value
         return super()._reduce_to(reduce_op, value, destinations, options)
 
-    def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
+    def _batch_reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value_destination_pairs: Iterable[tuple],
+        options: Any,
+    ) -> list:
         if self.is_one_device:
             return [value for value, _ in value_destination_pairs]
         return super()._batch_reduce_to(
             reduce_op, value_destination_pairs, options
         )
 
-    def _broadcast_to(self, tensor, destinations):
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         if self.is_one_device:
             return tensor
         return super()._broadcast_to(tensor, destinations)
 
-    def _gather_to_implementation(self, value, destinations, axis, options):
+    def _gather_to_implementation(
+        self, value: Any, destinations: Any, axis: int, options: Any
+    ) -> Any:
         if self.is_one_device:
             return value
         return super()._gather_to_implementation(
@@ -157,10 +196,10 @@ _READS = {"gather_nd", "sparse_read"}
 
 
 class _Method:
-    """A method of a variable with several copies: that of its copies.
+    """A method of a variable with several copies, delegated to them.
 
-    In a step it is the first copy's. Where no replica runs, all copies are
-    written, and the first one is read.
+    In a step it is called on the first copy. In cross-replica context it writes
+    all copies, and reads the first.
 
     Args:
         extended: The `OneDevice` of its strategy.
@@ -168,14 +207,15 @@ class _Method:
         name: Name of the method.
     """
 
-    def __init__(self, extended, variable, name):
-        # Weak, for the variable holds this.
+    def __init__(self, extended: OneDevice, variable: Any, name: str) -> None:
+        # Weak references: the variable holds this object.
         self._extended = weakref.ref(extended)
         self._variable = weakref.ref(variable)
         self._name = name
 
-    def __call__(self, *args, **kwargs):
-        variable, extended = self._variable(), self._extended()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        variable: Any = self._variable()
+        extended: Any = self._extended()
         first, *others = variable.values
         method = getattr(first, self._name)
         if extended.is_one_device:
@@ -183,7 +223,7 @@ class _Method:
         in_replica = not tf.distribute.in_cross_replica_context()
         is_traced_read = self._name in _READS and not tf.executing_eagerly()
         if is_traced_read or (in_replica and tf.distribute.has_strategy()):
-            # `tf.gather` asks for an `AttributeError` where there is none.
+            # `tf.gather` relies on an `AttributeError` if there is none.
             method = getattr(type(variable), self._name)
             return method(variable, *args, **kwargs)
         result = method(*args, **kwargs)
@@ -195,21 +235,21 @@ class _Method:
         return variable
 
 
-def container(handle):
+def container(handle: tf.Tensor) -> Any:
     """The variable with several copies that a handle belongs to, or `None`."""
     reference = getattr(handle, "_distributed_container", None)
     return None if reference is None else reference()
 
 
-def is_sum(variable):
-    """Whether a variable's value is the sum of what the replicas hold."""
+def is_sum(variable: Any) -> bool:
+    """Whether a variable's value is the sum of its copies."""
     return (
         variable.synchronization == tf.VariableSynchronization.ON_READ
         and variable.aggregation == tf.VariableAggregation.SUM
     )
 
 
-def _makes_a_sum(settings):
+def _makes_a_sum(settings: Mapping[str, Any]) -> bool:
     """Whether a variable of these settings is the sum of its copies."""
     return (
         settings.get("synchronization") == tf.VariableSynchronization.ON_READ
@@ -217,18 +257,18 @@ def _makes_a_sum(settings):
     )
 
 
-def _first_gets_initial_value(next_creator, first):
-    """Makes copies of a sum: the first one in the job starts with its value.
+def _first_gets_initial_value(next_creator: Creator, first: int) -> Creator:
+    """Gives the initial value of a sum to the job's first copy, zeros to others.
 
-    All others start with zeros, or the sum would be as many times the value.
+    Otherwise the sum would be a multiple of the value.
 
     Args:
-        next_creator: Makes one copy after the other.
+        next_creator: Creates one copy per call.
         first: Number of this process's first replica among all.
     """
     numbers = itertools.count(first)
 
-    def create_copy(**settings):
+    def create_copy(**settings: Any) -> tf.Variable:
         if next(numbers) > 0:
             settings["initial_value"] = _zeros(settings)
         return next_creator(**settings)
@@ -236,11 +276,11 @@ def _first_gets_initial_value(next_creator, first):
     return create_copy
 
 
-def _zeros(settings):
-    """What makes zeros like the initial value of a variable."""
+def _zeros(settings: Mapping[str, Any]) -> Callable[[], tf.Tensor]:
+    """Returns an initializer of zeros, shaped like a variable's initial value."""
     value, dtype = settings["initial_value"], settings.get("dtype")
 
-    def zeros():
+    def zeros() -> tf.Tensor:
         whole = value() if callable(value) else value
         return tf.zeros_like(tf.convert_to_tensor(whole, dtype))
 

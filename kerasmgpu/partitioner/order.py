@@ -1,13 +1,19 @@
-"""Orders of effects that data alone give on one device.
+"""Control dependencies for effects that only data dependencies order.
 
-TensorFlow's automatic control dependencies order what happens to one variable,
-or outside of TensorFlow. In a graph without them (`tf.compat.v1.wrap_function`)
-an operation comes after another one because it takes its result, or the shape
-of it. On replicas sizes come from the host and wait for nothing, so such orders
-become control dependencies before the graph is simplified.
+TensorFlow's automatic control dependencies order accesses to one variable, and
+effects outside of TensorFlow. In a graph without them
+(`tf.compat.v1.wrap_function`) two operations may be ordered only because one
+takes the result of the other, or its shape. On replicas sizes come from the
+host without waiting, so such orders become control dependencies before the
+graph is simplified.
 """
 
-OWN_STATE = frozenset(
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+
+PRIVATE_STATE = frozenset(
     """
     CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3 CudnnRNNV2
     CudnnRNNV3 Multinomial ParameterizedTruncatedNormal RandomGamma
@@ -15,18 +21,18 @@ OWN_STATE = frozenset(
     RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal
     """.split()
 )
-"""Operations without automatic control dependencies: each has a state that no
-other one sees. Only the iterations of a loop share it (`regions.py`)."""
+"""Operations without automatic control dependencies: each has private
+state. Only the iterations of a loop share it (`regions.py`)."""
 
 NO_STATE = frozenset(["Assert"])
-"""Operations that are stateful by name; in any order they do the same."""
+"""Operations that are declared stateful, but whose order doesn't matter."""
 
 
-def write_down(graph):
-    """Adds control dependencies for orders that only data give.
+def add_controls(graph: "Graph") -> None:
+    """Adds control dependencies where only data dependencies order effects.
 
     Args:
-        graph: `graph.Graph`, before anything is dropped from it.
+        graph: `graph.Graph`, before dead nodes are removed.
     """
     ordered = _ordered_by_tensorflow(graph)
     for node in graph.nodes:
@@ -35,23 +41,23 @@ def write_down(graph):
                 dict.fromkeys([*node.controls, *_before(node)])
             )
         for body in node.bodies:
-            write_down(body)
+            add_controls(body)
 
 
-def _ordered_by_tensorflow(graph):
-    """Nodes that have automatic control dependencies: all of them must run."""
+def _ordered_by_tensorflow(graph: "Graph") -> set["Node"]:
+    """Nodes with automatic control dependencies: the effects of the graph."""
     found, waiting = set(), list(graph.effects)
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            if node.type == "NoOp":  # The end of a function that was called.
+            if node.type == "NoOp":  # The end of an inlined function.
                 waiting += node.controls
     return found
 
 
-def _before(node):
-    """The nearest nodes before a node that can see its state."""
+def _before(node: "Node") -> list["Node"]:
+    """The nearest ancestors of a node that share state with it."""
     states = _states(node)
     found, seen, waiting = [], set(), list(node.needs)
     while waiting:
@@ -66,17 +72,17 @@ def _before(node):
     return found
 
 
-def _is_stateful(node):
+def _is_stateful(node: "Node") -> bool:
     if node.bodies:
         return any(
             _is_stateful(inner) for body in node.bodies for inner in body.nodes
         )
-    return node.is_stateful and node.type not in OWN_STATE | NO_STATE
+    return node.is_stateful and node.type not in PRIVATE_STATE | NO_STATE
 
 
-def _states(node):
-    """What an operation may change: resources; `None` is Python and files."""
-    states = {
+def _states(node: "Node") -> set["Tensor | None"]:
+    """Resources that an operation may change; `None` for Python and files."""
+    states: set[Tensor | None] = {
         tensor for tensor in node.inputs if tensor.dtype.name == "resource"
     }
     return states | {None} if node.bodies or not states else states

@@ -1,30 +1,35 @@
-"""What a worker needs for its own part of a step, without waiting for others.
+"""Compute time of a worker per step, without waiting for other workers.
 
 All workers finish a step together, so the time of whole steps doesn't show
-which one is slow. The time from the batch, or from the last collective, to when
-the next collective has what it sends, does.
+which one is slow. The time from the batch, or from the end of the last
+collective, to when the inputs of the next collective are ready, does.
 """
+
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.writing import node_name
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+
 
 class OwnTime:
     """Adds up the seconds in which a worker's first replica computes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         with tf.device("CPU:0"):
             self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
             self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
-    def clock(self, build):
-        """A clock that is written into a function of steps."""
-        return _Clock(build, self._seconds.handle, self._steps.handle)
+    def clock(self, build: "Build") -> "Clock":
+        """A clock that adds its operations to a function of steps."""
+        return Clock(build, self._seconds.handle, self._steps.handle)
 
-    def take(self):
-        """Mean seconds per step since the last call, NaN without a step."""
+    def take(self) -> float:
+        """Mean seconds per step since the last call; NaN without a step."""
         steps = float(self._steps.numpy())
         seconds = float(self._seconds.numpy())
         self._steps.assign(0.0)
@@ -32,7 +37,7 @@ class OwnTime:
         return seconds / steps if steps else float("nan")
 
 
-class _Clock:
+class Clock:
     """The operations that measure one function.
 
     Args:
@@ -41,14 +46,16 @@ class _Clock:
         steps: Handle of the variable that steps are counted in.
     """
 
-    def __init__(self, build, seconds, steps):
+    def __init__(
+        self, build: "Build", seconds: tf.Tensor, steps: tf.Tensor
+    ) -> None:
         self._build = build
         self._handles = seconds, steps
-        self._free_since = None
-        self._spans = []
+        self._free_since: str | None = None
+        self._spans: list[str] = []
 
-    def ready(self, reference, dtype):
-        """Notes that a collective has what it sends."""
+    def ready(self, reference: str, dtype: tf.DType) -> None:
+        """Records when the input of a collective is ready."""
         if self._free_since is None:
             self._free_since = self._time([self._build.started(HOST)])
         now = self._time([self._there(reference, dtype)])
@@ -56,12 +63,12 @@ class _Clock:
         zero = self._build.constant(0.0, tf.float64, HOST)
         self._spans.append(self._op("Maximum", span, zero))
 
-    def done(self, reference, dtype):
-        """Notes that a collective is over."""
+    def done(self, reference: str, dtype: tf.DType) -> None:
+        """Records when a collective is complete."""
         self._free_since = self._time([self._there(reference, dtype)])
 
-    def finish(self):
-        """Writes the sums down; returns names of nodes that must run."""
+    def finish(self) -> list[str]:
+        """Adds the times to the variables; returns names of nodes that must run."""
         if not self._spans:
             return []
         total = self._spans[0]
@@ -81,24 +88,26 @@ class _Clock:
             names.append(self._build.writer.last)
         return names
 
-    def _time(self, after):
+    def _time(self, after: list[str]) -> str:
         return self._build.op("Timestamp", [], {}, HOST, "own_time", after)[0]
 
-    def _there(self, reference, dtype):
-        """Name of a node on the host that has run when a value is there.
+    def _there(self, reference: str, dtype: tf.DType) -> str:
+        """Name of a node on the host that fires once a value is computed.
 
-        On a GPU only a copy of an element to the host waits for the value. What
-        reads a value keeps others from using its memory again.
+        On a GPU only a copy to the host waits for the value. One element is
+        copied, so that the value's memory can be reused.
         """
         build = self._build
         if build.replicas.shares_memory and build.writer.device(reference):
             return node_name(reference)
         place = build.place_of(reference)
         flat = build.flat(reference, dtype, place)
-        bounds = [build.constant([n], tf.int32, HOST) for n in (0, 1, 1)]
-        first = build.strided_slice(flat, *bounds, dtype, place)
+        zero = build.constant([0], tf.int32, HOST)
+        one = build.constant([1], tf.int32, HOST)
+        stride = build.constant([1], tf.int32, HOST)
+        first = build.strided_slice(flat, zero, one, stride, dtype, place)
         on_host = build.op("Identity", [first], {"T": dtype}, HOST)[0]
         return node_name(on_host)
 
-    def _op(self, type, *inputs):
+    def _op(self, type: str, *inputs: str) -> str:
         return self._build.sizes.op(type, *inputs, dtype=tf.float64)

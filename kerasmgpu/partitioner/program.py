@@ -82,7 +82,9 @@ class Program:
     def _describe_leaves(self) -> None:
         """Sets kinds and shapes of the arguments."""
         batched = _batched(self.trace)
-        given = dict(zip(self.trace.leaves, self._in_shares))
+        given: dict[Tensor | Sparse, bool] = dict(
+            zip(self.trace.leaves, self._in_shares)
+        )
         in_shares = [given.get(leaf, False) for leaf in batched]
         rows = _rows_of_leaves(batched, in_shares)
         first = next((size for size in rows if size is not None), None)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.building import Build, References
-from kerasmgpu.partitioner.graph import ONLY_LOOK
+from kerasmgpu.partitioner.graph import READ_ONLY
 from kerasmgpu.partitioner.ir.instructions import Region, Runs, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import is_local
@@ -261,7 +261,7 @@ def _has_effects(node):
         _has_effects(inner)
         or inner.is_stateful
         and not inner.bodies
-        and inner.type not in ONLY_LOOK | NO_STATE
+        and inner.type not in READ_ONLY | NO_STATE
         for body in node.bodies
         for inner in body.nodes
     )

@@ -1,23 +1,35 @@
-"""Sizes that are not known while a graph is traced, as polynomials.
+"""Symbolic sizes: polynomials in dimensions that are unknown while tracing.
 
 A batch has `rows` rows, sentences have `time` tokens: such numbers are only
-known when the step runs, but what is computed from them (`rows * time`,
+known when the step runs, but sizes computed from them (`rows * time`,
 `time + 1`) is known symbolically, and that is enough to tell whether a reshape
-keeps rows apart. A size is a Python `int` where it is known, a `Size` where it
+keeps rows separate. A size is a Python `int` where it is known, a `Size` where it
 depends on symbols, and `None` where nothing is known.
 """
 
 import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from kerasmgpu.partitioner.graph import Tensor
+
+MaybeNone: TypeAlias = Any
+"""Stands for `None` in a union of which the reader knows the member, as in
+typeshed: `X | MaybeNone` needs no cast where the rank, say, is known."""
 
 _ids = itertools.count()
 _num_joins = 0
 
 
 class Symbol:
-    """A number that is only known when the graph runs.
+    """A dimension whose value is only known when the graph runs.
 
     Args:
-        name: What it is, for people.
+        name: Name in messages and dumps.
         source: The `(tensor, axis)` of a graph whose size it is.
         is_rows: Whether it is the number of rows of an input.
         is_entry: Whether it is an entry of the source's value, a vector,
@@ -26,29 +38,39 @@ class Symbol:
 
     __slots__ = ("id", "name", "source", "is_rows", "is_entry", "_joined")
 
-    def __init__(self, name, source=None, is_rows=False, is_entry=False):
+    def __init__(
+        self,
+        name: str,
+        source: "tuple[Tensor, int] | MaybeNone" = None,
+        is_rows: bool = False,
+        is_entry: bool = False,
+    ) -> None:
         self.id = next(_ids)
         self.name = name
         self.source = source
         self.is_rows = is_rows
         self.is_entry = is_entry
-        self._joined = None
+        self._joined: Symbol | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
     @property
-    def joined(self):
-        """The symbol that stands for this one and all joined with it."""
+    def joined(self) -> "Symbol":
+        """The representative of all symbols that are joined with this one."""
         return self if self._joined is None else self._joined.joined
 
-    def join(self, other):
-        """Makes two symbols one number, in all sizes that were made of them."""
+    def join(self, other: "Symbol") -> None:
+        """Makes two symbols equal, in all sizes that contain them."""
         global _num_joins
         first, second = self.joined, other.joined
         if first is not second:
             second._joined = first
             _num_joins += 1
+
+
+Terms: TypeAlias = dict[tuple[Symbol, ...], int]
+"""Coefficients by symbols, each as often as its power, sorted by number."""
 
 
 class Size:
@@ -60,24 +82,30 @@ class Size:
 
     __slots__ = ("_terms", "_as_of")
 
-    def __init__(self, terms):
+    def __init__(self, terms: "Terms") -> None:
         # {symbols in order of their numbers, each as often as its power:
         #  coefficient}
         self._terms = terms
         self._as_of = _num_joins
 
     @property
-    def terms(self):
+    def terms(self) -> "Terms":
         """Coefficients by symbols, each as often as its power."""
         if self._as_of != _num_joins:
-            terms = {}
+            terms: Terms = {}
             for symbols, coefficient in self._terms.items():
                 key = tuple(sorted((s.joined for s in symbols), key=_number))
                 terms[key] = terms.get(key, 0) + coefficient
             self._terms, self._as_of = terms, _num_joins
         return self._terms
 
-    def __add__(self, other):
+    @overload
+    def __add__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __add__(self, other: None) -> None: ...
+
+    def __add__(self, other: "SizeLike | None") -> "SizeLike | None":
         if other is None:
             return None
         terms = dict(self.terms)
@@ -87,16 +115,34 @@ class Size:
 
     __radd__ = __add__
 
-    def __sub__(self, other):
+    @overload
+    def __sub__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __sub__(self, other: None) -> None: ...
+
+    def __sub__(self, other: "SizeLike | None") -> "SizeLike | None":
         return None if other is None else self + other * -1
 
-    def __rsub__(self, other):
+    @overload
+    def __rsub__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __rsub__(self, other: None) -> None: ...
+
+    def __rsub__(self, other: "SizeLike | None") -> "SizeLike | None":
         return None if other is None else self * -1 + other
 
-    def __mul__(self, other):
+    @overload
+    def __mul__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __mul__(self, other: None) -> None: ...
+
+    def __mul__(self, other: "SizeLike | None") -> "SizeLike | None":
         if other is None:
             return None
-        terms = {}
+        terms: Terms = {}
         for left, a in self.terms.items():
             for right, b in _terms(other).items():
                 key = tuple(sorted(left + right, key=_number))
@@ -105,13 +151,13 @@ class Size:
 
     __rmul__ = __mul__
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = []
         for symbols, coefficient in self.terms.items():
             factors = [str(symbol) for symbol in symbols]
@@ -121,23 +167,31 @@ class Size:
         return " + ".join(parts)
 
     @property
-    def symbols(self):
+    def symbols(self) -> set[Symbol]:
         """All symbols that the size depends on, as a set."""
         return {symbol for symbols in self.terms for symbol in symbols}
 
 
 SizeLike = int | Size
-"""A size where it is known: as a number, or by symbol."""
+"""A known size: a number, or a polynomial in symbols."""
 
 
-def of(symbol):
-    """The size that a symbol is."""
+def of(symbol: Symbol) -> Size:
+    """The polynomial that consists of one symbol."""
     return Size({(symbol,): 1})
 
 
-def product(sizes):
+@overload
+def product(sizes: Iterable[SizeLike]) -> SizeLike: ...
+
+
+@overload
+def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
+
+
+def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
     """The product of sizes, `None` where one is not known."""
-    result = 1
+    result: SizeLike | None = 1
     for size in sizes:
         if result is None or size is None:
             return None
@@ -145,9 +199,17 @@ def product(sizes):
     return result
 
 
-def sum_of(sizes):
+@overload
+def sum_of(sizes: Iterable[SizeLike]) -> SizeLike: ...
+
+
+@overload
+def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
+
+
+def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
     """The sum of sizes, `None` where one is not known."""
-    result = 0
+    result: SizeLike | None = 0
     for size in sizes:
         if result is None or size is None:
             return None
@@ -155,37 +217,37 @@ def sum_of(sizes):
     return result
 
 
-def are_integers(value):
+def are_integers(value: object) -> bool:
     """Whether a value is a tuple of numbers that are all known."""
     return isinstance(value, tuple) and all(
         isinstance(size, int) for size in value
     )
 
 
-def as_tuple(value):
+def as_tuple(value: Any) -> tuple:
     """A size, or a tuple of sizes, as a tuple."""
     return value if isinstance(value, tuple) else (value,)
 
 
-def as_scalar(value):
-    """A size, or the only one of a tuple of one size, as it is by itself."""
+def as_scalar(value: Any) -> Any:
+    """A size; a tuple of one size is unpacked."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
-def filled_in(shape, other):
-    """A shape, with another one's sizes where it knows none.
+def filled_in(shape: tuple, other: tuple | None) -> tuple:
+    """Fills unknown sizes of a shape from another shape.
 
-    As it is where the other isn't known, or has another rank.
+    Returns it unchanged if the other is unknown or has another rank.
     """
     if other is None or len(other) != len(shape):
         return shape
     return tuple(b if a is None else a for a, b in zip(shape, other))
 
 
-def divide(size, divisor):
-    """The exact quotient of two sizes, or `None` where there is none.
+def divide(size: SizeLike | None, divisor: SizeLike | None) -> SizeLike | None:
+    """The exact quotient of two sizes; `None` if there is none.
 
-    `None` too where a symbol's value decides: `rows / 2`.
+    Also `None` if it depends on a symbol's value: `rows / 2`.
     """
     if size is None or divisor is None:
         return None
@@ -209,24 +271,24 @@ def divide(size, divisor):
     return None
 
 
-def evaluate(size, values):
-    """The integer that a size is for given values of its symbols.
+def evaluate(size: SizeLike, values: Mapping[Symbol, int]) -> int:
+    """Evaluates a size for given values of its symbols.
 
     Args:
         size: Integer or `Size`.
         values: Mapping from `Symbol` to integer.
     """
     return sum(
-        coefficient * product(values[symbol] for symbol in symbols)
+        coefficient * math.prod(values[symbol] for symbol in symbols)
         for symbols, coefficient in _terms(size).items()
     )
 
 
-def _terms(size):
+def _terms(size: SizeLike) -> Terms:
     return size.terms if isinstance(size, Size) else {(): size} if size else {}
 
 
-def _normal(terms):
+def _normal(terms: Terms) -> SizeLike:
     terms = {key: terms[key] for key in sorted(terms, key=_order) if terms[key]}
     if not terms:
         return 0
@@ -235,19 +297,19 @@ def _normal(terms):
     return Size(terms)
 
 
-def _order(symbols):
+def _order(symbols: tuple[Symbol, ...]) -> tuple[int, list[int]]:
     return len(symbols), [symbol.id for symbol in symbols]
 
 
-def _number(symbol):
+def _number(symbol: Symbol) -> int:
     return symbol.id
 
 
-def _divide_terms(terms, divisor):
+def _divide_terms(terms: Terms, divisor: Terms) -> SizeLike | None:
     ((symbols, coefficient),) = divisor.items() or [((), 0)]
     if coefficient == 0:
         return None
-    quotient = {}
+    quotient: Terms = {}
     for key, value in terms.items():
         rest = list(key)
         for symbol in symbols:
@@ -260,19 +322,19 @@ def _divide_terms(terms, divisor):
     return _normal(quotient)
 
 
-def fits(value, dtype, rows=1):
-    """Whether a type holds a size; one that it doesn't hold wraps around.
+def fits(value: SizeLike | None, dtype: "tf.DType", rows: int = 1) -> bool:
+    """Whether a size fits an integer type without overflow.
 
     Args:
         value: Integer, `Size` or `None`.
         dtype: `tf.DType`.
-        rows: What all symbols are taken for. Defaults to `1`.
+        rows: Assumed value of every symbol. Defaults to `1`.
     """
     if value is None or not dtype.is_integer:
         return True
     if isinstance(value, int):
         return dtype.min <= value <= dtype.max
-    # How many rows there are is anyone's guess, but for 32 bits.
+    # The number of rows is unknown: only types of 32 bits or more are safe.
     return dtype.size >= 4 and all(
         abs(number) * rows <= dtype.max for number in value.terms.values()
     )

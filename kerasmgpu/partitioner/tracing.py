@@ -1,10 +1,12 @@
-"""The one-device step, traced: the definition of what must come out."""
+"""Traces the one-device step, whose results the replicas must reproduce."""
 
 import contextlib
 import copy
 import dataclasses
 import gc
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph
@@ -24,34 +26,38 @@ class Trace:
     Args:
         function: Function of positional arguments.
         arguments: Tuple of `tf.TypeSpec`s.
-        name: Its name, for people.
+        name: Its name in messages and dumps.
 
     Attributes:
         graph: `graph.Graph`.
-        leaves: The graph's inputs that the tensors of `arguments` are, in the
+        leaves: The graph's inputs for the tensors of `arguments`, in the
             order of `tf.nest.flatten(…, expand_composites=True)`.
         dump: The `passes.dump.Dump` of the function.
         sparse: List of `Sparse`, for sparse tensors among the arguments.
-        captured: Pairs of the other inputs and what they are.
-        outputs: What the function returned, with symbolic tensors.
+        captured: Pairs of each other input and the tensor that it captures.
+        outputs: The function's return value, with symbolic tensors.
         variables: Trainable variables that it reads.
     """
 
-    def __init__(self, function, arguments, name):
+    def __init__(
+        self, function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
+    ) -> None:
         self.name = name
         self.dump = Dump(name)
         func_graph, makes_variables = _func_graph(function, arguments, name)
         if makes_variables:
-            # What code does when it makes variables, it does once.
+            # Code that creates variables runs on the first call only.
             func_graph, _ = _func_graph(function, arguments, name)
-        # Placeholders, and so the variables' handles, live as long as this.
+        # Keeps placeholders, and so the variables' handles, alive.
         self._func_graph = func_graph
         graph, self.leaves, self.captured = self._read()
         self.dump("read", lambda: graph_text(graph))
-        graph = updates.last_only(updates.forwarded(graph))
-        graph = graphs.without_unneeded(graph)
-        self.graph = graphs.without_unneeded(updates.stacked(graph))
-        # Sums that are needed for updates only can then be made together.
+        graph = updates.without_dead_stores(
+            updates.with_forwarded_stores(graph)
+        )
+        graph = graphs.without_dead_nodes(graph)
+        self.graph = graphs.without_dead_nodes(updates.stacked(graph))
+        # With updates last, all-reduces for updates alone can be grouped.
         self.graph.nodes.sort(key=_is_late)
         self.graph.nodes = graphs.ordered(self.graph)
         self.dump("simplify", lambda: graph_text(self.graph))
@@ -59,8 +65,12 @@ class Trace:
         self.variables = func_graph.trainable_variables
         self.sparse = list(_sparse(arguments, self.leaves))
 
-    def _read(self):
-        """The graph as it was traced, its leaves, and what it captured."""
+    def _read(
+        self,
+    ) -> tuple[
+        graphs.Graph, list[graphs.Tensor], list[tuple[graphs.Tensor, tf.Tensor]]
+    ]:
+        """The graph as it was traced, its leaves, and its captures."""
         source = self._func_graph
         graph = graphs.read(source)
         captured = {id(inner): outer for outer, inner in source.captures}
@@ -71,12 +81,12 @@ class Trace:
         leaves = [tensor for tensor, outer in pairs if outer is None]
         return graph, leaves, [pair for pair in pairs if pair[1] is not None]
 
-    def without_arguments(self):
-        """What happens in the function where its arguments never come.
+    def without_arguments(self) -> "Trace | None":
+        """The effects of a step whose input is exhausted.
 
-        TensorFlow runs an operation as soon as it has what it needs. At the end
-        of the data it so draws random numbers, counts and decays, before it
-        knows that there is no batch.
+        TensorFlow runs an operation as soon as its inputs are ready. At the end
+        of the data a step so draws random numbers, counts and decays, although
+        there is no batch.
 
         Returns:
             A `Trace` of the effects that need no argument, or `None`. A loop
@@ -92,8 +102,8 @@ class Trace:
         rest.name, rest.outputs = f"{self.name}_without_arguments", None
         return rest
 
-    def packed(self, flat):
-        """Tensors in the structure of what the function returned."""
+    def packed(self, flat: Iterable[tf.Tensor]) -> Any:
+        """Packs tensors in the structure of the function's return value."""
         remaining = iter(flat)
         leaves = tf.nest.flatten(self.outputs, expand_composites=True)
         return tf.nest.pack_sequence_as(
@@ -103,8 +113,8 @@ class Trace:
         )
 
 
-def _is_late(node):
-    """Whether a node waits for others: an update, or the cast in front of one.
+def _is_late(node: graphs.Node) -> bool:
+    """Whether a node is scheduled last: an update, or the cast before one.
 
     In mixed precision a gradient is summed before it is cast.
     """
@@ -113,12 +123,14 @@ def _is_late(node):
     )
 
 
-def _without(graph, missing):
-    """The effects of a graph that happen where some of its inputs never come.
+def _without(
+    graph: graphs.Graph, missing: Iterable[graphs.Tensor]
+) -> graphs.Graph:
+    """The effects of a graph that don't depend on some of its inputs.
 
     Args:
-        graph: `graph.Graph`, which is used up.
-        missing: These inputs.
+        graph: `graph.Graph`, which is consumed.
+        missing: Inputs that are never fed.
 
     Returns:
         A `Graph` without them, and without outputs.
@@ -130,26 +142,27 @@ def _without(graph, missing):
         if is_late or not missing.isdisjoint(node.inputs):
             waiting.add(node)
             missing.update(node.outputs)
-            if not is_late and node.type in _BRANCHES:
-                node = _branch_without(node, missing)
-                is_late = node is None
-            else:
-                is_late = True
-        if is_late:
-            continue
+            if is_late or node.type not in _BRANCHES:
+                continue
+            branch = _branch_without(node, missing)
+            if branch is None:
+                continue
+            node = branch
         nodes.append(node)
-        if node.is_stateful and node.type not in graphs.ONLY_LOOK:
+        if node.is_stateful and node.type not in graphs.READ_ONLY:
             effects.append(node)
-    return graphs.without_unneeded(graphs.Graph(nodes, inputs, [], effects))
+    return graphs.without_dead_nodes(graphs.Graph(nodes, inputs, [], effects))
 
 
 _BRANCHES = {"Case", "If"}
 
 
-def _branch_without(node, missing):
-    """A branch with the effects that need nothing of what is missing, or `None`.
+def _branch_without(
+    node: graphs.Node, missing: set[graphs.Tensor]
+) -> graphs.Node | None:
+    """A branch with the effects that don't depend on missing tensors, or `None`.
 
-    Gradients are accumulated so: what is put back to zero needs no gradient.
+    Gradient accumulation is an example: resetting to zero needs no gradient.
     """
     condition, *carried = node.inputs
     if condition in missing:
@@ -177,7 +190,7 @@ class Sparse:
         indices: `graph.Tensor` `[entries, rank]`.
         values: `[entries]`.
         dense_shape: `[rank]`.
-        shape: What is known of its shape: a tuple of integers and `None`.
+        shape: Its static shape: a tuple of integers and `None`.
     """
 
     indices: graphs.Tensor
@@ -186,7 +199,9 @@ class Sparse:
     shape: tuple
 
 
-def _sparse(arguments, leaves):
+def _sparse(
+    arguments: tuple[tf.TypeSpec, ...], leaves: list[graphs.Tensor]
+) -> Iterator[Sparse]:
     remaining = iter(leaves)
     for argument in arguments:
         parts = [
@@ -194,18 +209,20 @@ def _sparse(arguments, leaves):
             for _ in tf.nest.flatten(argument, expand_composites=True)
         ]
         if isinstance(argument, tf.SparseTensorSpec) and argument.shape.rank:
-            yield Sparse(*parts, tuple(argument.shape))
+            indices, values, dense_shape = parts
+            shape = tuple(argument.shape)
+            yield Sparse(indices, values, dense_shape, shape)
 
 
 _thread = threading.local()
 
 
 @contextlib.contextmanager
-def done_once():
-    """Variables that are made inside call for no second trace.
+def done_once() -> Iterator[None]:
+    """Variables that are created inside cause no second trace.
 
-    For code that makes variables and does nothing else, and around which the
-    function does the same whether they are there already or not.
+    For code that only creates variables, if the function does the same whether
+    or not they exist already.
     """
     before = getattr(_thread, "is_done_once", False)
     _thread.is_done_once = True
@@ -215,18 +232,22 @@ def done_once():
         _thread.is_done_once = before
 
 
-def _func_graph(function, arguments, name):
-    """The trace, and whether variables were made on the way."""
+def _func_graph(
+    function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
+) -> tuple[func_graphs.FuncGraph, bool]:
+    """The trace, and whether it created variables."""
     made = []
 
-    def note(next_creator, **settings):
+    def note(
+        next_creator: Callable[..., tf.Variable], **settings: Any
+    ) -> tf.Variable:
         if not getattr(_thread, "is_done_once", False):
             made.append(True)
         settings["initial_value"] = _lifted(settings["initial_value"])
         return next_creator(**settings)
 
-    # A sixth of the time of a trace is Python's search for garbage, of which
-    # there is none.
+    # Garbage collection takes a sixth of the time of a trace, and finds
+    # nothing.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -240,24 +261,24 @@ def _func_graph(function, arguments, name):
     return func_graph, bool(made)
 
 
-def _lifted(value):
-    """A new variable's value, computed once if the trace describes it only.
+def _lifted(value: Any) -> Any:
+    """Lifts a symbolic initial value of a new variable out of the trace.
 
-    `tf.function` does so, too. Keras's Adafactor in a model that isn't built
-    is an example: it makes variables of constants.
+    As `tf.function` does. Keras's Adafactor in a model that isn't built is an
+    example: it creates variables from constants.
     """
     if not tf.is_symbolic_tensor(value):
         return value
 
-    def compute():
+    def compute() -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
         try:
             return lift_to_graph.lift_to_graph([value], graph)[value]
         except lift_to_graph.UnliftableError as error:
             raise InputError(
-                "A variable that a step makes can't have an initial value of "
-                f"the step's data. Received: {value.name!r}, which is computed "
-                "of an argument; make the variable before the step is traced."
+                "The initial value of a variable that a step creates must not "
+                f"depend on the step's data. Received: {value.name!r}, which is "
+                "computed from an argument; create the variable before the step."
             ) from error
 
     with tf.init_scope():

@@ -1,36 +1,50 @@
-"""Fewer operations for what an optimizer does to many variables.
+"""Rewrites that reduce the number of operations of optimizer updates.
 
 Keras writes an update variable by variable: some twenty small operations each,
 the same for all. Three rewrites of the one-device graph, which change no bit:
 
-* `forwarded`: what was just assigned is not read again, and `assign_add` is an
-  addition and an assignment, so that an update is a plain function of gradients
-  and old values;
-* `last_only`: what is assigned anew before anyone looks is not assigned;
-* `stacked`: the same function of several variables of one shape is one function
-  of their stack.
+* `with_forwarded_stores`: a read after an assignment takes the assigned value,
+  and `assign_add` is an addition and an assignment, so that an update is a plain
+  function of gradients and old values;
+* `without_dead_stores`: assignments that are overwritten before they are read
+  are removed;
+* `stacked`: the same function of several variables of one shape becomes one
+  function of their stack.
 """
 
 import collections
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
-from kerasmgpu.partitioner.graph import Tensor, new_node, ordered
+import tensorflow as tf
+
+from kerasmgpu.partitioner.graph import (
+    Graph,
+    Node,
+    StaticShape,
+    Tensor,
+    new_node,
+    ordered,
+)
 from kerasmgpu.partitioner.rules.elementwise import ELEMENTWISE
 from kerasmgpu.partitioner.writing import set_attributes
 
 LARGEST = 1 << 16
 """Bytes of the largest variable that is stacked: stacking copies."""
 
+Consumers: TypeAlias = dict[Node, list[Node]]
+
 _SUMS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 
 
-# What was assigned need not be read -------------------------------------------
+# Store-to-load forwarding ------------------------------------------------------
 
 
-def forwarded(graph):
-    """Lets reads after an assignment take what was assigned.
+def with_forwarded_stores(graph: Graph) -> Graph:
+    """Store-to-load forwarding: reads after an assignment take its value.
 
-    TensorFlow's automatic control dependencies say which assignment a read, and
-    which reads an assignment, comes after.
+    TensorFlow's automatic control dependencies order the reads and assignments
+    of a variable.
     """
     same, nodes = {}, []
     for node in graph.nodes:
@@ -47,8 +61,8 @@ def forwarded(graph):
     return graph
 
 
-def _assigned_before(read):
-    """The tensor that a read is sure to find in its variable, or `None`."""
+def _assigned_before(read: Node) -> Tensor | None:
+    """The tensor that was assigned last before a read; `None` if unknown."""
     handle = read.inputs[0]
     before = [node for node in read.controls if handle in node.inputs]
     if len(before) != 1 or before[0].type != "AssignVariableOp":
@@ -57,8 +71,8 @@ def _assigned_before(read):
     return value if value.dtype == read.outputs[0].dtype else None
 
 
-def _as_assignment(node, same):
-    """Turns `assign_add` into an assignment; returns the nodes in front."""
+def _as_assignment(node: Node, same: dict[Tensor, Tensor]) -> list[Node]:
+    """Turns `assign_add` into an assignment; returns the nodes before it."""
     handle, value = node.inputs
     read = _read_before(node)
     made = []
@@ -80,8 +94,8 @@ def _as_assignment(node, same):
     return made
 
 
-def _read_before(node):
-    """A read that is sure to find what a variable holds before `node`."""
+def _read_before(node: Node) -> Node | None:
+    """A read of the value that `node` updates; `None` if there is none."""
     handle = node.inputs[0]
     about = [other for other in node.controls if handle in other.inputs]
     writes = {other for other in about if other.type != "ReadVariableOp"}
@@ -91,42 +105,42 @@ def _read_before(node):
     return None
 
 
-# What is assigned anew need not be assigned ------------------------------------
+# Dead stores -------------------------------------------------------------------
 
 
-def last_only(graph):
-    """Drops assignments of which the next thing to happen is another one."""
+def without_dead_stores(graph: Graph) -> Graph:
+    """Removes dead stores and unused reads."""
     needed_by = _consumers(graph)
     outputs = set(graph.outputs)
-    last, gone = {}, {}
+    last, removed = {}, {}
     for node in graph.nodes:
         if node.type == "ReadVariableOp" and not (
             outputs.intersection(node.outputs)
             or any(node.outputs[0] in other.inputs for other in needed_by[node])
         ):
-            gone[node] = node.controls  # Nobody looks.
+            removed[node] = node.controls  # An unused read.
             continue
         is_assignment = node.type == "AssignVariableOp"
         for tensor in node.inputs:
             before = last.pop(tensor, None)
-            if is_assignment and before in _controls(node, gone):
-                gone[before] = before.controls
+            if is_assignment and before in _controls(node, removed):
+                removed[before] = before.controls
         if is_assignment:
             last[node.inputs[0]] = node
-    graph.nodes = [node for node in graph.nodes if node not in gone]
-    graph.effects = [node for node in graph.effects if node not in gone]
+    graph.nodes = [node for node in graph.nodes if node not in removed]
+    graph.effects = [node for node in graph.effects if node not in removed]
     for node in graph.nodes:
-        node.controls = _controls(node, gone)
+        node.controls = _controls(node, removed)
     return graph
 
 
-def _controls(node, gone):
-    """What a node comes after, with what those that are gone come after."""
+def _controls(node: Node, removed: dict[Node, list[Node]]) -> list[Node]:
+    """Control inputs of a node; removed ones are replaced by theirs."""
     found, waiting = {}, list(reversed(node.controls))
     while waiting:
         control = waiting.pop()
-        if control in gone:
-            waiting += reversed(gone[control])
+        if control in removed:
+            waiting += reversed(removed[control])
         else:
             found[control] = None
     return list(found)
@@ -135,8 +149,8 @@ def _controls(node, gone):
 # The same function of several variables ----------------------------------------
 
 
-def stacked(graph):
-    """Computes updates of variables of one shape as one update of their stack."""
+def stacked(graph: Graph) -> Graph:
+    """Stacks equal updates of variables of one shape into one update."""
     lanes = collections.defaultdict(list)
     for lane in _lanes(graph):
         if lane.members:
@@ -155,17 +169,17 @@ def stacked(graph):
 class Lane:
     """The update of one variable: elementwise nodes, and its assignments."""
 
-    def __init__(self):
-        self.members = []
-        self.assignments = []
-        self.leaves = []
+    def __init__(self) -> None:
+        self.members: list[Node] = []
+        self.assignments: list[Node] = []
+        self.leaves: list[Tensor] = []
 
-    def code(self):
-        """What is the same for lanes that compute the same function."""
+    def code(self) -> tuple:
+        """A key that is equal for lanes that compute the same function."""
         place = {node: number for number, node in enumerate(self.members)}
         leaf = {}
 
-        def of(tensor):
+        def of(tensor: Tensor) -> tuple[str, int]:
             if tensor.node in place:
                 return "member", place[tensor.node]
             if tensor.static == ():
@@ -186,8 +200,8 @@ class Lane:
         return tuple(code)
 
 
-def _lanes(graph):
-    """The updates of small variables, each with all that belongs together."""
+def _lanes(graph: Graph) -> Iterable[Lane]:
+    """The updates of small variables; those that share nodes are one lane."""
     index = {node: number for number, node in enumerate(graph.nodes)}
     lane_of = {}
     for node in graph.nodes:
@@ -201,14 +215,14 @@ def _lanes(graph):
         for other in {lane_of[m] for m in members if m in lane_of}:
             lane.assignments += other.assignments
             members |= set(other.members)
-        lane.members = sorted(members, key=index.get)
-        lane.assignments.sort(key=index.get)
+        lane.members = sorted(members, key=index.__getitem__)
+        lane.assignments.sort(key=index.__getitem__)
         lane_of.update(dict.fromkeys(lane.members, lane))
     return dict.fromkeys(lane_of.values())
 
 
-def _members(value):
-    """Elementwise nodes of one shape that a value is computed by, or `None`."""
+def _members(value: Tensor) -> set[Node] | None:
+    """Elementwise nodes of one shape that compute a value, or `None`."""
     shape = value.static
     if not shape or value.num_bytes > LARGEST:
         return None
@@ -222,7 +236,7 @@ def _members(value):
     return members
 
 
-def _may_stack(node, shape):
+def _may_stack(node: Node, shape: StaticShape) -> bool:
     return (
         node.type in ELEMENTWISE
         and not node.controls
@@ -232,8 +246,8 @@ def _may_stack(node, shape):
     )
 
 
-def _depend_on_each_other(lanes, needed_by):
-    """Whether what one lane needs depends on what another one does."""
+def _depend_on_each_other(lanes: list[Lane], needed_by: Consumers) -> bool:
+    """Whether an input of one lane depends on an output of another."""
     ahead = {node for lane in lanes for node in lane.members}
     waiting, after = list(ahead), set()
     while waiting:
@@ -250,7 +264,7 @@ def _depend_on_each_other(lanes, needed_by):
     )
 
 
-def _consumers(graph):
+def _consumers(graph: Graph) -> Consumers:
     needed_by = collections.defaultdict(list)
     for node in graph.nodes:
         for other in node.needs:
@@ -258,8 +272,8 @@ def _consumers(graph):
     return needed_by
 
 
-def _stack(lanes, graph, needed_by):
-    """Makes one lane of several; returns the new nodes."""
+def _stack(lanes: list[Lane], graph: Graph, needed_by: Consumers) -> list[Node]:
+    """Replaces several lanes by one of their stacks; returns the new nodes."""
     first, count = lanes[0], len(lanes)
     made, now = [], {}
     for number, leaf in enumerate(first.leaves):
@@ -281,8 +295,8 @@ def _stack(lanes, graph, needed_by):
         made.append(wide)
     parts = {}
 
-    def part(tensor, number):
-        """What lane `number` has in place of a tensor of the first lane."""
+    def part(tensor: Tensor, number: int) -> Tensor:
+        """The tensor of lane `number` that corresponds to one of the first."""
         if tensor not in parts:
             unpack = _new(
                 "Unpack",
@@ -317,15 +331,15 @@ def _stack(lanes, graph, needed_by):
     return made
 
 
-def _new(type, name, inputs, **attributes):
+def _new(type: str, name: str, inputs: list[Tensor], **attributes: Any) -> Node:
     node = new_node(type, name)
     node.inputs = inputs
     set_attributes(node.definition, attributes)
     return node
 
 
-def _output(node, shape, dtype):
-    """Gives a node its only output."""
+def _output(node: Node, shape: StaticShape | None, dtype: tf.DType) -> Tensor:
+    """Creates the only output of a node."""
     tensor = Tensor(node, 0, dtype, shape)
     node.outputs = [tensor]
     return tensor

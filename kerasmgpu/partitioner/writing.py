@@ -186,7 +186,7 @@ class Writer:
         effects = [
             name
             for name in self.effects
-            if self._nodes[name].op not in graphs.ONLY_LOOK
+            if self._nodes[name].op not in graphs.READ_ONLY
         ]
         needed = self._needed(outputs, effects)
         for name in needed:
@@ -257,7 +257,7 @@ class Writer:
 
     def _only_looks(self, name):
         """Whether nobody has to wait for a node that nobody needs."""
-        return name in self._nodes and self._nodes[name].op in graphs.ONLY_LOOK
+        return name in self._nodes and self._nodes[name].op in graphs.READ_ONLY
 
 
 def set_attributes(definition, attributes):

@@ -5,7 +5,7 @@ replica: run once where all is whole, and on each replica otherwise. Else it is
 one function of all replicas, with communication inside.
 """
 
-from kerasmgpu.partitioner.graph import ONLY_LOOK, Node
+from kerasmgpu.partitioner.graph import READ_ONLY, Node
 from kerasmgpu.partitioner.ir.instructions import Operation, Region, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import is_local
@@ -62,7 +62,7 @@ def _has_updates(node: Node) -> bool:
     A loop per replica would change one that has no copies several times.
     """
     return any(
-        inner.type in state.COPIES - ONLY_LOOK or _has_updates(inner)
+        inner.type in state.COPIES - READ_ONLY or _has_updates(inner)
         for body in node.bodies
         for inner in body.nodes
     )

@@ -5,7 +5,7 @@ the same to the bit. A variable that TensorFlow sums when it is read (a metric's
 holds a part on each replica: its handle is partial, and so is what is read.
 """
 
-from kerasmgpu.partitioner.graph import ONLY_LOOK
+from kerasmgpu.partitioner.graph import READ_ONLY
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
 from kerasmgpu.partitioner.rules.control_flow import FACTS
 from kerasmgpu.partitioner.rules.table import Plan, plan
@@ -35,7 +35,7 @@ UPDATES = frozenset(
 
 COPIES = (
     UPDATES
-    | ONLY_LOOK
+    | READ_ONLY
     | {
         "RngReadAndSkip",
         "RngSkip",
