@@ -198,8 +198,8 @@ def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
         are_all: Whether there are no replicas in other processes.
 
     Returns:
-        `Shares` of tensors; sparse and ragged ones are put together. What
-        holds no data (`None`, a `tf.experimental.Optional`) is as it was.
+        `Shares` of tensors; sparse and ragged ones are concatenated. `None`
+        and a `tf.experimental.Optional` are returned unchanged.
     """
     if shares[0] is None or isinstance(shares[0], tf.experimental.Optional):
         return shares[0]

@@ -1,10 +1,10 @@
 """Symbolic sizes: polynomials in dimensions that are unknown while tracing.
 
 A batch has `rows` rows, sentences have `time` tokens: such numbers are only
-known when the step runs, but sizes computed from them (`rows * time`,
-`time + 1`) is known symbolically, and that is enough to tell whether a reshape
-keeps rows separate. A size is a Python `int` where it is known, a `Size` where it
-depends on symbols, and `None` where nothing is known.
+known when the step runs. Sizes computed from them (`rows * time`, `time + 1`)
+are known symbolically, and that is enough to tell whether a reshape keeps rows
+separate. A size is a Python `int` if it is known, a `Size` if it depends on
+symbols, and `None` if nothing is known.
 """
 
 import itertools
