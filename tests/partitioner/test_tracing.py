@@ -40,7 +40,7 @@ def test_a_new_variables_value_of_the_steps_data_is_refused():
     step = momentum_step(lambda like: 2 * like)
     partitioned = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
     # AutoGraph wraps errors of converted code in other classes.
-    with pytest.raises(Exception, match="initial value of the step's data"):
+    with pytest.raises(Exception, match="must not depend on the step's data"):
         partitioned(ROWS)
 
 
