@@ -12,6 +12,7 @@
     planning.py      each tensor gets a kind
     kinds.py         the kinds: replicated, sharded by rows, partial
     cost.py          bytes that plans send
+    records.py       what is known of an operation, declared once
     rules/           what each operation does to rows
     agreement.py     values that all processes must have to the same bits
 

@@ -8,17 +8,9 @@ the graph: draws without a seed, and what Python returns.
 """
 
 from kerasmgpu.partitioner.kinds import REPLICATED
-from kerasmgpu.partitioner.rules import elementwise, state, table
+from kerasmgpu.partitioner.records import Trait, record
 
-_MOVES = frozenset(
-    """
-    BiasAdd BroadcastTo ConcatV2 EnsureShape ExpandDims Fill Gather GatherNd
-    GatherV2 MatrixBandPart MatrixDiagV3 MirrorPad OneHot Pack Pad PadV2 Range
-    Reshape ReverseV2 Roll Select Slice Split SplitV Squeeze StridedSlice Tile
-    Transpose Unpack
-    """.split()
-)
-"""Operations that only move elements, or add two of them."""
+_SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
 
 def find(graph, plans):
@@ -27,9 +19,9 @@ def find(graph, plans):
         plan = plans.nodes.get(node)
         if plan is None:
             continue
-        if node.is_stateful and node.type not in state.COPIES:
+        if node.is_stateful and Trait.COPIED not in record(node.type).traits:
             plans.must_agree.update(node.outputs)
-        if node.type in state.UPDATES:
+        if Trait.UPDATES in record(node.type).traits:
             _mark(plans, node.inputs[1:])
         if node.bodies:
             _mark(plans, node.inputs)
@@ -48,7 +40,10 @@ def _mark(plans, tensors):
             continue
         seen.add(tensor)
         plan = plans.nodes[node]
-        if plan.gives[tensor.index] != REPLICATED or node.type in state.COPIES:
+        if (
+            plan.gives[tensor.index] != REPLICATED
+            or Trait.COPIED in record(node.type).traits
+        ):
             continue  # Communication makes it the same.
         if tensor.dtype.is_integer or tensor.dtype.is_bool or _is_safe(node):
             waiting += node.inputs
@@ -57,8 +52,4 @@ def _mark(plans, tensors):
 
 
 def _is_safe(node):
-    return (
-        node.type in elementwise.ELEMENTWISE
-        or node.type in _MOVES
-        or node.type in table.GENERATORS
-    )
+    return not _SAFE.isdisjoint(record(node.type).traits)

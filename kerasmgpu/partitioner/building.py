@@ -7,12 +7,13 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.compilation import compile_stretches
-from kerasmgpu.partitioner.graph import MUST_COMPILE, READ_ONLY, Tensor
+from kerasmgpu.partitioner.graph import MUST_COMPILE, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, Own, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import Writer, node_name
 
 if TYPE_CHECKING:
@@ -308,5 +309,5 @@ class Build:
 
 def _has_effect(node):
     return bool(node.bodies) or (
-        node.is_stateful and node.type not in READ_ONLY
+        node.is_stateful and Trait.READ_ONLY not in record(node.type).traits
     )

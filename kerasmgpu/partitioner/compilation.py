@@ -15,8 +15,7 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner import graph as graphs
-from kerasmgpu.partitioner.rules.random import DRAWS
-from kerasmgpu.partitioner.rules.windows import FRAGILE
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import (
     argument,
     function_attribute,
@@ -26,22 +25,9 @@ from kerasmgpu.partitioner.writing import (
 FEWEST = 2
 """Operations of the smallest stretch that is compiled."""
 
-_SIZES_DEPEND_ON_VALUES = {
-    "DynamicPartition",
-    "ListDiff",
-    "Unique",
-    "UniqueV2",
-    "UniqueWithCounts",
-    "Where",
-}
-"""What XLA knows only where sizes are known when it compiles."""
-
-_BRANCHES = {"If", "While"}
-"""Stateful by name, though they may have no effect."""
-
-_OUTSIDE = {"AssignVariableOp", "NoOp", "ReadVariableOp", "Switch"}
-"""What stays outside: variables are read before, and assigned after; and what
-`collectives` writes beside them."""
+_WORTHWHILE = {Trait.DRAWS, Trait.FRAGILE, Trait.XLA_BODIES}
+"""Many operations in one; XLA draws other numbers, and its convolutions take no
+rows."""
 
 _numbers = itertools.count()
 
@@ -289,7 +275,7 @@ def _worthwhile(nodes, stretch_of, fewest):
     """Leaves out stretches that are tiny."""
     size = collections.Counter(stretch_of.values())
     for name, key in stretch_of.items():
-        if nodes[name].op in _BRANCHES | DRAWS | FRAGILE:
+        if not _WORTHWHILE.isdisjoint(record(nodes[name].op).traits):
             # A loop is many operations; XLA draws other numbers, and its
             # convolutions take no rows.
             size[key] += fewest
@@ -299,14 +285,20 @@ def _worthwhile(nodes, stretch_of, fewest):
 
 
 def _is_compilable(build, name, node):
-    if not _is_on_replica(build, name, node) or node.op in _OUTSIDE:
+    if (
+        not _is_on_replica(build, name, node)
+        or Trait.OUTSIDE_XLA in record(node.op).traits
+    ):
         return False
-    if node.op in _SIZES_DEPEND_ON_VALUES:
+    if Trait.SIZED_BY_VALUES in record(node.op).traits:
         return False
     kind = "XLA_CPU_JIT" if build.replicas.has_cpus else "XLA_GPU_JIT"
     if not _has_kernel(node.op, kind):
         return False
-    if node.op not in _BRANCHES and graphs.op_definition(node.op).is_stateful:
+    if (
+        Trait.XLA_BODIES not in record(node.op).traits
+        and graphs.op_definition(node.op).is_stateful
+    ):
         return False
     return not _NO_TYPES & _types(node)
 
@@ -352,7 +344,7 @@ def _say_what_is_left(build, nodes):
             node.op
             for name, node in nodes.items()
             if _is_on_replica(build, name, node)
-            and node.op not in _OUTSIDE
+            and Trait.OUTSIDE_XLA not in record(node.op).traits
             and node.op != "Const"
             and not _is_compilable(build, name, node)
         }

@@ -10,14 +10,14 @@ padding, which XLA refuses too, always has the row more: it only copies.
 import tensorflow as tf
 
 from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
-from kerasmgpu.partitioner.rules.windows import MIRRORS
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import branches
 
 
 def write(build, node, plan, place, inputs):
     """Writes a node for one replica, so that it never sees an empty share."""
     prefix, controls = f"replica_{place}/", build.controls(node, place)
-    if node.type in MIRRORS:
+    if Trait.MIRRORS in record(node.type).traits:
         device = build.device(place)
         return _with_a_row_more(
             build.writer, node, plan, inputs, device, prefix, controls

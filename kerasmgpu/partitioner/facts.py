@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import Elements
 from kerasmgpu.partitioner.graph import Graph, Node, Shape, Tensor, Value
-from kerasmgpu.partitioner.rules import control_flow, integers, table
+from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules import table
 from kerasmgpu.partitioner.sizes import Size, SizeLike
 
 Joins: TypeAlias = list[tuple[sizes.Symbol, sizes.Symbol]]
@@ -56,10 +57,11 @@ class Inference:
         for node in graph.nodes:
             for tensor in node.outputs:
                 tensor.shape, tensor.value = tensor.static, None
-            if node.type in table.VALUES:
-                _infer_values(node)
-            if node.type in control_flow.FACTS:
-                control_flow.FACTS[node.type](node, self)
+            known = record(node.type)
+            if known.value is not None:
+                _infer_values(node, known.value(node))
+            if known.facts is not None:
+                known.facts(node, self)
             axes = _join_rows(node, None if self._in_branch else self._joins)
             if not all(_is_known(tensor) for tensor in node.outputs):
                 _infer_shapes(node, axes)
@@ -106,9 +108,8 @@ class Inference:
         return changed
 
 
-def _infer_values(node: Node) -> None:
-    values = table.VALUES[node.type](node)
-    if node.type not in integers.SEVERAL:
+def _infer_values(node: Node, values: Any) -> None:
+    if Trait.SEVERAL_VALUES not in record(node.type).traits:
         if len(node.outputs) == 1:
             _set_value(node.outputs[0], values)
     elif values is not None:
@@ -197,8 +198,9 @@ def _is_known(tensor: Tensor) -> bool:
 
 def _infer_shapes(node: Node, axes: table.Axes | None) -> None:
     shapes = None
-    if node.type in table.SHAPES:
-        shapes = table.SHAPES[node.type](node)
+    rule = record(node.type).shape
+    if rule is not None:
+        shapes = rule(node)
     elif axes is not None:
         shapes = _shapes_by_axes(node, axes)
     for number, tensor in enumerate(node.outputs):

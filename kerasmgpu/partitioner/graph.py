@@ -16,6 +16,7 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from kerasmgpu.partitioner import order, sizes
+from kerasmgpu.partitioner.records import Trait, record
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.elements import Elements
@@ -34,50 +35,10 @@ Element: TypeAlias = "Shape | Elements | None"
 
 T = TypeVar("T")
 
-CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
-"""Operations that call a function; they are inlined."""
 
 MUST_COMPILE = "_kerasmgpu_compiled"
 """Attribute of operations of a function that is made with `jit_compile=True`:
 some kernels, such as grouped convolutions on CPUs, exist in XLA only."""
-
-BODIES = {
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "While": ("cond", "body"),
-    "StatelessWhile": ("cond", "body"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-}
-"""Operations that hold functions, and the attributes that name them."""
-
-_BRANCHES = {"Case", "If", "StatelessCase", "StatelessIf"}
-
-LISTS = {"EmptyTensorList", "TensorListReserve"}
-"""Operations that create tensor lists."""
-
-PASS = {
-    "Identity",
-    "IdentityN",
-    "PreventGradient",
-    "Snapshot",
-    "StopGradient",
-}
-"""Operations that return their inputs unchanged."""
-
-READ_ONLY = frozenset(
-    [
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "VarIsInitializedOp",
-        "VariableShape",
-    ]
-)
-"""Operations that read a variable, or its shape, without changing it."""
-
-_CHECKS = {"CheckNumerics", "EnsureShape"}
-"""Operations that only check their input."""
 
 _DROPPED_ATTRIBUTES = (
     "_class",
@@ -181,7 +142,7 @@ class Node:
     """One operation.
 
     `definition` is its `NodeDef` without name, inputs and device; `bodies` are
-    the graphs of the functions that it holds, in the order of `BODIES`.
+    the graphs of the functions that it holds, in the order of `Record.bodies`.
     """
 
     __slots__ = (
@@ -320,7 +281,7 @@ def _overstates_sizes(node: Node) -> bool:
     TensorFlow's gradient of a branch gives it the shapes of its first body
     (2.18 to 2.21), and the shapes of its consumers follow from these.
     """
-    return node.type in _BRANCHES and any(
+    return Trait.BRANCH in record(node.type).traits and any(
         not _has_sizes(body.outputs[number].static, tensor.static)
         for number, tensor in enumerate(node.outputs)
         for body in node.bodies
@@ -410,7 +371,10 @@ class _Reader:
                 for node in made[c.name]
             ]
             # An unregistered operation type is a function's name.
-            if op.type in CALLS or op_definition(op.type) is None:
+            if (
+                Trait.CALLS in record(op.type).traits
+                or op_definition(op.type) is None
+            ):
                 results, inner, last = self._inline(op, arguments, controls)
                 if not doubted.isdisjoint(t.node for t in arguments):
                     _forget_sizes(inner)
@@ -441,11 +405,11 @@ class _Reader:
             Tensor(node, index, tensor.dtype, shape_of(tensor))
             for index, tensor in enumerate(op.outputs)
         ]
-        for attribute in BODIES.get(op.type, ()):
+        for attribute in record(op.type).bodies:
             value = self._definitions[op.name].attr[attribute]
             for function in value.list.func or [value.func]:
                 shapes = [tensor.shape for tensor in op.inputs]
-                if op.type in _BRANCHES:
+                if Trait.BRANCH in record(op.type).traits:
                     shapes = shapes[1:]
                 node.bodies.append(self._function(function.name, shapes))
         return node
@@ -476,7 +440,11 @@ class _Reader:
             the nodes, and a `NoOp` that runs after all effects.
         """
         definition = self._definitions[op.name]
-        name = definition.attr["f"].func.name if op.type in CALLS else op.type
+        name = (
+            definition.attr["f"].func.name
+            if Trait.CALLS in record(op.type).traits
+            else op.type
+        )
         body = self._function(name, [t.shape for t in op.inputs])
         if definition.attr["_XlaMustCompile"].b:
             for node in body.nodes:
@@ -550,9 +518,12 @@ def _without_memory_hints(graph: Graph) -> Graph:
     for node in graph.nodes:
         if (
             not waited_for.isdisjoint(node.needs)
-            or (node.is_stateful and node.type not in READ_ONLY)
+            or (
+                node.is_stateful
+                and Trait.READ_ONLY not in record(node.type).traits
+            )
             or node.bodies
-            or node.type in _CHECKS
+            or Trait.CHECKS in record(node.type).traits
         ):
             waited_for.add(node)
         if not node.is_stateful and node.type != "NoOp":
@@ -585,7 +556,7 @@ def _merged(graph: Graph) -> Graph:
         node.controls = _unique(
             [representative.get(c, c) for c in node.controls]
         )
-        if node.type in PASS and not node.controls:
+        if Trait.PASSES in record(node.type).traits and not node.controls:
             same.update(zip(node.outputs, node.inputs))
             for passed, tensor in zip(node.outputs, node.inputs):
                 tensor.learn(passed.static)
@@ -614,7 +585,7 @@ def _can_merge(node: Node) -> bool:
     # control dependencies name the assignment, and are part of the key.
     if node.type == "ReadVariableOp":
         return True
-    if node.type in LISTS:
+    if Trait.MAKES_LIST in record(node.type).traits:
         return False  # Elements are inserted later, and may differ.
     return not node.is_stateful and not node.bodies
 

@@ -10,22 +10,12 @@ graph is simplified.
 
 from typing import TYPE_CHECKING
 
+from kerasmgpu.partitioner.records import Trait, record
+
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 
-PRIVATE_STATE = frozenset(
-    """
-    CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3 CudnnRNNV2
-    CudnnRNNV3 Multinomial ParameterizedTruncatedNormal RandomGamma
-    RandomGammaGrad RandomPoisson RandomPoissonV2 RandomShuffle
-    RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal
-    """.split()
-)
-"""Operations without automatic control dependencies: each has private
-state. Only the iterations of a loop share it (`regions.py`)."""
-
-NO_STATE = frozenset(["Assert"])
-"""Operations that are declared stateful, but whose order doesn't matter."""
+_NOT_ORDERED = {Trait.NO_STATE, Trait.PRIVATE_STATE}
 
 
 def add_controls(graph: "Graph") -> None:
@@ -77,7 +67,9 @@ def _is_stateful(node: "Node") -> bool:
         return any(
             _is_stateful(inner) for body in node.bodies for inner in body.nodes
         )
-    return node.is_stateful and node.type not in PRIVATE_STATE | NO_STATE
+    return node.is_stateful and _NOT_ORDERED.isdisjoint(
+        record(node.type).traits
+    )
 
 
 def _states(node: "Node") -> set["Tensor | None"]:

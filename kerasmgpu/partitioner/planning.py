@@ -23,14 +23,12 @@ from kerasmgpu.partitioner.kinds import (
     Rows,
     Sharded,
 )
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules import (
-    control_flow,
-    elementwise,
     lists,
     own,
     table,
 )
-from kerasmgpu.partitioner.rules.contractions import PRODUCTS
 from kerasmgpu.partitioner.rules.table import Plan
 
 _MOST_PASSES = 50
@@ -139,12 +137,13 @@ class Planner:
     def _by_rules(
         self, node: Node, kinds: Sequence[Kind], plans: Plans
     ) -> Plan:
-        if node.type in control_flow.CONTROL:
-            return control_flow.CONTROL[node.type](node, kinds, self)
+        known = record(node.type)
+        if known.control is not None:
+            return known.control(node, kinds, self)
         if any(isinstance(kind, ListOf) for kind in kinds):
             return lists.of_lists(node, kinds)
-        if node.type in table.PLANS:
-            plan = table.PLANS[node.type](node, kinds)
+        if known.plan is not None:
+            plan = known.plan(node, kinds)
             if plan is not None:
                 return plan
         if all(kind == REPLICATED for kind in kinds):
@@ -183,13 +182,16 @@ class Planner:
         if plan.gives == (REPLICATED,) and (
             node.type == "ReadVariableOp"
             or not self._state.isdisjoint(node.inputs)
-            and (node.type in elementwise.ELEMENTWISE or node.type == "Pack")
+            and (
+                Trait.ELEMENTWISE in record(node.type).traits
+                or node.type == "Pack"
+            )
         ):
             self._state.update(node.outputs)
 
     def _generated(self, node: Node) -> Plan | None:
         """The plan in which each replica generates its own rows."""
-        if node.type not in table.GENERATORS:
+        if Trait.GENERATES not in record(node.type).traits:
             return None
         sharded = self._rows_of(node.outputs[0])
         axes = table.axes_of(node)
@@ -206,7 +208,10 @@ class Planner:
         The rows that a mask selects belong to no replica, but their product
         takes longer than slicing them.
         """
-        if node.type not in PRODUCTS or node not in self._outer:
+        if (
+            Trait.PRODUCT not in record(node.type).traits
+            or node not in self._outer
+        ):
             return None
         axes = table.axes_of(node)
         if (
@@ -276,7 +281,7 @@ class Planner:
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
         """Records outputs that are cheap to compute whole as well."""
-        if node.type not in table.CHEAP and node.type not in table.GENERATORS:
+        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return
         if not any(isinstance(kind, Sharded) for kind in plan.gives):
             return

@@ -30,6 +30,7 @@ from kerasmgpu.partitioner.one_device import container, is_sum
 from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.partitioner.tracing import Sparse, Trace
 
@@ -326,22 +327,10 @@ def _has_random_state(graph: Graph) -> bool:
         any(map(_has_random_state, node.bodies))
         or node.is_stateful
         and not node.bodies
-        and node.type not in _STATELESS
+        and Trait.COUNTS_NOTHING not in record(node.type).traits
         and not any(tensor.dtype == tf.resource for tensor in node.inputs)
         for node in graph.nodes
     )
-
-
-_STATELESS = {
-    "Assert",
-    "CheckNumericsV2",
-    "CudnnRNNBackpropV3",
-    "CudnnRNNV3",
-    "EagerPyFunc",
-    "PrintV2",
-    "PyFunc",
-}
-"""Operations that are stateful for other reasons."""
 
 
 class Written:

@@ -12,12 +12,11 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.building import Build, References
-from kerasmgpu.partitioner.graph import READ_ONLY
 from kerasmgpu.partitioner.ir.instructions import Region, Runs, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import is_local
-from kerasmgpu.partitioner.order import NO_STATE
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import (
     function_attribute,
     functions_attribute,
@@ -261,7 +260,9 @@ def _has_effects(node):
         _has_effects(inner)
         or inner.is_stateful
         and not inner.bodies
-        and inner.type not in READ_ONLY | NO_STATE
+        and {Trait.READ_ONLY, Trait.NO_STATE}.isdisjoint(
+            record(inner.type).traits
+        )
         for body in node.bodies
         for inner in body.nodes
     )

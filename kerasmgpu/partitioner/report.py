@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Sent,
 )
 from kerasmgpu.partitioner.planning import Plans
-from kerasmgpu.partitioner.rules.contractions import PRODUCTS
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules.table import Plan
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def whole_products(program: "Program") -> list[Node]:
     return [
         node
         for node, plan in _planned(program.trace.graph, program.plans)
-        if node.type in (*PRODUCTS, "CudnnRNNV3")
+        if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(
+            record(node.type).traits
+        )
         and not plan.is_local
         and not all(sizes.are_integers(t.shape) for t in node.inputs)
     ]

@@ -17,7 +17,7 @@ from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner import updates
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
-from kerasmgpu.partitioner.rules.state import UPDATES
+from kerasmgpu.partitioner.records import Trait, record
 
 
 class Trace:
@@ -118,7 +118,7 @@ def _is_late(node: graphs.Node) -> bool:
 
     In mixed precision a gradient is summed before it is cast.
     """
-    return node.type in UPDATES or (
+    return Trait.UPDATES in record(node.type).traits or (
         node.type == "Cast" and node.inputs[0].is_narrow
     )
 
@@ -149,7 +149,7 @@ def _without(
                 continue
             node = branch
         nodes.append(node)
-        if node.is_stateful and node.type not in graphs.READ_ONLY:
+        if node.is_stateful and Trait.READ_ONLY not in record(node.type).traits:
             effects.append(node)
     return graphs.without_dead_nodes(graphs.Graph(nodes, inputs, [], effects))
 

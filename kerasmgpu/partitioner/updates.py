@@ -26,7 +26,7 @@ from kerasmgpu.partitioner.graph import (
     new_node,
     ordered,
 )
-from kerasmgpu.partitioner.rules.elementwise import ELEMENTWISE
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import set_attributes
 
 LARGEST = 1 << 16
@@ -238,7 +238,7 @@ def _members(value: Tensor) -> set[Node] | None:
 
 def _may_stack(node: Node, shape: StaticShape) -> bool:
     return (
-        node.type in ELEMENTWISE
+        Trait.ELEMENTWISE in record(node.type).traits
         and not node.controls
         and len(node.outputs) == 1
         and node.outputs[0].static == shape

@@ -16,6 +16,7 @@ from tensorflow.core.framework import (
 )
 
 from kerasmgpu.partitioner import graph as graphs
+from kerasmgpu.partitioner.records import Trait, record
 
 _numbers = itertools.count()
 
@@ -186,7 +187,7 @@ class Writer:
         effects = [
             name
             for name in self.effects
-            if self._nodes[name].op not in graphs.READ_ONLY
+            if Trait.READ_ONLY not in record(self._nodes[name].op).traits
         ]
         needed = self._needed(outputs, effects)
         for name in needed:
@@ -257,7 +258,10 @@ class Writer:
 
     def _only_looks(self, name):
         """Whether nobody has to wait for a node that nobody needs."""
-        return name in self._nodes and self._nodes[name].op in graphs.READ_ONLY
+        return (
+            name in self._nodes
+            and Trait.READ_ONLY in record(self._nodes[name].op).traits
+        )
 
 
 def set_attributes(definition, attributes):

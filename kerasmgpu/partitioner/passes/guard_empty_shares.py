@@ -9,8 +9,7 @@ from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import Sharded
-from kerasmgpu.partitioner.rules.recurrent import NEEDS_ROWS
-from kerasmgpu.partitioner.rules.windows import FRAGILE, MIRRORS
+from kerasmgpu.partitioner.records import Trait, record
 
 
 def guard_empty_shares(program: Lowered, is_compiled: bool) -> None:
@@ -37,11 +36,13 @@ def _is_fragile(
     type = operation.node.type
     if operation.runs is Runs.ONCE:
         return False
-    on_cpus = type in FRAGILE and program.replicas.has_cpus
-    if not on_cpus and type not in (*NEEDS_ROWS, *MIRRORS):
+    on_cpus = Trait.FRAGILE in record(type).traits and program.replicas.has_cpus
+    if not on_cpus and {Trait.NEEDS_ROWS, Trait.MIRRORS}.isdisjoint(
+        record(type).traits
+    ):
         return False
     compiles = is_compiled or MUST_COMPILE in operation.node.definition.attr
-    if compiles and type not in MIRRORS:
+    if compiles and Trait.MIRRORS not in record(type).traits:
         return False  # XLA's other kernels take no rows as they come.
     return any(
         isinstance(kind, Sharded)

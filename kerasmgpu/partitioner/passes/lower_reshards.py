@@ -31,6 +31,7 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     Sharded,
 )
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules import table
 
 
@@ -149,7 +150,7 @@ class _Lowering:
         """
         tensor = wanted.tensor
         node, kinds = tensor.node, self._program.plans.kinds
-        if node.type not in table.CHEAP and node.type not in table.GENERATORS:
+        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return False
         if node.controls or tensor.shape is None:
             return False

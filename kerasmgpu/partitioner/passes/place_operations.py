@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import is_local
-from kerasmgpu.partitioner.rules import elementwise, state
+from kerasmgpu.partitioner.records import Trait, record
 
 
 def place_operations(program: Lowered, copied: frozenset[Value]) -> None:
@@ -62,14 +62,16 @@ class _Placing:
         node, inputs = operation.node, operation.inputs
         if node.type == "NoOp" or operation.plan.is_local:
             return Runs.ON_EACH
-        if node.type in state.COPIES and self._is_copied(inputs[0]):
+        if Trait.COPIED in record(node.type).traits and self._is_copied(
+            inputs[0]
+        ):
             return Runs.ON_EACH
         # A stack of new values of variables is sent as a whole.
         if node.type == "Unpack" and node.outputs[0] in self._assigned:
             return Runs.ON_EACH
         if (
-            node.type not in state.COPIES
-            and node.type in elementwise.ELEMENTWISE
+            Trait.COPIED not in record(node.type).traits
+            and Trait.ELEMENTWISE in record(node.type).traits
             and not self._replicas.shares_memory
             and any(map(self._is_copied, inputs))
         ):

@@ -5,11 +5,11 @@ replica: run once where all is whole, and on each replica otherwise. Else it is
 one function of all replicas, with communication inside.
 """
 
-from kerasmgpu.partitioner.graph import READ_ONLY, Node
+from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir.instructions import Operation, Region, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import is_local
-from kerasmgpu.partitioner.rules import state
+from kerasmgpu.partitioner.records import Trait, record
 
 
 def place_regions(program: Lowered) -> None:
@@ -43,7 +43,7 @@ def needs_all_replicas(region: Region) -> bool:
 
 def _has_effect_for_all(node: Node) -> bool:
     """Whether all replicas together run a node once: a print, or a draw."""
-    return node.is_stateful and node.type not in state.COPIES
+    return node.is_stateful and Trait.COPIED not in record(node.type).traits
 
 
 def _is_local(region: Region) -> bool:
@@ -62,7 +62,9 @@ def _has_updates(node: Node) -> bool:
     A loop per replica would change one that has no copies several times.
     """
     return any(
-        inner.type in state.COPIES - READ_ONLY or _has_updates(inner)
+        {Trait.COPIED, Trait.READ_ONLY} & record(inner.type).traits
+        == {Trait.COPIED}
+        or _has_updates(inner)
         for body in node.bodies
         for inner in body.nodes
     )

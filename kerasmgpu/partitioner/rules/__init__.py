@@ -1,4 +1,8 @@
-"""One file per class of operations; `table` says what a rule is."""
+"""One file per class of operations.
+
+`table` says what a rule is. Each file declares its operations, once each, with
+`records.operation`.
+"""
 
 from kerasmgpu.partitioner.rules import (  # noqa: F401
     contractions,
@@ -7,6 +11,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     indexing,
     integers,
     lists,
+    others,
     own,
     random,
     recurrent,

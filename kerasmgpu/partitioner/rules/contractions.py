@@ -1,25 +1,10 @@
 """Products that sum over common axes: matrix products and einsum."""
 
+from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
-from kerasmgpu.partitioner.rules.table import Axes, axes
-
-PRODUCTS = {
-    "BatchMatMul",
-    "BatchMatMulV2",
-    "BatchMatMulV3",
-    "Conv2D",
-    "Conv2DBackpropFilter",
-    "Conv2DBackpropInput",
-    "Conv3D",
-    "DepthwiseConv2dNative",
-    "Einsum",
-    "MatMul",
-    "SparseTensorDenseMatMul",
-}
-"""Where most of a step's time goes."""
+from kerasmgpu.partitioner.rules.table import Axes
 
 
-@axes("MatMul")
 def matmul(node):
     """`[m, k] x [k, n] -> [m, n]`."""
     left = "km" if node.attr("transpose_a") else "mk"
@@ -27,7 +12,9 @@ def matmul(node):
     return Axes((left, right), ("mn",), sums=("k",), linear=(0, 1))
 
 
-@axes("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+operation("MatMul", axes=matmul, traits={Trait.PRODUCT})
+
+
 def batch_matmul(node):
     """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes stretched."""
     left, right = (tensor.shape for tensor in node.inputs)
@@ -48,7 +35,15 @@ def batch_matmul(node):
     )
 
 
-@axes("Einsum")
+operation(
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    axes=batch_matmul,
+    traits={Trait.PRODUCT},
+)
+
+
 def einsum(node):
     """The labels are those of the equation; `...` stands for the axes left."""
     terms, out = node.attr("equation").split("->")
@@ -88,6 +83,9 @@ def einsum(node):
     )
 
 
+operation("Einsum", axes=einsum, traits={Trait.PRODUCT})
+
+
 def _labels(term, shape):
     """Labels of one term; the axes of `...` are numbers, the last one 0."""
     if shape is None:
@@ -99,10 +97,12 @@ def _labels(term, shape):
     return labels
 
 
-@axes("Cross")
 def cross(node):
     """Products of vectors along the last axis, which must be whole."""
     if any(tensor.shape is None for tensor in node.inputs):
         return None
     labels = (*range(len(node.inputs[0].shape) - 1), None)
     return Axes((labels, labels), (labels,), linear=(0, 1))
+
+
+operation("Cross", axes=cross)

@@ -2,35 +2,15 @@
 
 from kerasmgpu.partitioner import elements as held
 from kerasmgpu.partitioner.kinds import REPLICATED, MergedKind
-from kerasmgpu.partitioner.rules.table import Plan, register
-
-FACTS = {}
-"""Type of operation to function `(node, inference)` that sets what is known;
-`inference` is a `facts.Inference`."""
-
-CONTROL = {}
-"""Type of operation to function `(node, kinds, plan)` that returns a `Plan`.
-
-`plan(body, kinds)` plans the graph of a function.
-"""
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.table import Plan
 
 _MOST_PASSES = 20
-
-
-def facts(*types):
-    """Registers a function that sets what is known of a node's outputs."""
-    return register(FACTS, types)
-
-
-def control(*types):
-    """Registers a function that plans a node; see `CONTROL`."""
-    return register(CONTROL, types)
 
 
 # Loops -----------------------------------------------------------------------
 
 
-@facts("While", "StatelessWhile")
 def while_facts(node, inference):
     """Sizes are those that stay the same from one pass to the next."""
     condition, body = node.bodies
@@ -62,7 +42,6 @@ def _give(tensors, shapes, elements, values):
         tensor.complete()
 
 
-@control("While", "StatelessWhile")
 def while_plan(node, kinds, plan):
     """Kinds of loop variables are those that hold for every pass."""
     condition, body = node.bodies
@@ -84,10 +63,25 @@ def while_plan(node, kinds, plan):
     return Plan(given, given, details=(plan(condition, given), plans))
 
 
+operation(
+    "While",
+    facts=while_facts,
+    control=while_plan,
+    bodies=("cond", "body"),
+    traits={Trait.XLA_BODIES},
+)
+
+operation(
+    "StatelessWhile",
+    facts=while_facts,
+    control=while_plan,
+    bodies=("cond", "body"),
+)
+
+
 # Branches --------------------------------------------------------------------
 
 
-@facts("If", "StatelessIf", "Case", "StatelessCase")
 def branch_facts(node, inference):
     """Of outputs is known what all branches agree on."""
     for body in node.bodies:
@@ -107,7 +101,6 @@ def branch_facts(node, inference):
         tensor.complete()
 
 
-@control("If", "StatelessIf", "Case", "StatelessCase")
 def branch_plan(node, kinds, plan):
     """Outputs have the kind that those of all branches can have."""
     given = kinds[1:]
@@ -123,3 +116,29 @@ def branch_plan(node, kinds, plan):
         tuple(merged.kind for merged in merged_kinds),
         details=tuple(plans),
     )
+
+
+operation(
+    "If",
+    facts=branch_facts,
+    control=branch_plan,
+    bodies=("then_branch", "else_branch"),
+    traits={Trait.BRANCH, Trait.XLA_BODIES},
+)
+
+operation(
+    "StatelessIf",
+    facts=branch_facts,
+    control=branch_plan,
+    bodies=("then_branch", "else_branch"),
+    traits={Trait.BRANCH},
+)
+
+operation(
+    "Case",
+    "StatelessCase",
+    facts=branch_facts,
+    control=branch_plan,
+    bodies=("branches",),
+    traits={Trait.BRANCH},
+)

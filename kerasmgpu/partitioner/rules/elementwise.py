@@ -4,62 +4,11 @@ import math
 
 from kerasmgpu.partitioner.graph import constant_array
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
-from kerasmgpu.partitioner.rules.table import CHEAP, Axes, Plan, axes, plan
-
-UNARY = """
-Abs Acos Acosh Angle AsString Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1
-BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0
-BesselY1 Bucketize Cast Ceil CheckNumerics CheckNumericsV2 ComplexAbs Conj Cos
-Cosh Dawsn DecodeBase64 Digamma Elu EncodeBase64 Erf Erfc Erfinv Exp Expint
-Expm1 FakeQuantWithMinMaxArgs Floor FresnelCos FresnelSin Identity Imag Inv
-Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg
-OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
-Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Spence Sqrt Square
-StopGradient StringLength StringLower StringStrip StringToHashBucket
-StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Tan
-Tanh ZerosLike
-""".split()
-
-BINARY = """
-Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div
-DivNoNan EluGrad Equal FloorDiv FloorMod Greater GreaterEqual Igamma
-IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift Less LessEqual LogicalAnd
-LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter NotEqual Polygamma Pow
-RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift RsqrtGrad SeluGrad
-SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
-TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
-""".split()
-
-OTHERS = """
-AccumulateNV2 AddN Betainc ClipByValue FakeQuantWithMinMaxArgsGradient
-IdentityN SelectV2 StringJoin
-""".split()
-
-ELEMENTWISE = frozenset(UNARY + BINARY + OTHERS)
-"""Kernels that give the same bits for the same inputs on every replica."""
-
-_LINEAR_IN_FIRST = """
-Conj Div EluGrad DivNoNan Identity Imag LeakyReluGrad MulNoNan Neg
-PreventGradient Real RealDiv Relu6Grad ReluGrad SeluGrad Snapshot SoftplusGrad
-SoftsignGrad StopGradient
-""".split()
-
-_LINEAR_IN_SECOND = """
-InvGrad ReciprocalGrad RsqrtGrad SigmoidGrad SqrtGrad TanhGrad
-""".split()
-
-_LINEAR = {
-    **dict.fromkeys(_LINEAR_IN_FIRST, (0,)),
-    **dict.fromkeys(_LINEAR_IN_SECOND, (1,)),
-    "Mul": (0, 1),
-}
-_SCALES = {"Mul", "RealDiv"}
-_ADDITIVE = {"AccumulateNV2", "Add", "AddN", "AddV2", "Sub"}
-
-CHEAP.update(ELEMENTWISE, ["BiasAdd", "EnsureShape", "Select"])
+from kerasmgpu.partitioner.records import Trait, operation, record
+from kerasmgpu.partitioner.rules import integers, lists
+from kerasmgpu.partitioner.rules.table import Axes, Plan
 
 
-@axes(*UNARY, *BINARY, *OTHERS)
 def elementwise(node):
     """Axes are the same from the last one on; those of size 1 are stretched."""
     if node.type == "IdentityN":
@@ -75,9 +24,177 @@ def elementwise(node):
         tuple(labels(tensor.shape, out) for tensor in node.inputs),
         (_labels(out, out),),
         linear=_linear(node),
-        additive=node.type in _ADDITIVE and not node.inputs[0].is_narrow,
+        additive=Trait.ADDITIVE in record(node.type).traits
+        and not node.inputs[0].is_narrow,
         stretches=stretches,
     )
+
+
+operation(
+    *"""
+Abs Acos Acosh Angle ApproximateEqual AsString Asin Asinh Atan Atan2 Atanh
+BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e
+BesselK1 BesselK1e BesselY0 BesselY1 Betainc BitwiseAnd BitwiseOr BitwiseXor
+Bucketize Ceil ClipByValue Complex ComplexAbs Cos Cosh Dawsn DecodeBase64
+Digamma Elu EncodeBase64 Equal Erf Erfc Erfinv Exp Expint Expm1
+FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient Floor FresnelCos
+FresnelSin Greater GreaterEqual Igamma IgammaGradA Igammac Inv Invert
+IsFinite IsInf IsNan LeakyRelu LeftShift Less LessEqual Lgamma Log Log1p
+LogicalAnd LogicalNot LogicalOr Minimum Mod Ndtri NextAfter NotEqual
+Polygamma PopulationCount Pow Reciprocal Relu Relu6 RightShift Rint Round
+Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Spence Sqrt Square
+SquaredDifference StringJoin StringLength StringLower StringStrip
+StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
+StringToNumber StringUpper Tan Tanh TruncateMod Xdivy Xlog1py Xlogy Zeta
+""".split(),
+    axes=elementwise,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "Cast",
+    axes=elementwise,
+    value=integers.same,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.KEEPS_NUMBERS},
+)
+
+operation(
+    "CheckNumerics",
+    axes=elementwise,
+    traits={Trait.CHEAP, Trait.CHECKS, Trait.ELEMENTWISE},
+)
+
+operation(
+    "CheckNumericsV2",
+    axes=elementwise,
+    traits={Trait.CHEAP, Trait.COUNTS_NOTHING, Trait.ELEMENTWISE},
+)
+
+operation(
+    *"""
+Conj Div DivNoNan EluGrad Imag LeakyReluGrad MulNoNan Neg Real Relu6Grad
+ReluGrad SeluGrad SoftplusGrad SoftsignGrad
+""".split(),
+    axes=elementwise,
+    linear=(0,),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "Identity",
+    axes=elementwise,
+    value=integers.same,
+    facts=lists.same_list_facts,
+    linear=(0,),
+    traits={
+        Trait.CHEAP,
+        Trait.ELEMENTWISE,
+        Trait.KEEPS_NUMBERS,
+        Trait.OF_LISTS,
+        Trait.PASSES,
+    },
+)
+
+operation(
+    "PreventGradient",
+    "StopGradient",
+    axes=elementwise,
+    value=integers.same,
+    linear=(0,),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.KEEPS_NUMBERS, Trait.PASSES},
+)
+
+operation(
+    "Snapshot",
+    axes=elementwise,
+    linear=(0,),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.PASSES},
+)
+
+operation(
+    "Add",
+    "AddV2",
+    "Sub",
+    axes=elementwise,
+    value=integers.arithmetic,
+    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "FloorDiv",
+    "TruncateDiv",
+    axes=elementwise,
+    value=integers.quotient,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "FloorMod",
+    axes=elementwise,
+    value=integers.remainder,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "InvGrad",
+    "ReciprocalGrad",
+    "RsqrtGrad",
+    "SigmoidGrad",
+    "SqrtGrad",
+    "TanhGrad",
+    axes=elementwise,
+    linear=(1,),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "Maximum",
+    axes=elementwise,
+    value=integers.maximum,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "Mul",
+    axes=elementwise,
+    value=integers.arithmetic,
+    linear=(0, 1),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.SCALES},
+)
+
+operation(
+    "RealDiv",
+    axes=elementwise,
+    value=integers.quotient,
+    linear=(0,),
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.SCALES},
+)
+
+operation(
+    "AccumulateNV2",
+    axes=elementwise,
+    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "AddN",
+    axes=elementwise,
+    facts=lists.of_lists_facts,
+    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
+)
+
+operation(
+    "IdentityN",
+    axes=elementwise,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.PASSES},
+)
+
+operation(
+    "SelectV2",
+    axes=elementwise,
+    facts=lists.of_lists_facts,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
+)
 
 
 def _stretched(shapes):
@@ -120,9 +237,11 @@ def _linear(node):
         return (0,) if widens and result.size >= source.size else ()
     if node.type == "Div" and node.inputs[0].dtype.is_integer:
         return ()
-    if node.type in _SCALES and any(map(_is_wild, node.inputs)):
+    if Trait.SCALES in record(node.type).traits and any(
+        map(_is_wild, node.inputs)
+    ):
         return ()
-    return _LINEAR.get(node.type, ())
+    return record(node.type).linear
 
 
 def _is_wild(tensor):
@@ -134,7 +253,6 @@ def _is_wild(tensor):
     return not math.isfinite(constant_array(tensor.node))
 
 
-@axes("BiasAdd")
 def bias_add(node):
     """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
     rank = node.inputs[0].rank
@@ -144,7 +262,9 @@ def bias_add(node):
     return Axes((labels, (_channel(node, rank),)), (labels,))
 
 
-@axes("BiasAddGrad")
+operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
+
+
 def bias_add_grad(node):
     """Sums all axes but the last (or the second: `NCHW`)."""
     rank = node.inputs[0].rank
@@ -156,12 +276,14 @@ def bias_add_grad(node):
     return Axes((labels,), ((channel,),), sums=sums, linear=(0,))
 
 
+operation("BiasAddGrad", axes=bias_add_grad)
+
+
 def _channel(node, rank):
     """The axis of the channels: the last, or the second (`NCHW`)."""
     return 1 if node.attr("data_format") == "NCHW" else rank - 1
 
 
-@axes("Select")
 def select(node):
     """As `SelectV2`, but a vector condition chooses rows."""
     out = node.outputs[0].shape
@@ -172,7 +294,14 @@ def select(node):
     return Axes((labels[: len(condition)], labels, labels), (labels,))
 
 
-@axes("EnsureShape")
+operation(
+    "Select",
+    axes=select,
+    facts=lists.of_lists_facts,
+    traits={Trait.CHEAP, Trait.MOVES, Trait.OF_LISTS},
+)
+
+
 def ensure_shape(node):
     """What it ensures was checked on whole values: the input's shape."""
     rank = node.outputs[0].rank
@@ -182,18 +311,26 @@ def ensure_shape(node):
     return Axes((labels,), (labels,), linear=(0,), emit=_identity)
 
 
+operation(
+    "EnsureShape",
+    axes=ensure_shape,
+    traits={Trait.CHEAP, Trait.CHECKS, Trait.MOVES},
+)
+
+
 def _identity(build, node, plan, place, inputs):
     """Writes an `Identity` instead of the operation."""
     return build.op("Identity", inputs, {"T": node.inputs[0].dtype}, place)
 
 
-@plan("NoOp")
 def no_op(node, kinds):
     """Holds control dependencies together."""
     return Plan((), ())
 
 
-@axes("Bitcast")
+operation("NoOp", plan=no_op, traits={Trait.OUTSIDE_XLA})
+
+
 def bitcast(node):
     """Bits of one element become one element."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
@@ -205,7 +342,9 @@ def bitcast(node):
     return Axes((labels,), (labels,))
 
 
-@plan("Shape", "Size", "Rank")
+operation("Bitcast", axes=bitcast)
+
+
 def shape(node, kinds):
     """A partial sum has the shape of the sum."""
     if isinstance(kinds[0], Partial):
@@ -213,9 +352,31 @@ def shape(node, kinds):
     return None
 
 
-@plan("ZerosLike", "OnesLike")
+operation("Shape", plan=shape, value=integers.shape)
+
+operation("Size", plan=shape, value=integers.size)
+
+operation("Rank", plan=shape, value=integers.rank)
+
+
 def like(node, kinds):
     """A partial sum has the shape of the sum."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))
     return None
+
+
+operation(
+    "OnesLike",
+    axes=elementwise,
+    plan=like,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+)
+
+operation(
+    "ZerosLike",
+    axes=elementwise,
+    plan=like,
+    facts=lists.zeros_like_facts,
+    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
+)

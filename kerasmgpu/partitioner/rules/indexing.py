@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.rules.table import Axes, axes, shape
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules import integers, sparse
+from kerasmgpu.partitioner.rules.table import Axes
 
 
-@axes("GatherV2", "ResourceGather", "Gather")
 def gather(node):
     """`params[batch, outer, indices…, inner]`; the axis gathered from is whole."""
     params, indices = node.inputs[0], node.inputs[1]
@@ -35,7 +36,9 @@ def gather(node):
     return Axes((tuple(labels), ids, *rest), (out,), linear=(0,))
 
 
-@axes("GatherNd", "ResourceGatherNd")
+operation("Gather", axes=gather, traits={Trait.MOVES})
+
+
 def gather_nd(node):
     """`indices[…, depth]` pick whole values out of `params`."""
     shape = node.inputs[1].shape
@@ -48,7 +51,15 @@ def gather_nd(node):
     return Axes((None, (*ids, None), *rest), ((*ids, *inner),), linear=(0,))
 
 
-@axes("ScatterNd")
+operation(
+    "GatherNd", axes=gather_nd, plan=sparse.gather_nd, traits={Trait.MOVES}
+)
+
+operation(
+    "ResourceGatherNd", axes=gather_nd, traits={Trait.COPIED, Trait.READ_ONLY}
+)
+
+
 def scatter_nd(node):
     """`(indices, updates, shape)`: what meets at one place is added.
 
@@ -74,7 +85,9 @@ def scatter_nd(node):
     )
 
 
-@axes("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
+operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
+
+
 def unsorted_segment(node):
     """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
     data, ids, _ = node.inputs
@@ -93,7 +106,6 @@ def unsorted_segment(node):
     )
 
 
-@axes("DenseBincount")
 def bincount(node):
     """`(input, size, weights)`: counts of the rows are added."""
     shape = node.inputs[0].shape
@@ -108,7 +120,9 @@ def bincount(node):
     return Axes((("b",), None, given), ((None,),), sums=("b",))
 
 
-@axes("LookupTableFindV2", "LookupTableFind")
+operation("DenseBincount", axes=bincount)
+
+
 def lookup(node):
     """`(table, keys, default)`: keys are looked up one by one."""
     if node.inputs[1].shape is None or node.outputs[0].shape is None:
@@ -118,7 +132,9 @@ def lookup(node):
     return Axes((None, keys, None), ((*keys, *inner),))
 
 
-@shape("GatherV2")
+operation("LookupTableFind", "LookupTableFindV2", axes=lookup)
+
+
 def gather_shape(node):
     """The axes of the indices stand for the axis gathered from."""
     params, indices, axis = (node.inputs[n] for n in range(3))
@@ -139,7 +155,16 @@ def gather_shape(node):
     ]
 
 
-@shape("ResourceGather")
+operation(
+    "GatherV2",
+    axes=gather,
+    plan=sparse.gather,
+    shape=gather_shape,
+    value=integers.gather,
+    traits={Trait.MOVES},
+)
+
+
 def resource_gather_shape(node):
     """The axes of the indices, then those of a row of the variable."""
     element, indices = node.inputs[0].element, node.inputs[1].shape
@@ -148,7 +173,14 @@ def resource_gather_shape(node):
     return [(*indices, *element[1:])]
 
 
-@shape("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin")
+operation(
+    "ResourceGather",
+    axes=gather,
+    shape=resource_gather_shape,
+    traits={Trait.COPIED, Trait.READ_ONLY},
+)
+
+
 def unsorted_segment_shape(node):
     """As many rows as `num_segments` says."""
     data, ids, count = node.inputs
@@ -156,3 +188,13 @@ def unsorted_segment_shape(node):
         return None
     number = count.value if not isinstance(count.value, tuple) else None
     return [(number, *data.shape[len(ids.shape) :])]
+
+
+operation(
+    "UnsortedSegmentMax",
+    "UnsortedSegmentMin",
+    "UnsortedSegmentSum",
+    axes=unsorted_segment,
+    plan=sparse.segments,
+    shape=unsorted_segment_shape,
+)

@@ -2,13 +2,12 @@
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import constant_array
-from kerasmgpu.partitioner.rules.table import value
+from kerasmgpu.partitioner.records import Trait, operation
 
 LONGEST = 32
 """Vectors with more elements are not followed."""
 
 
-@value("Const")
 def const(node):
     """An integer scalar, or the entries of an integer vector."""
     dtype = node.outputs[0].dtype
@@ -20,19 +19,22 @@ def const(node):
     return tuple(entries) if shape else entries
 
 
-@value("Shape")
+operation("Const", value=const)
+
+
 def shape(node):
     """The input's sizes, as far as they are known."""
     return node.inputs[0].shape
 
 
-@value("ShapeN")
 def shapes(node):
     """The sizes of each input, as far as they are known."""
     return [tensor.shape for tensor in node.inputs]
 
 
-@value("ConcatOffset")
+operation("ShapeN", value=shapes, traits={Trait.SEVERAL_VALUES})
+
+
 def concat_offset(node):
     """`(axis, shapes…)`: where each part begins in the whole."""
     axis, *parts = (tensor.value for tensor in node.inputs)
@@ -46,7 +48,9 @@ def concat_offset(node):
     return begins
 
 
-@value("Split")
+operation("ConcatOffset", value=concat_offset, traits={Trait.SEVERAL_VALUES})
+
+
 def split(node):
     """`(axis, vector)`: its parts, of as many entries each."""
     entries, number = node.inputs[1].value, len(node.outputs)
@@ -56,36 +60,22 @@ def split(node):
     return [entries[n * each : (n + 1) * each] for n in range(number)]
 
 
-@value("Unpack")
 def unpack(node):
     """A vector's entries."""
     entries = node.inputs[0].value
     return list(entries) if isinstance(entries, tuple) else None
 
 
-SEVERAL = {
-    "BroadcastGradientArgs",
-    "ConcatOffset",
-    "ShapeN",
-    "Split",
-    "Unpack",
-}
-"""Operations with a list of values, one for each output."""
-
-
-@value("Size")
 def size(node):
     """The product of the input's sizes."""
     return node.inputs[0].num_elements
 
 
-@value("Rank")
 def rank(node):
     """The number of the input's axes."""
     return node.inputs[0].rank
 
 
-@value("Identity", "Cast", "StopGradient", "PreventGradient")
 def same(node):
     """What comes in, if it is integers."""
     if not node.inputs[0].dtype.is_integer:
@@ -93,7 +83,6 @@ def same(node):
     return node.inputs[0].value
 
 
-@value("Pack")
 def pack(node):
     """Scalars, put together to a vector."""
     values = tuple(tensor.value for tensor in node.inputs)
@@ -102,7 +91,6 @@ def pack(node):
     return values
 
 
-@value("ConcatV2")
 def concat(node):
     """Vectors, one after the other."""
     parts = [tensor.value for tensor in node.inputs[:-1]]
@@ -111,7 +99,6 @@ def concat(node):
     return tuple(entry for part in parts for entry in part)
 
 
-@value("StridedSlice")
 def strided_slice(node):
     """Entries of a vector."""
     entries, begin, end, strides = (tensor.value for tensor in node.inputs)
@@ -134,7 +121,6 @@ def strided_slice(node):
     return entries[slice(first, last, step)]
 
 
-@value("Slice")
 def slice_(node):
     """`(vector, begin, size)`: entries that follow one another."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
@@ -146,7 +132,6 @@ def slice_(node):
     return entries[first:] if count == -1 else entries[first : first + count]
 
 
-@value("GatherV2")
 def gather(node):
     """`(vector, indices, axis)`: entries by their places."""
     entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
@@ -161,7 +146,6 @@ def gather(node):
     return tuple(entries[index] for index in indices)
 
 
-@value("Reshape", "ExpandDims", "Squeeze")
 def reshape(node):
     """The same entries, where they become a scalar or a vector."""
     source, out = node.inputs[0].value, node.outputs[0].shape
@@ -209,7 +193,6 @@ def _slice_of_constant(tensor):
     return tuple(taken.ravel().tolist())
 
 
-@value("AddV2", "Add", "Sub", "Mul")
 def arithmetic(node):
     """Entry by entry; not known where one of the two isn't."""
     operate = {
@@ -229,7 +212,6 @@ def arithmetic(node):
     return _broadcast(result, node)
 
 
-@value("FloorDiv", "TruncateDiv", "RealDiv")
 def quotient(node):
     """Exact where it is exact; else only of numbers."""
 
@@ -243,7 +225,6 @@ def quotient(node):
     return _broadcast(divide, node)
 
 
-@value("FloorMod")
 def remainder(node):
     """Of integers; 0 where a size can be divided exactly."""
 
@@ -255,7 +236,6 @@ def remainder(node):
     return _broadcast(modulo, node)
 
 
-@value("Maximum")
 def maximum(node):
     """Of sizes, which are not negative, and integers."""
 
@@ -269,7 +249,6 @@ def maximum(node):
     return _broadcast(largest, node)
 
 
-@value("Prod", "Sum")
 def reduce(node):
     """Of the entries of a vector, if all of them are known."""
     entries, axes = node.inputs[0].value, node.inputs[1].value
@@ -284,7 +263,6 @@ def reduce(node):
     return sizes.product(entries) if node.type == "Prod" else sum(entries)
 
 
-@value("Range")
 def range_(node):
     """`(start, limit, delta)`, where all three are integers."""
     values = [tensor.value for tensor in node.inputs]
@@ -294,7 +272,6 @@ def range_(node):
     return result if len(result) <= LONGEST else None
 
 
-@value("Fill")
 def fill(node):
     """`(shape, entry)`: the entry, or a vector of nothing else."""
     shape, entry = (tensor.value for tensor in node.inputs)
@@ -305,7 +282,6 @@ def fill(node):
     return (entry,) * shape[0] if shape[0] <= LONGEST else None
 
 
-@value("DynamicStitch")
 def stitch(node):
     """Entries put together by their places; the last one at a place counts."""
     half = len(node.inputs) // 2
@@ -323,7 +299,9 @@ def stitch(node):
     return tuple(found[place] for place in range(len(found)))
 
 
-@value("InvertPermutation")
+operation("DynamicStitch", value=stitch)
+
+
 def invert(node):
     """The place at which each number stands."""
     order = node.inputs[0].value
@@ -332,7 +310,9 @@ def invert(node):
     return tuple(order.index(n) for n in range(len(order)))
 
 
-@value("BroadcastGradientArgs")
+operation("InvertPermutation", value=invert)
+
+
 def broadcast_gradient(node):
     """The two vectors of a `BroadcastGradientArgs`: axes that were stretched.
 
@@ -361,6 +341,13 @@ def broadcast_gradient(node):
         else:
             return None
     return tuple(first), tuple(second)
+
+
+operation(
+    "BroadcastGradientArgs",
+    value=broadcast_gradient,
+    traits={Trait.SEVERAL_VALUES},
+)
 
 
 def _broadcast(operate, node):

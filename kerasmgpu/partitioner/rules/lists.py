@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import common
-from kerasmgpu.partitioner.graph import LISTS
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     ListOf,
@@ -12,17 +11,15 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     Sharded,
 )
-from kerasmgpu.partitioner.rules.control_flow import control, facts
+from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules.table import Plan, whole
 
 
-@facts("EmptyTensorList")
 def empty_list_facts(node, inference):
     """Nothing was put into a new list yet."""
     node.outputs[0].element = inference.elements(node)
 
 
-@facts("TensorListReserve")
 def reserved_list_facts(node, inference):
     """What isn't set is zeros of the shape that the list is made with."""
     elements = inference.elements(node)
@@ -32,7 +29,6 @@ def reserved_list_facts(node, inference):
     node.outputs[0].element = elements
 
 
-@facts("TensorListFromTensor")
 def from_tensor_facts(node, inference):
     """Elements are what the tensor has behind its first axis."""
     elements = inference.elements(node)
@@ -42,7 +38,6 @@ def from_tensor_facts(node, inference):
     node.outputs[0].element = elements
 
 
-@facts("TensorListSetItem", "TensorListPushBack")
 def put_item_facts(node, inference):
     """The same list, with the last input among its elements."""
     elements = node.inputs[0].element
@@ -54,13 +49,11 @@ def put_item_facts(node, inference):
     node.outputs[0].element = elements
 
 
-@facts("Identity", "TensorListResize")
 def same_list_facts(node, inference):
     """The list that comes in."""
     node.outputs[0].element = node.inputs[0].element
 
 
-@facts("ZerosLike")
 def zeros_like_facts(node, inference):
     """A list of zeros of the same shapes, to which others are added."""
     like = node.inputs[0].element
@@ -70,7 +63,6 @@ def zeros_like_facts(node, inference):
         node.outputs[0].element = elements
 
 
-@facts("AddN", "Select", "SelectV2", "TensorListConcatLists")
 def of_lists_facts(node, inference):
     """What is made of several lists is as all of them are."""
     if node.outputs[0].dtype == tf.variant:
@@ -81,7 +73,9 @@ def of_lists_facts(node, inference):
         node.outputs[0].element = element
 
 
-@facts("TensorListGetItem", "TensorListPopBack")
+operation("TensorListConcatLists", facts=of_lists_facts)
+
+
 def item_facts(node, inference):
     """What comes out is as all elements of the list are."""
     elements = node.inputs[0].element
@@ -94,7 +88,6 @@ def item_facts(node, inference):
         item.value = elements.value
 
 
-@facts("TensorListStack")
 def stack_facts(node, inference):
     """The number of elements, then the axes of one."""
     elements, out = node.inputs[0].element, node.outputs[0]
@@ -106,7 +99,6 @@ def stack_facts(node, inference):
     out.shape = sizes.filled_in((count, *elements.shape), out.static)
 
 
-@facts("TensorListElementShape")
 def element_shape_facts(node, inference):
     """Sizes that TensorFlow would only know as -1 may be told."""
     elements = node.inputs[0].element
@@ -116,11 +108,28 @@ def element_shape_facts(node, inference):
         node.outputs[0].value = elements.shape
 
 
-@control(*LISTS)
+operation("TensorListElementShape", facts=element_shape_facts)
+
+
 def new_list(node, kinds, plan):
     """Each replica has a list for its parts."""
     made = plan.lists.setdefault(node, ListOf())
     return Plan((_element_shape(made.kind), REPLICATED), (made,))
+
+
+operation(
+    "EmptyTensorList",
+    facts=empty_list_facts,
+    control=new_list,
+    traits={Trait.MAKES_LIST},
+)
+
+operation(
+    "TensorListReserve",
+    facts=reserved_list_facts,
+    control=new_list,
+    traits={Trait.MAKES_LIST},
+)
 
 
 def _element_shape(kind):
@@ -128,7 +137,6 @@ def _element_shape(kind):
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
-@control("OptionalGetValue")
 def kept_list(node, kinds, plan):
     """A list that was kept has whole elements; see `of_lists`."""
     gives = [REPLICATED] * len(node.outputs)
@@ -139,7 +147,9 @@ def kept_list(node, kinds, plan):
     return Plan(tuple(kinds), tuple(gives))
 
 
-@control("TensorListFromTensor")
+operation("OptionalGetValue", control=kept_list)
+
+
 def from_tensor(node, kinds, plan):
     """`(tensor, element_shape)`: the first axis is cut up, so it is whole.
 
@@ -157,6 +167,9 @@ def from_tensor(node, kinds, plan):
     return Plan((item.at(item.axis + 1), LocalSizes(item)), (made,))
 
 
+operation("TensorListFromTensor", facts=from_tensor_facts, control=from_tensor)
+
+
 def _of_known_list(rule):
     """The rule, or one for a list that is whole for all that is known of it."""
 
@@ -168,7 +181,6 @@ def _of_known_list(rule):
     return plan_list
 
 
-@control("TensorListSetItem", "TensorListPushBack")
 @_of_known_list
 def put_item(node, kinds, plan):
     """`(list, [index,] item)`."""
@@ -181,7 +193,14 @@ def put_item(node, kinds, plan):
     return Plan((made, *rest, wanted), (made,))
 
 
-@control("TensorListGetItem", "TensorListPopBack")
+operation(
+    "TensorListPushBack",
+    "TensorListSetItem",
+    facts=put_item_facts,
+    control=put_item,
+)
+
+
 @_of_known_list
 def get_item(node, kinds, plan):
     """`(list, [index,] element_shape)`."""
@@ -193,7 +212,11 @@ def get_item(node, kinds, plan):
     return Plan((made, *rest, shape), gives)
 
 
-@control("TensorListStack")
+operation(
+    "TensorListGetItem", "TensorListPopBack", facts=item_facts, control=get_item
+)
+
+
 @_of_known_list
 def stack(node, kinds, plan):
     """`(list, element_shape)`: a new first axis."""
@@ -203,7 +226,9 @@ def stack(node, kinds, plan):
     return Plan((made, _element_shape(kind)), (gives,))
 
 
-@control("TensorListLength", "TensorListResize")
+operation("TensorListStack", facts=stack_facts, control=stack)
+
+
 @_of_known_list
 def of_list(node, kinds, plan):
     """A length is replicated; a list of another length is the same list."""
@@ -212,7 +237,9 @@ def of_list(node, kinds, plan):
     return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))
 
 
-_OF_LISTS = {"AddN", "Identity", "Select", "SelectV2", "ZerosLike"}
+operation("TensorListResize", facts=same_list_facts, control=of_list)
+
+operation("TensorListLength", control=of_list)
 
 
 def of_lists(node, kinds):
@@ -221,7 +248,7 @@ def of_lists(node, kinds):
     Other operations get lists of whole elements.
     """
     lists = [kind for kind in kinds if isinstance(kind, ListOf)]
-    if node.type not in _OF_LISTS:
+    if Trait.OF_LISTS not in record(node.type).traits:
         for kind in lists:
             kind.must_be_whole()
         return Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))

@@ -9,32 +9,10 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import (
-    GENERATORS,
-    Axes,
-    axes,
-    shape_is_input,
-)
-
-COUNTED = (
-    "StatelessRandomNormalV2",
-    "StatelessRandomUniformFullIntV2",
-    "StatelessRandomUniformIntV2",
-    "StatelessRandomUniformV2",
-)
-"""Draws that take a fixed number of elements from each block."""
-
-DRAWS = {*COUNTED, "StatelessTruncatedNormalV2"}
-"""Draws whose numbers are given by a key and a counter."""
-
-_WHOLE_IN_XLA = "StatelessRandomNormalV2"
-"""XLA pairs the halves of a draw for normals (Box-Muller), by its shape: each
-replica draws all and takes its own."""
-
-GENERATORS.update(COUNTED)
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.table import Axes, shape_of_input
 
 
-@axes(*COUNTED)
 def counted(node):
     """`(shape, key, counter, algorithm, …)`; the first axis may be sharded."""
     out = node.outputs[0].shape
@@ -51,13 +29,14 @@ def counted(node):
     )
 
 
-shape_is_input(
-    0,
-    *DRAWS,
-    "RandomStandardNormal",
-    "RandomUniform",
-    "RandomUniformInt",
-    "TruncatedNormal",
+operation(
+    "StatelessRandomNormalV2",
+    "StatelessRandomUniformFullIntV2",
+    "StatelessRandomUniformIntV2",
+    "StatelessRandomUniformV2",
+    axes=counted,
+    shape=shape_of_input(0),
+    traits={Trait.DRAWS, Trait.GENERATES},
 )
 
 
@@ -83,7 +62,10 @@ def _draw_rows(build, node, plan, place, inputs):
 
     first = rows(build.sizes.start(sharded.rows, place))
     count = rows(build.sizes.count(sharded.rows, place))
-    draws_all = node.type == _WHOLE_IN_XLA and build.compiles(node)
+    # XLA pairs the halves of a draw for normals (Box-Muller), by its shape: each
+    # replica draws all and takes its own.
+    is_normal = node.type == "StatelessRandomNormalV2"
+    draws_all = is_normal and build.compiles(node)
     if draws_all:
         skipped = first
         drawn_shape = build.sizes.vector(node.outputs[0].shape, tf.int64)
@@ -117,3 +99,25 @@ def _advanced(build, counter, blocks):
     zero = build.constant(0, tf.uint64, HOST)
     step = build.sizes.packed([blocks, zero], tf.uint64)
     return build.sizes.op("AddV2", counter, step, dtype=tf.uint64)
+
+
+operation(
+    "StatelessTruncatedNormalV2", shape=shape_of_input(0), traits={Trait.DRAWS}
+)
+
+operation(
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+    shape=shape_of_input(0),
+    traits={Trait.PRIVATE_STATE},
+)
+
+operation(
+    *"""
+Multinomial ParameterizedTruncatedNormal RandomGamma RandomGammaGrad
+RandomPoisson RandomPoissonV2 RandomShuffle
+""".split(),
+    traits={Trait.PRIVATE_STATE},
+)

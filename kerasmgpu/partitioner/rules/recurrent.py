@@ -8,20 +8,10 @@ runs as the forward one ran.
 import dataclasses
 
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kept, Sharded
-from kerasmgpu.partitioner.rules.table import (
-    Axes,
-    Plan,
-    axes,
-    by_axes,
-    plan,
-    shape,
-)
-
-NEEDS_ROWS = {"CudnnRNNV3", "CudnnRNNBackpropV3"}
-"""cuDNN refuses a batch of no rows."""
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.table import Axes, Plan, by_axes
 
 
-@axes("CudnnRNNV3")
 def forward_axes(node):
     """`(input, h, c, parameters, lengths)` to `(output, h, c, kept, kept)`.
 
@@ -38,7 +28,6 @@ def forward_axes(node):
     )
 
 
-@plan("CudnnRNNV3")
 def forward(node, kinds):
     """Each replica runs its own rows, and keeps what their gradient needs."""
     axes = forward_axes(node)
@@ -53,7 +42,6 @@ def forward(node, kinds):
     return dataclasses.replace(plan, gives=tuple(gives))
 
 
-@plan("CudnnRNNBackpropV3")
 def backward(node, kinds):
     """As the forward operation ran; parameters get a partial gradient."""
     kept = kinds[11]
@@ -70,7 +58,6 @@ def backward(node, kinds):
     return Plan(tuple(wants), tuple(gives))
 
 
-@shape("CudnnRNNV3")
 def forward_shapes(node):
     """Rows and time of the input, states as they came in."""
     given, h, c, *_ = (tensor.shape for tensor in node.inputs)
@@ -78,13 +65,33 @@ def forward_shapes(node):
     return [output, h, c, None, None]
 
 
-@shape("CudnnRNNBackpropV3")
+operation(
+    "CudnnRNNV3",
+    axes=forward_axes,
+    plan=forward,
+    shape=forward_shapes,
+    traits={
+        Trait.COUNTS_NOTHING,
+        Trait.NEEDS_ROWS,
+        Trait.PRIVATE_STATE,
+        Trait.RECURRENT,
+    },
+)
+
+
 def backward_shapes(node):
     """Gradients have the shapes of what they are for."""
     return [tensor.shape for tensor in node.inputs[:4]]
 
 
-@axes("ReverseSequence")
+operation(
+    "CudnnRNNBackpropV3",
+    plan=backward,
+    shape=backward_shapes,
+    traits={Trait.COUNTS_NOTHING, Trait.NEEDS_ROWS, Trait.PRIVATE_STATE},
+)
+
+
 def reverse_sequence(node):
     """`(values, lengths)`: the axis that is reversed must be whole."""
     if node.inputs[0].shape is None:
@@ -95,8 +102,20 @@ def reverse_sequence(node):
     return Axes((tuple(labels), (batch,)), (tuple(labels),), linear=(0,))
 
 
+operation("ReverseSequence", axes=reverse_sequence)
+
+
 def _rows(node):
     """Labels of an operation's tensors of three axes."""
     if node.attr("time_major"):
         return (None, "rows", None)
     return ("rows", None, None)
+
+
+operation(
+    "CudnnRNN",
+    "CudnnRNNBackprop",
+    "CudnnRNNBackpropV2",
+    "CudnnRNNV2",
+    traits={Trait.PRIVATE_STATE},
+)

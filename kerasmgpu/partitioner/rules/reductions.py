@@ -2,29 +2,21 @@
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import Partial
-from kerasmgpu.partitioner.rules.table import Axes, all_but, axes, shape
-
-_BY = {
-    "All": "all",
-    "Any": "any",
-    "EuclideanNorm": None,
-    "Max": "max",
-    "Mean": "sum",
-    "Min": "min",
-    "Prod": None,
-    "Sum": "sum",
-}
-"""How parts of a reduction over rows are put together, if they can be."""
+from kerasmgpu.partitioner.records import operation
+from kerasmgpu.partitioner.rules import integers
+from kerasmgpu.partitioner.rules.table import Axes, all_but
 
 
-@axes(*_BY)
 def reduce(node):
     """Axes that are reduced have no label in the output."""
     reduced = reduced_axes(node)
     if reduced is None:
         return None
     rank = len(node.inputs[0].shape)
-    by, is_linear = _BY[node.type], node.type in ("Sum", "Mean")
+    is_linear = node.type in ("Sum", "Mean")
+    by = "sum" if is_linear else node.type.lower()
+    if node.type in ("EuclideanNorm", "Prod"):
+        by = None  # Parts can't be put together.
     if node.type == "Mean" and node.outputs[0].dtype.is_integer:
         by, is_linear = None, False  # It is rounded.
     labels = tuple(range(rank))
@@ -46,7 +38,6 @@ def reduce(node):
     )
 
 
-@shape(*_BY)
 def reduced_shape(node):
     """The sizes that are left, with 1 for the others where axes are kept."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
@@ -55,6 +46,22 @@ def reduced_shape(node):
     if node.attr("keep_dims"):
         return [tuple(1 if n in reduced else s for n, s in enumerate(given))]
     return [tuple(s for n, s in enumerate(given) if n not in reduced)]
+
+
+operation(
+    "All",
+    "Any",
+    "EuclideanNorm",
+    "Max",
+    "Mean",
+    "Min",
+    axes=reduce,
+    shape=reduced_shape,
+)
+
+operation(
+    "Prod", "Sum", axes=reduce, shape=reduced_shape, value=integers.reduce
+)
 
 
 def reduced_axes(node):
@@ -77,7 +84,6 @@ def _local_mean(build, node, plan, place, inputs):
     return [build.times_share(mean, rows, dtype, place)]
 
 
-@axes("ArgMax", "ArgMin")
 def arg(node):
     """The axis that is looked along must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
@@ -87,7 +93,9 @@ def arg(node):
     return Axes((labels, None), (kept,))
 
 
-@axes("Cumsum", "Cumprod", "CumulativeLogsumexp")
+operation("ArgMax", "ArgMin", axes=arg)
+
+
 def cumulative(node):
     """The axis that is summed along must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
@@ -98,13 +106,20 @@ def cumulative(node):
     )
 
 
-@shape("Cumsum", "Cumprod", "CumulativeLogsumexp")
 def cumulative_shape(node):
     """The input's."""
     return [node.inputs[0].shape]
 
 
-@axes("Softmax", "LogSoftmax", "L2Loss")
+operation(
+    "Cumprod",
+    "Cumsum",
+    "CumulativeLogsumexp",
+    axes=cumulative,
+    shape=cumulative_shape,
+)
+
+
 def along_last_axis(node):
     """The last axis must be whole; `L2Loss` sums over all axes."""
     shape = node.inputs[0].shape
@@ -117,7 +132,9 @@ def along_last_axis(node):
     return Axes((labels,), (labels,))
 
 
-@axes("TopK", "TopKV2", "NthElement", "InTopK", "InTopKV2")
+operation("L2Loss", "LogSoftmax", "Softmax", axes=along_last_axis)
+
+
 def top_k(node):
     """The last axis must be whole."""
     shape = node.inputs[0].shape
@@ -134,7 +151,9 @@ def top_k(node):
     return Axes(inputs, (out, out))
 
 
-@axes("SoftmaxCrossEntropyWithLogits")
+operation("InTopK", "InTopKV2", "NthElement", "TopK", "TopKV2", axes=top_k)
+
+
 def softmax_cross_entropy(node):
     """`[rows, classes]` twice to a loss `[rows]` and its gradient."""
     # Both inputs may be stretched to each other.
@@ -148,13 +167,11 @@ def softmax_cross_entropy(node):
     return Axes(rows, (("b",), ("b", None)), stretches=True)
 
 
-@axes("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy(node):
     """`[rows, classes]`, `[rows]` to a loss `[rows]` and its gradient."""
     return Axes((("b", None), ("b",)), (("b",), ("b", None)))
 
 
-@shape("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits")
 def cross_entropy_shape(node):
     """A loss per row and a gradient like the logits, if these aren't stretched."""
     logits, labels = (tensor.shape for tensor in node.inputs)
@@ -166,3 +183,16 @@ def cross_entropy_shape(node):
             for a, b in zip(logits, labels)
         )
     return [logits[:1], logits]
+
+
+operation(
+    "SoftmaxCrossEntropyWithLogits",
+    axes=softmax_cross_entropy,
+    shape=cross_entropy_shape,
+)
+
+operation(
+    "SparseSoftmaxCrossEntropyWithLogits",
+    axes=sparse_softmax_cross_entropy,
+    shape=cross_entropy_shape,
+)

@@ -8,33 +8,19 @@ from kerasmgpu.partitioner.kinds import (
     LocalSizes,
     Sharded,
 )
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules import integers
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import (
-    CHEAP,
-    GENERATORS,
     Axes,
     Plan,
     all_but,
-    axes,
-    plan,
-    shape,
-    shape_is_input,
+    shape_of_input,
 )
-
-CHEAP.update(
-    """
-    BroadcastTo ConcatV2 ExpandDims Fill MatrixBandPart MatrixDiag MatrixDiagV2
-    MatrixDiagV3 OneHot Pack Range Reshape Slice Split SplitV Squeeze
-    StridedSlice Tile Transpose Unpack
-    """.split()
-)
-GENERATORS.update(["BroadcastTo", "Fill", "Range", "Tile"])
-
 
 # Reshaping -------------------------------------------------------------------
 
 
-@plan("Reshape")
 def reshape(node, kinds):
     """Rows stay apart where they are not mixed with other axes."""
     kind = kinds[0]
@@ -49,7 +35,6 @@ def reshape(node, kinds):
     return Plan((kind, wanted), (moved,))
 
 
-@shape("Reshape")
 def reshape_shape(node):
     """The shape that is given; -1 is worked out."""
     target = node.inputs[1].value
@@ -63,7 +48,15 @@ def reshape_shape(node):
     return [tuple(missing if size == -1 else size for size in target)]
 
 
-@plan("ExpandDims", "Squeeze")
+operation(
+    "Reshape",
+    plan=reshape,
+    shape=reshape_shape,
+    value=integers.reshape,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def expand_or_squeeze(node, kinds):
     """Axes of one element come and go."""
     kind, source = kinds[0], node.inputs[0].shape
@@ -110,7 +103,6 @@ def moved_axis(node, kind):
     return None
 
 
-@shape("ExpandDims")
 def expand_dims_shape(node):
     """One more axis, of size 1."""
     source = node.inputs[0].shape
@@ -121,7 +113,15 @@ def expand_dims_shape(node):
     return [(*source[:axis], 1, *source[axis:])]
 
 
-@shape("Squeeze")
+operation(
+    "ExpandDims",
+    plan=expand_or_squeeze,
+    shape=expand_dims_shape,
+    value=integers.reshape,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def squeeze_shape(node):
     """Without the axes that are named."""
     source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
@@ -131,7 +131,15 @@ def squeeze_shape(node):
     return [tuple(s for n, s in enumerate(source) if n not in squeezed)]
 
 
-@axes("Transpose", "ConjugateTranspose")
+operation(
+    "Squeeze",
+    plan=expand_or_squeeze,
+    shape=squeeze_shape,
+    value=integers.reshape,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def transpose(node):
     """Axes change places; each may be sharded."""
     order = node.inputs[1].value
@@ -144,10 +152,14 @@ def transpose(node):
     )
 
 
+operation("Transpose", axes=transpose, traits={Trait.CHEAP, Trait.MOVES})
+
+operation("ConjugateTranspose", axes=transpose)
+
+
 # Joining and cutting ---------------------------------------------------------
 
 
-@plan("ConcatV2")
 def concat(node, kinds):
     """On another axis than that of the rows, or rows after rows."""
     *parts, where = node.inputs
@@ -173,7 +185,6 @@ def concat(node, kinds):
     return Plan((*sharded, REPLICATED), (given,))
 
 
-@shape("ConcatV2")
 def concat_shape(node):
     """Sizes of the joined axis are added."""
     *parts, where = node.inputs
@@ -186,6 +197,15 @@ def concat_shape(node):
     return [tuple(result)]
 
 
+operation(
+    "ConcatV2",
+    plan=concat,
+    shape=concat_shape,
+    value=integers.concat,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def _most_known(shapes):
     """Sizes of an axis on which all shapes agree: integers where any has one."""
     return [
@@ -194,7 +214,6 @@ def _most_known(shapes):
     ]
 
 
-@axes("Pack")
 def pack(node):
     """A new axis, which is whole; the others may be sharded."""
     shapes = [tensor.shape for tensor in node.inputs]
@@ -207,7 +226,6 @@ def pack(node):
     return Axes((labels,) * len(shapes), (out,))
 
 
-@plan("Pack")
 def pack_partial(node, kinds):
     """Partial sums side by side are a partial sum."""
     if kinds and all(kind == PARTIAL for kind in kinds):
@@ -215,7 +233,6 @@ def pack_partial(node, kinds):
     return None
 
 
-@shape("Pack")
 def pack_shape(node):
     """One more axis, with an entry for each input."""
     shapes = [tensor.shape for tensor in node.inputs]
@@ -227,7 +244,16 @@ def pack_shape(node):
     return [(*one[:axis], len(shapes), *one[axis:])]
 
 
-@axes("Unpack")
+operation(
+    "Pack",
+    axes=pack,
+    plan=pack_partial,
+    shape=pack_shape,
+    value=integers.pack,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def unpack(node):
     """The axis that is taken apart must be whole."""
     labels = all_but(node.inputs[0], node.attr("axis"))
@@ -237,18 +263,27 @@ def unpack(node):
     return Axes((labels,), (out,) * len(node.outputs), linear=(0,))
 
 
-@axes("Split")
+operation(
+    "Unpack",
+    axes=unpack,
+    value=integers.unpack,
+    traits={Trait.CHEAP, Trait.MOVES, Trait.SEVERAL_VALUES},
+)
+
+
 def split(node):
     """`(axis, value)`; the axis that is cut must be whole."""
     where, value = node.inputs
     return _cut(node, value, where.value, (None,), ())
 
 
-@axes("SplitV")
 def split_v(node):
     """`(value, sizes, axis)`."""
     value, _, where = node.inputs
     return _cut(node, value, where.value, (), (None, None))
+
+
+operation("SplitV", axes=split_v, traits={Trait.CHEAP, Trait.MOVES})
 
 
 def _cut(node, value, axis, before, behind):
@@ -263,7 +298,6 @@ def _cut(node, value, axis, before, behind):
     )
 
 
-@plan("Split")
 def split_blocks(node, kinds):
     """Rows after rows are cut between the blocks of all rows."""
     axis, kind = node.inputs[0].value, kinds[1]
@@ -279,7 +313,6 @@ def split_blocks(node, kinds):
     )
 
 
-@shape("Split")
 def split_shape(node):
     """Parts of one size."""
     where, value = node.inputs
@@ -292,10 +325,19 @@ def split_shape(node):
     return [one] * count
 
 
+operation(
+    "Split",
+    axes=split,
+    plan=split_blocks,
+    shape=split_shape,
+    value=integers.split,
+    traits={Trait.CHEAP, Trait.MOVES, Trait.SEVERAL_VALUES},
+)
+
+
 # Taking parts ----------------------------------------------------------------
 
 
-@axes("Slice")
 def slice_(node):
     """`(value, begin, size)`; axes that are taken wholly may be sharded."""
     value, begin, size = node.inputs
@@ -312,7 +354,6 @@ def slice_(node):
     return Axes((labels, None, None), (labels,), sizes={2: 0}, linear=(0,))
 
 
-@shape("Slice")
 def slice_shape(node):
     """The sizes that are given; -1 is what is left of the axis."""
     value, begin, size = node.inputs
@@ -327,6 +368,15 @@ def slice_shape(node):
             for s, b, w in zip(size.value, begins, value.shape)
         )
     ]
+
+
+operation(
+    "Slice",
+    axes=slice_,
+    shape=slice_shape,
+    value=integers.slice_,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
 
 
 def sliced_axes(node, shape):
@@ -403,7 +453,6 @@ def _entry(value, index):
     return value[index] if isinstance(value, tuple) else None
 
 
-@axes("StridedSlice")
 def strided_slice(node):
     """Axes that are taken wholly may be sharded."""
     taken = sliced_axes(node, node.inputs[0].shape)
@@ -421,7 +470,6 @@ def _labels_taken(taken, rank):
     return labels, tuple(axis if axis in whole else None for axis in left)
 
 
-@shape("StridedSlice")
 def strided_slice_shape(node):
     """The sizes of what is taken of each axis, and of new ones."""
     taken = sliced_axes(node, node.inputs[0].shape)
@@ -430,7 +478,15 @@ def strided_slice_shape(node):
     return [tuple(size for _, what, size in taken if what != "one")]
 
 
-@axes("StridedSliceGrad")
+operation(
+    "StridedSlice",
+    axes=strided_slice,
+    shape=strided_slice_shape,
+    value=integers.strided_slice,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+
 def strided_slice_grad(node):
     """`(shape, begin, end, strides, dy)`: zeros around what was taken."""
     shape = node.inputs[0].value
@@ -445,7 +501,9 @@ def strided_slice_grad(node):
     )
 
 
-@shape("Range")
+operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
+
+
 def range_shape(node):
     """The numbers of rows, `arange(rows)`, are as many as there are rows."""
     start, limit, delta = (tensor.value for tensor in node.inputs)
@@ -454,11 +512,14 @@ def range_shape(node):
     return [(limit,)]
 
 
-shape_is_input(0, "Fill", "StridedSliceGrad")
-shape_is_input(1, "BroadcastTo")
+operation(
+    "Range",
+    shape=range_shape,
+    value=integers.range_,
+    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+)
 
 
-@axes("Pad", "PadV2", "MirrorPad", "MirrorPadGrad")
 def pad(node):
     """Axes without padding may be sharded."""
     value = node.inputs[0]
@@ -473,7 +534,13 @@ def pad(node):
     return Axes((labels, *rest), (labels,), linear=(0,))
 
 
-@axes("ReverseV2", "Roll")
+operation("Pad", "PadV2", axes=pad, traits={Trait.MOVES})
+
+operation("MirrorPad", axes=pad, traits={Trait.MIRRORS, Trait.MOVES})
+
+operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
+
+
 def reverse(node):
     """Axes that are not reversed may be sharded."""
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
@@ -485,10 +552,12 @@ def reverse(node):
     return Axes((labels, *rest), (labels,), linear=(0,))
 
 
+operation("ReverseV2", "Roll", axes=reverse, traits={Trait.MOVES})
+
+
 # Making more of it -----------------------------------------------------------
 
 
-@axes("BroadcastTo")
 def broadcast_to(node):
     """`(value, shape)`: each axis of the result may be sharded."""
     source, out = node.inputs[0].shape, node.outputs[0].shape
@@ -501,7 +570,14 @@ def broadcast_to(node):
     )
 
 
-@axes("Fill")
+operation(
+    "BroadcastTo",
+    axes=broadcast_to,
+    shape=shape_of_input(1),
+    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+)
+
+
 def fill(node):
     """`(shape, entry)`: each axis may be sharded."""
     out = node.outputs[0].shape
@@ -510,7 +586,15 @@ def fill(node):
     return Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
 
 
-@axes("Tile")
+operation(
+    "Fill",
+    axes=fill,
+    shape=shape_of_input(0),
+    value=integers.fill,
+    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+)
+
+
 def tile(node):
     """Axes that are not repeated may be sharded, and those made of one entry."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
@@ -524,7 +608,6 @@ def tile(node):
     return Axes((labels, None), (out,), multiples=1)
 
 
-@plan("Tile")
 def tile_rows(node, kinds):
     """Rows after rows, as often as is said."""
     kind, multiples = kinds[0], node.inputs[1].value
@@ -537,7 +620,6 @@ def tile_rows(node, kinds):
     return Plan((kind, REPLICATED), (given,))
 
 
-@shape("Tile")
 def tile_shape(node):
     """Sizes times multiples."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
@@ -546,7 +628,15 @@ def tile_shape(node):
     return [tuple(sizes.product(pair) for pair in zip(shape, multiples))]
 
 
-@axes("OneHot")
+operation(
+    "Tile",
+    axes=tile,
+    plan=tile_rows,
+    shape=tile_shape,
+    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+)
+
+
 def one_hot(node):
     """`(indices, depth, on, off)`: all axes but the new one may be sharded."""
     shape = node.inputs[0].shape
@@ -558,19 +648,12 @@ def one_hot(node):
     return Axes((labels, None, None, None), (out,))
 
 
+operation("OneHot", axes=one_hot, traits={Trait.CHEAP, Trait.MOVES})
+
+
 # Matrices in the last two axes -----------------------------------------------
 
 
-_OF_MATRICES = """
-BatchMatrixBandPart Cholesky CholeskyGrad MatrixBandPart MatrixDeterminant
-MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2
-MatrixDiagV3 MatrixExponential MatrixInverse MatrixSetDiag MatrixSetDiagV2
-MatrixSetDiagV3 MatrixSolve Qr SelfAdjointEigV2 Svd FFT FFT2D FFT3D IFFT IFFT2D
-IFFT3D IRFFT IRFFT2D RFFT RFFT2D
-""".split()
-
-
-@axes(*_OF_MATRICES)
 def batch_of_matrices(node):
     """Axes in front of the matrix may be sharded."""
     ranks = [tensor.rank for tensor in (*node.inputs, *node.outputs)]
@@ -604,7 +687,29 @@ def batch_of_matrices(node):
     )
 
 
-@axes("MatrixTriangularSolve")
+operation(
+    *"""
+BatchMatrixBandPart Cholesky CholeskyGrad FFT FFT2D FFT3D IFFT IFFT2D IFFT3D
+IRFFT IRFFT2D MatrixDeterminant MatrixDiagPart MatrixDiagPartV2
+MatrixDiagPartV3 MatrixExponential MatrixInverse MatrixSetDiag
+MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve Qr RFFT RFFT2D SelfAdjointEigV2
+Svd
+""".split(),
+    axes=batch_of_matrices,
+)
+
+operation(
+    "MatrixBandPart",
+    "MatrixDiagV3",
+    axes=batch_of_matrices,
+    traits={Trait.CHEAP, Trait.MOVES},
+)
+
+operation(
+    "MatrixDiag", "MatrixDiagV2", axes=batch_of_matrices, traits={Trait.CHEAP}
+)
+
+
 def triangular_solve(node):
     """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes stretched."""
     left, right = (tensor.shape for tensor in node.inputs)
@@ -620,3 +725,6 @@ def triangular_solve(node):
         ((*range(2 - len(out), 0), *matrix),),
         stretches=True,
     )
+
+
+operation("MatrixTriangularSolve", axes=triangular_solve)

@@ -17,17 +17,10 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules.table import (
-    Plan,
-    plan,
-    shape,
-    shape_is_input,
-)
-
-_SAME = {"Cast", "Identity", "PreventGradient", "StopGradient"}
+from kerasmgpu.partitioner.records import Trait, operation, record
+from kerasmgpu.partitioner.rules.table import Plan, shape_of_input
 
 
-@plan("SparseToDense")
 def to_dense(node, kinds):
     """`(indices, shape, values, default)`: rows of their own entries."""
     entries, rows = _entries_and_rows(node, kinds, shape=1)
@@ -37,7 +30,9 @@ def to_dense(node, kinds):
     return Plan(wants, (rows,), _from_own_first_row(0))
 
 
-@plan("SparseTensorDenseMatMul")
+operation("SparseToDense", plan=to_dense, shape=shape_of_input(1))
+
+
 def matmul(node, kinds):
     """`(indices, values, shape, dense)`: a product by rows, or over rows."""
     entries, rows = _entries_and_rows(node, kinds, shape=2)
@@ -50,7 +45,6 @@ def matmul(node, kinds):
     return Plan(wants, (gives,), _from_own_first_row(0))
 
 
-@plan("SparseReorder")
 def reorder(node, kinds):
     """`(indices, values, shape)`: entries of a row stay in it."""
     entries = _entries(node.inputs[0], kinds[0])
@@ -59,7 +53,6 @@ def reorder(node, kinds):
     return Plan((entries, entries, REPLICATED), (entries, entries))
 
 
-@plan("SparseFillEmptyRows")
 def fill_empty_rows(node, kinds):
     """`(indices, values, shape, default)`: what is filled in goes with its row."""
     entries, rows = _entries_and_rows(node, kinds, shape=2)
@@ -71,7 +64,6 @@ def fill_empty_rows(node, kinds):
     return Plan(whole, whole, dealt={0: filled, 1: filled})
 
 
-@plan("SegmentSum")
 def sorted_segments(node, kinds):
     """`(data, segment_ids)`: a row of each row's entries, where all have some."""
     entries = _entries(node.inputs[1], kinds[1])
@@ -83,7 +75,6 @@ def sorted_segments(node, kinds):
     return Plan((entries, entries), (rows,), _from_own_first_row(1))
 
 
-@plan("GatherNd")
 def gather_nd(node, kinds):
     """`(params, indices)`: elements of a replica's own rows."""
     entries = _entries(node.inputs[1], kinds[1])
@@ -92,7 +83,6 @@ def gather_nd(node, kinds):
     return Plan((kinds[0], entries), (entries,), _from_own_first_row(1))
 
 
-@plan("GatherV2")
 def gather(node, kinds):
     """`(params, indices, axis)`: a replica's own rows."""
     entries = _entries(node.inputs[1], kinds[1])
@@ -106,7 +96,6 @@ def gather(node, kinds):
     return Plan(wants, (entries,), _from_own_first_row(1))
 
 
-@plan("ScatterNd")
 def scatter_nd(node, kinds):
     """`(indices, updates, shape)`: rows of their own entries."""
     entries, rows = _entries_and_rows(node, kinds, shape=2)
@@ -116,7 +105,6 @@ def scatter_nd(node, kinds):
     return Plan(wants, (rows,), _from_own_first_row(0))
 
 
-@plan("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum")
 def segments(node, kinds):
     """`(data, segment_ids, num_segments)`: a row of each row's entries."""
     entries = _entries(node.inputs[1], kinds[1])
@@ -128,7 +116,6 @@ def segments(node, kinds):
     return Plan((entries, entries, REPLICATED), (rows,), _segments)
 
 
-@shape("SparseFillEmptyRows")
 def shapes_filled(node):
     """As many entries as are there then; which rows were empty, and places."""
     indices = node.inputs[0].shape
@@ -139,7 +126,9 @@ def shapes_filled(node):
     return [(number, indices[1]), (number,), (rows,), (indices[0],)]
 
 
-@shape("SegmentSum")
+operation("SparseFillEmptyRows", plan=fill_empty_rows, shape=shapes_filled)
+
+
 def shape_of_sums(node):
     """A row for each number up to the last one: for all, where none is empty."""
     data, ids = node.inputs
@@ -151,22 +140,25 @@ def shape_of_sums(node):
     return [(_first(filled.node.inputs[2]), *data.shape[1:])]
 
 
-@shape("Unique")
+operation("SegmentSum", plan=sorted_segments, shape=shape_of_sums)
+
+
 def shapes_of_unique(node):
     """What is there, and for each element where it is."""
     return [(None,), node.inputs[0].shape]
 
 
-@shape("SparseReorder")
+operation("Unique", shape=shapes_of_unique, traits={Trait.SIZED_BY_VALUES})
+
+
 def shapes_in_order(node):
     """As many entries as before."""
     return [node.inputs[0].shape, node.inputs[1].shape]
 
 
-shape_is_input(1, "SparseToDense")
+operation("SparseReorder", plan=reorder, shape=shapes_in_order)
 
 
-@shape("SparseTensorDenseMatMul")
 def shape_of_product(node):
     """The axes of both that are not summed over."""
     sparse, dense = node.inputs[2].value, node.inputs[3].shape
@@ -175,6 +167,14 @@ def shape_of_product(node):
     rows = sparse[1] if node.attr("adjoint_a") else sparse[0]
     columns = dense[0] if node.attr("adjoint_b") else dense[1]
     return [(rows, columns)]
+
+
+operation(
+    "SparseTensorDenseMatMul",
+    plan=matmul,
+    shape=shape_of_product,
+    traits={Trait.PRODUCT},
+)
 
 
 def _entries(numbers, kind):
@@ -212,7 +212,7 @@ def _source(numbers):
     while True:
         node = numbers.node
         is_same = (
-            node.type in _SAME
+            Trait.KEEPS_NUMBERS in record(node.type).traits
             or (node.type == "SparseReorder" and numbers.index == 0)
             or (node.type == "Maximum" and _is_zero(node.inputs[1]))
             or (node.type == "StridedSlice" and _is_first_column(node))

@@ -5,48 +5,11 @@ the same to the bit. A variable that TensorFlow sums when it is read (a metric's
 holds a part on each replica: its handle is partial, and so is what is read.
 """
 
-from kerasmgpu.partitioner.graph import READ_ONLY
 from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
-from kerasmgpu.partitioner.rules.control_flow import FACTS
-from kerasmgpu.partitioner.rules.table import Plan, plan
-
-UPDATES = frozenset(
-    """
-    AssignAddVariableOp AssignSubVariableOp AssignVariableOp
-    ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad
-    ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam
-    ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
-    ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2
-    ResourceApplyGradientDescent ResourceApplyKerasMomentum
-    ResourceApplyMomentum ResourceApplyPowerSign
-    ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent
-    ResourceApplyRMSProp ResourceScatterAdd ResourceScatterDiv
-    ResourceScatterMax ResourceScatterMin ResourceScatterMul
-    ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
-    ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub
-    ResourceScatterUpdate ResourceSparseApplyAdadelta
-    ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2
-    ResourceSparseApplyFtrl ResourceSparseApplyKerasMomentum
-    ResourceSparseApplyMomentum ResourceSparseApplyRMSProp
-    ResourceStridedSliceAssign
-    """.split()
-)
-"""Operations that change every replica's copy of a variable."""
-
-COPIES = (
-    UPDATES
-    | READ_ONLY
-    | {
-        "RngReadAndSkip",
-        "RngSkip",
-        "StatefulStandardNormalV2",
-        "StatefulUniform",
-    }
-)
-"""Operations on a variable that run on every replica's copy."""
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.table import Plan
 
 
-@plan("ReadVariableOp")
 def read(node, kinds):
     """Partial where the variable is a sum over the replicas."""
     if kinds[0] == PARTIAL:
@@ -54,11 +17,24 @@ def read(node, kinds):
     return Plan((REPLICATED,), (REPLICATED,))
 
 
-@plan("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 def assign(node, kinds):
     """`(variable, value)`: what is assigned to a partial variable is partial."""
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
     return Plan((handle, handle), ())
+
+
+operation(
+    "AssignVariableOp",
+    plan=assign,
+    traits={Trait.COPIED, Trait.OUTSIDE_XLA, Trait.UPDATES},
+)
+
+operation(
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    plan=assign,
+    traits={Trait.COPIED, Trait.UPDATES},
+)
 
 
 def _read_facts(node, infer):
@@ -67,4 +43,44 @@ def _read_facts(node, infer):
         node.outputs[0].shape = node.inputs[0].element
 
 
-FACTS["ReadVariableOp"] = _read_facts
+operation(
+    "ReadVariableOp",
+    plan=read,
+    facts=_read_facts,
+    traits={Trait.COPIED, Trait.READ_ONLY, Trait.OUTSIDE_XLA},
+)
+
+
+operation(
+    *"""
+ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad
+ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyAdam
+ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
+ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2
+ResourceApplyGradientDescent ResourceApplyKerasMomentum
+ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad
+ResourceApplyProximalGradientDescent ResourceApplyRMSProp ResourceScatterAdd
+ResourceScatterDiv ResourceScatterMax ResourceScatterMin ResourceScatterMul
+ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
+ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub
+ResourceScatterUpdate ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad
+ResourceSparseApplyAdagradV2 ResourceSparseApplyFtrl
+ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
+ResourceSparseApplyRMSProp ResourceStridedSliceAssign
+""".split(),
+    traits={Trait.COPIED, Trait.UPDATES},
+)
+
+operation(
+    "RngReadAndSkip",
+    "RngSkip",
+    "StatefulStandardNormalV2",
+    "StatefulUniform",
+    traits={Trait.COPIED},
+)
+
+operation(
+    "VarIsInitializedOp",
+    "VariableShape",
+    traits={Trait.COPIED, Trait.READ_ONLY},
+)

@@ -1,10 +1,10 @@
-"""The table of rules: what each operation does to sharded rows.
+"""What a rule is: what each operation does to sharded rows.
 
 Most operations are described by their *axes*, as in an einsum: axes of inputs
 and outputs that correspond have the same label. A sharded axis whose label the
 outputs have stays sharded; one that is summed away leaves a partial sum.
 Others have a function that says what they want and what they give. Operations
-that are not in the table, or whose rule says `None`, run on whole values.
+that are not declared, or whose rule says `None`, run on whole values.
 """
 
 import dataclasses
@@ -20,27 +20,10 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_local,
 )
+from kerasmgpu.partitioner.records import record
 
 DEFAULT_COST = CostModel()
 """Of a batch of which nothing is known."""
-
-AXES = {}
-"""Type of operation to function of a node that returns its `Axes`."""
-
-PLANS = {}
-"""Type of operation to function `(node, kinds)` that returns a `Plan`."""
-
-SHAPES = {}
-"""Type of operation to function of a node that returns its outputs' shapes."""
-
-VALUES = {}
-"""Type of operation to function of a node that returns its output's value."""
-
-GENERATORS = set()
-"""Operations that make rows out of whole values, each replica its own."""
-
-CHEAP = set()
-"""Operations that may as well be run anew on whole values as be gathered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,50 +98,20 @@ class Plan:
         return any(map(is_local, (*self.wants, *self.gives)))
 
 
-def axes(*types):
-    """Registers a function that returns a node's `Axes`, or `None`."""
-    return register(AXES, types)
-
-
-def plan(*types):
-    """Registers a function of a node and its inputs' kinds; see `Plan`."""
-    return register(PLANS, types)
-
-
-def shape(*types):
-    """Registers a function of a node that returns its outputs' shapes."""
-    return register(SHAPES, types)
-
-
-def value(*types):
-    """Registers a function of a node that returns its output's value."""
-    return register(VALUES, types)
-
-
-def register(table, types):
-    """Decorator that puts a function into a table for types of operations."""
-
-    def put(function):
-        for type in types:
-            table[type] = function
-        return function
-
-    return put
-
-
-def shape_is_input(number, *types):
-    """Registers operations whose shape is what one of their inputs says."""
+def shape_of_input(number: int) -> Callable:
+    """The shape rule of operations to which an input says their shape."""
 
     def given(node):
         value = node.inputs[number].value
         return [value] if isinstance(value, tuple) else None
 
-    register(SHAPES, types)(given)
+    return given
 
 
 def axes_of(node):
     """A node's `Axes`, or `None` where none describe it."""
-    return AXES[node.type](node) if node.type in AXES else None
+    axes = record(node.type).axes
+    return None if axes is None else axes(node)
 
 
 def all_but(tensor, axis):

@@ -2,40 +2,10 @@
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.kinds import REPLICATED, Sharded
-from kerasmgpu.partitioner.rules.table import Axes, Plan, axes, plan, shape
-
-ROWS = """
-AdjustContrastv2 AdjustHue AdjustSaturation AvgPool AvgPool3D
-Conv2D Conv3D DepthToSpace DepthwiseConv2dNative
-Dilation2D ExtractImagePatches ExtractVolumePatches HSVToRGB
-LRN MaxPool MaxPool3D
-RGBToHSV ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor
-ScaleAndTranslate SpaceToDepth
-""".split()
-"""`(images, …)` to images: filters, sizes and the like are whole."""
-
-GRADIENTS = """
-LRNGrad MaxPool3DGrad MaxPoolGrad MaxPoolGradGrad ResizeBicubicGrad
-ResizeBilinearGrad
-""".split()
-"""All inputs with a rank of 4 or 5 have rows."""
-
-FRAGILE = frozenset(
-    """
-    AvgPool AvgPoolGrad AvgPool3D AvgPool3DGrad Conv2D Conv2DBackpropFilter
-    Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2
-    DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter
-    DepthwiseConv2dNativeBackpropInput MaxPool MaxPoolGrad MaxPool3D
-    MaxPool3DGrad
-    """.split()
-)
-"""Kernels that end the process, or give wrong shapes, for no rows on a CPU."""
-
-MIRRORS = {"MirrorPad", "MirrorPadGrad"}
-"""They want to see more rows than are padded, also where none are."""
+from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.table import Axes, Plan
 
 
-@axes(*ROWS)
 def rows_of_images(node):
     """`(images, …)`: the first axis may be sharded, all else is whole."""
     rank = node.outputs[0].rank
@@ -50,7 +20,34 @@ def rows_of_images(node):
     )
 
 
-@axes("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
+operation(
+    *"""
+AdjustContrastv2 AdjustHue AdjustSaturation DepthToSpace Dilation2D
+ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV ResizeArea
+ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate
+SpaceToDepth
+""".split(),
+    axes=rows_of_images,
+)
+
+operation(
+    "AvgPool",
+    "AvgPool3D",
+    "MaxPool",
+    "MaxPool3D",
+    axes=rows_of_images,
+    traits={Trait.FRAGILE},
+)
+
+operation(
+    "Conv2D",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    axes=rows_of_images,
+    traits={Trait.FRAGILE, Trait.PRODUCT},
+)
+
+
 def projective_transform(node):
     """`(images, transforms, …)`: a transform per image, or one for all."""
     images, transforms = node.inputs[:2]
@@ -65,7 +62,13 @@ def projective_transform(node):
     )
 
 
-@axes("CropAndResize")
+operation(
+    "ImageProjectiveTransformV2",
+    "ImageProjectiveTransformV3",
+    axes=projective_transform,
+)
+
+
 def crop_and_resize(node):
     """`(images, boxes, indices, size)`: boxes choose among all images."""
     out = node.outputs[0].rank
@@ -77,7 +80,9 @@ def crop_and_resize(node):
     )
 
 
-@axes("CropAndResizeGradBoxes")
+operation("CropAndResize", axes=crop_and_resize)
+
+
 def boxes_gradient(node):
     """`(gradient, images, boxes, indices)`: boxes choose among all images."""
     if node.inputs[0].rank is None:
@@ -86,7 +91,9 @@ def boxes_gradient(node):
     return Axes((crops, None, ("b", None), ("b",)), (("b", None),))
 
 
-@axes("CropAndResizeGradImage")
+operation("CropAndResizeGradBoxes", axes=boxes_gradient)
+
+
 def cropped_gradient(node):
     """`(gradient, boxes, indices, size)`: boxes are added to their images."""
     if None in _ranks(node.inputs[0], node.outputs[0]):
@@ -101,7 +108,9 @@ def cropped_gradient(node):
     )
 
 
-@axes(*GRADIENTS)
+operation("CropAndResizeGradImage", axes=cropped_gradient)
+
+
 def rows_of_gradients(node):
     """The first axis of each value of rank 4 or 5 may be sharded."""
     if None in _ranks(*node.outputs, *node.inputs):
@@ -115,7 +124,22 @@ def rows_of_gradients(node):
     )
 
 
-@axes("AvgPoolGrad", "AvgPool3DGrad", "ResizeNearestNeighborGrad")
+operation(
+    "LRNGrad",
+    "MaxPoolGradGrad",
+    "ResizeBicubicGrad",
+    "ResizeBilinearGrad",
+    axes=rows_of_gradients,
+)
+
+operation(
+    "MaxPool3DGrad",
+    "MaxPoolGrad",
+    axes=rows_of_gradients,
+    traits={Trait.FRAGILE},
+)
+
+
 def pool_gradient(node):
     """`(shape, gradient)` or `(gradient, size)`."""
     if None in _ranks(*node.outputs, *node.inputs):
@@ -127,11 +151,13 @@ def pool_gradient(node):
     )
 
 
-@axes(
-    "Conv2DBackpropInput",
-    "Conv3DBackpropInputV2",
-    "DepthwiseConv2dNativeBackpropInput",
+operation(
+    "AvgPool3DGrad", "AvgPoolGrad", axes=pool_gradient, traits={Trait.FRAGILE}
 )
+
+operation("ResizeNearestNeighborGrad", axes=pool_gradient)
+
+
 def input_gradient(node):
     """`(shape, filter, gradient)`."""
     if None in _ranks(node.outputs[0], node.inputs[2]):
@@ -144,12 +170,20 @@ def input_gradient(node):
     )
 
 
-@axes(
-    "Conv2DBackpropFilter",
-    "Conv3DBackpropFilterV2",
-    "DepthwiseConv2dNativeBackpropFilter",
-    "Dilation2DBackpropFilter",
+operation(
+    "Conv2DBackpropInput",
+    axes=input_gradient,
+    traits={Trait.FRAGILE, Trait.PRODUCT},
 )
+
+operation(
+    "Conv3DBackpropInputV2",
+    "DepthwiseConv2dNativeBackpropInput",
+    axes=input_gradient,
+    traits={Trait.FRAGILE},
+)
+
+
 def filter_gradient(node):
     """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
     if None in _ranks(*node.outputs, node.inputs[0], node.inputs[2]):
@@ -163,7 +197,22 @@ def filter_gradient(node):
     )
 
 
-@plan("SpaceToBatchND", "BatchToSpaceND")
+operation(
+    "Conv2DBackpropFilter",
+    axes=filter_gradient,
+    traits={Trait.FRAGILE, Trait.PRODUCT},
+)
+
+operation(
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+    axes=filter_gradient,
+    traits={Trait.FRAGILE},
+)
+
+operation("Dilation2DBackpropFilter", axes=filter_gradient)
+
+
 def space_and_batch(node, kinds):
     """Of dilated convolutions: all rows once for each place in a window."""
     kind, places = kinds[0], _places_of_window(node)
@@ -178,7 +227,6 @@ def space_and_batch(node, kinds):
     return Plan((kind, REPLICATED, REPLICATED), (kind.in_blocks(outer),))
 
 
-@shape("SpaceToBatchND", "BatchToSpaceND")
 def space_and_batch_shape(node):
     """Rows times, or by, the places of a window; the rest is TensorFlow's."""
     source, out = node.inputs[0].shape, node.outputs[0].static
@@ -190,6 +238,14 @@ def space_and_batch_shape(node):
     else:
         rows = sizes.divide(source[0], places)
     return [(rows, *out[1:])]
+
+
+operation(
+    "BatchToSpaceND",
+    "SpaceToBatchND",
+    plan=space_and_batch,
+    shape=space_and_batch_shape,
+)
 
 
 def _places_of_window(node):

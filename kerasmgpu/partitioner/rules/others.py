@@ -1,0 +1,20 @@
+"""Operations without a rule of which something else is known."""
+
+from kerasmgpu.partitioner.records import Trait, operation
+
+operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
+
+operation("Assert", traits={Trait.COUNTS_NOTHING, Trait.NO_STATE})
+
+operation(
+    "DynamicPartition",
+    "ListDiff",
+    "UniqueV2",
+    "UniqueWithCounts",
+    "Where",
+    traits={Trait.SIZED_BY_VALUES},
+)
+
+operation("Switch", traits={Trait.OUTSIDE_XLA})
+
+operation("EagerPyFunc", "PrintV2", "PyFunc", traits={Trait.COUNTS_NOTHING})
