@@ -327,7 +327,7 @@ def _has_random_state(graph: Graph) -> bool:
         any(map(_has_random_state, node.bodies))
         or node.is_stateful
         and not node.bodies
-        and Trait.COUNTS_NOTHING not in record(node.type).traits
+        and Trait.NO_RANDOM_STATE not in record(node.type).traits
         and not any(tensor.dtype == tf.resource for tensor in node.inputs)
         for node in graph.nodes
     )

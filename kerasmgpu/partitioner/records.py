@@ -1,7 +1,7 @@
-"""What is known of each type of operation: one record, declared in one place.
+"""The record of each type of operation: its rules and traits, declared once.
 
-The files of `rules` declare operations next to their rules. What runs before
-planning, reading a graph say, asks for traits and needs no rule.
+The files of `rules` declare operations next to their rules. Passes before
+planning, such as reading a graph, need traits only.
 """
 
 import dataclasses
@@ -10,42 +10,42 @@ from collections.abc import Callable, Collection
 
 
 class Trait(enum.Enum):
-    """A property of a type of operation that others ask for."""
+    """A property of a type of operation."""
 
     ADDITIVE = "adds its inputs"
-    BRANCH = "runs one of its bodies; the first input says which"
-    CALLS = "calls a function, which is inlined"
-    CHEAP = "may as well be run anew on whole values as be gathered"
-    CHECKS = "is there to fail"
+    BRANCH = "runs one of its bodies, which its first input selects"
+    CALLS = "calls a function; calls are inlined"
+    CHEAP = "costs less to recompute on whole values than to gather"
+    CHECKS = "only checks its input, and fails"
     COPIED = "runs on every replica's copy of a variable"
-    COUNTS_NOTHING = "is stateful, but has no state that it counts up"
-    DRAWS = "draws numbers that a key and a counter give"
+    NO_RANDOM_STATE = "is stateful, but has no random state"
+    DRAWS = "draws numbers from a key and a counter"
     ELEMENTWISE = "gives the same bits for the same inputs on every replica"
-    FRAGILE = "ends the process, or gives wrong shapes, for no rows on a CPU"
-    GENERATES = "makes rows out of whole values, each replica its own"
-    KEEPS_NUMBERS = "hands on the numbers of rows that it gets"
-    READ_ONLY = "leaves a variable as it is"
-    MAKES_LIST = "makes a list for others to put something in"
-    MIRRORS = "needs more rows than are padded, also where none are"
-    MOVES = "only moves elements, or adds two of them"
-    NEEDS_ROWS = "refuses a batch of no rows"
-    NO_STATE = "is stateful by name; in any order it does the same"
-    OF_LISTS = "is done to lists as wholes by each replica"
-    OUTSIDE_XLA = "stays outside of what XLA compiles"
-    PRIVATE_STATE = "draws from a state that no other operation sees"
-    PASSES = "hands on what it gets"
-    PRODUCT = "takes most of a step's time"
-    RECURRENT = "is a recurrent layer, and takes as long as a product"
-    SCALES = "makes no number of a 0 that meets infinity"
-    SEVERAL_VALUES = "has a list of values, one for each output"
+    FRAGILE = "has a CPU kernel that fails for no rows"
+    GENERATES = "generates rows: each replica generates its own"
+    KEEPS_NUMBERS = "returns row numbers of its input unchanged"
+    READ_ONLY = "reads a variable, or its shape, without changing it"
+    MAKES_LIST = "creates a tensor list"
+    MIRRORS = "needs more rows than it pads, even where it pads none"
+    MOVES = "moves elements, or adds two of them"
+    NEEDS_ROWS = "fails for a batch without rows"
+    NO_STATE = "is declared stateful, but its order doesn't matter"
+    OF_LISTS = "runs on whole lists, on every replica"
+    OUTSIDE_XLA = "is left out of XLA clusters"
+    PRIVATE_STATE = "draws from a random state that no other operation reads"
+    PASSES = "returns its inputs unchanged"
+    PRODUCT = "is a matrix product or convolution: most of a step's time"
+    RECURRENT = "is a recurrent layer, as expensive as a product"
+    SCALES = "multiplies: a partial sum of 0 times infinity is NaN"
+    SEVERAL_VALUES = "has a known value for each of its outputs"
     SIZED_BY_VALUES = "has outputs whose sizes depend on values"
     UPDATES = "changes every replica's copy of a variable"
-    XLA_BODIES = "is stateful by name, though it may have no effect"
+    XLA_BODIES = "is declared stateful because of its bodies"
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What is known of a type of operation.
+    """Rules and traits of a type of operation.
 
     Attributes:
         axes: Function of a node that returns its `table.Axes`, or `None`.

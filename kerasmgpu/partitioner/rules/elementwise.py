@@ -67,7 +67,7 @@ operation(
 operation(
     "CheckNumericsV2",
     axes=elementwise,
-    traits={Trait.CHEAP, Trait.COUNTS_NOTHING, Trait.ELEMENTWISE},
+    traits={Trait.CHEAP, Trait.NO_RANDOM_STATE, Trait.ELEMENTWISE},
 )
 
 operation(

@@ -4,7 +4,7 @@ from kerasmgpu.partitioner.records import Trait, operation
 
 operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
 
-operation("Assert", traits={Trait.COUNTS_NOTHING, Trait.NO_STATE})
+operation("Assert", traits={Trait.NO_RANDOM_STATE, Trait.NO_STATE})
 
 operation(
     "DynamicPartition",
@@ -17,4 +17,4 @@ operation(
 
 operation("Switch", traits={Trait.OUTSIDE_XLA})
 
-operation("EagerPyFunc", "PrintV2", "PyFunc", traits={Trait.COUNTS_NOTHING})
+operation("EagerPyFunc", "PrintV2", "PyFunc", traits={Trait.NO_RANDOM_STATE})

@@ -71,7 +71,7 @@ operation(
     plan=forward,
     shape=forward_shapes,
     traits={
-        Trait.COUNTS_NOTHING,
+        Trait.NO_RANDOM_STATE,
         Trait.NEEDS_ROWS,
         Trait.PRIVATE_STATE,
         Trait.RECURRENT,
@@ -88,7 +88,7 @@ operation(
     "CudnnRNNBackpropV3",
     plan=backward,
     shape=backward_shapes,
-    traits={Trait.COUNTS_NOTHING, Trait.NEEDS_ROWS, Trait.PRIVATE_STATE},
+    traits={Trait.NO_RANDOM_STATE, Trait.NEEDS_ROWS, Trait.PRIVATE_STATE},
 )
 
 
