@@ -66,7 +66,7 @@ class LocalExtended(_SharedNames, MirroredExtended):
         devices: Sequence[str],
         host: str,
         first: int,
-        tell: Callable[..., Any],
+        all_gather: Callable[..., Any],
     ) -> Replicas:
         """Returns the partitioner's replicas, with the all-reduce the user chose.
 
@@ -74,7 +74,7 @@ class LocalExtended(_SharedNames, MirroredExtended):
             devices: Full names of the devices.
             host: Full name of the CPU.
             first: Global index of the first replica, always 0.
-            tell: Unused: there are no other workers.
+            all_gather: Unused: there are no other workers.
         """
         operations = self._cross_device_ops
         if len(devices) == 1:
@@ -132,7 +132,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         devices: Sequence[str],
         host: str,
         first: int,
-        tell: Callable[..., Any],
+        all_gather: Callable[..., Any],
     ) -> Replicas:
         """Returns the partitioner's replicas of this worker.
 
@@ -140,7 +140,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             devices: Full names of its devices.
             host: Full name of its CPU.
             first: Global index of its first replica.
-            tell: See `collectives.CollectiveReplicas`.
+            all_gather: See `collectives.CollectiveReplicas`.
         """
         total = super()._num_replicas_in_sync
         if total == 1:
@@ -152,7 +152,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             total,
             _hint(self),
             self._communication_options.timeout_seconds,
-            tell,
+            all_gather,
         )
 
     def _update_config_proto(self, config_proto: Any) -> Any:

@@ -7,13 +7,20 @@ changes a variable, is taken from the first process. So is what has no cause in
 the graph: draws without a seed, and what Python returns.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.records import Trait, record
 
 _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.planning import Plans
 
-def find(graph, plans):
+
+def find(graph: Graph, plans: "Plans") -> None:
     """Fills in `plans.must_agree`, also of loops and branches."""
     for node in graph.nodes:
         plan = plans.nodes.get(node)
@@ -30,7 +37,7 @@ def find(graph, plans):
                 _mark(inner, body.outputs)
 
 
-def _mark(plans, tensors):
+def _mark(plans: "Plans", tensors: Iterable[Tensor]) -> None:
     """Marks what tensors come from, up to what is the same by itself."""
     waiting, seen = list(tensors), set()
     while waiting:
@@ -51,5 +58,5 @@ def _mark(plans, tensors):
             plans.must_agree.add(tensor)
 
 
-def _is_safe(node):
+def _is_safe(node: Node) -> bool:
     return not _SAFE.isdisjoint(record(node.type).traits)

@@ -1,20 +1,21 @@
-"""Writes the function in which replicas run a planned graph together."""
+"""The function of all replicas while it is written: references, operations."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
-from kerasmgpu.partitioner.compilation import compile_stretches
-from kerasmgpu.partitioner.graph import MUST_COMPILE, Tensor
+from kerasmgpu.partitioner.compilation import compile_clusters
+from kerasmgpu.partitioner.graph import MUST_COMPILE, Node, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, Own, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.writing import Writer, node_name
+from kerasmgpu.partitioner.writing import Attributes, Writer, node_name
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.own_time import Clock
@@ -22,29 +23,31 @@ if TYPE_CHECKING:
 References = Sequence[str] | OnEachPlace
 """References to a value, one per replica of this process."""
 
+_Made = TypeVar("_Made", str, list[str])
+_Kept = TypeVar("_Kept")
+
 
 class Build:
-    """One function, as it is written.
+    """A function while it is written.
 
-    What a tensor is on the replicas is a sequence of references, one per
-    replica of this process. Where all are the same, the value is there once
-    and TensorFlow sends it to who needs it.
+    A value is a sequence of references, one per replica of this process. If all
+    are the same, the value is on one device, and TensorFlow sends it to the
+    others.
 
     Args:
         program: The `ir.lowered.Lowered` that is written.
         library: List that functions of loops and branches are added to.
-        parent: The `Build` that the function is a body in, or `None`.
-        is_compiled: Whether XLA will compile what each replica does.
+        parent: The `Build` of the enclosing function, or `None`.
+        is_compiled: Whether XLA compiles the replicas' operations.
 
     Attributes:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
         clock: The `own_time.Clock` of the function, or `None`.
         last_collective: For each place the name of the last collective.
-        twins: `{name: names}` of what every replica does with its own copies of
-            the same values.
-        captures: `{id: (tensor, reference)}` of tensors that the function gets
-            besides those of the graph.
+        twins: Maps nodes that replicas run on their own copies of one value
+            (`Runs.ON_COPIES`) to the nodes of all replicas.
+        captures: `{id: (tensor, reference)}` of captured eager tensors.
     """
 
     def __init__(
@@ -63,23 +66,31 @@ class Build:
         self.sizes = HostSizes(self)
         self._natural: dict[Tensor, Value] = {}
         self._values: dict[Value, References] = {}
-        self._done = {}
+        self._done: dict[Node, list[str]] = {}
         self.clock: Clock | None = None
-        self.last_collective = {}
-        self.twins = {}
-        self.captures = {}
-        self._kept = {}
-        self._batch = None
-        self._required = []
+        self.last_collective: dict[int, str | None] = {}
+        self.twins: dict[str, list[str]] = {}
+        self.captures: dict[int, tuple[tf.Tensor, str]] = {}
+        self._kept: dict[Hashable, Any] = {}
+        self._batch: tuple[str, tf.DType] | None = None
+        self._required: list[str] = []
 
-    def compiles(self, node):
-        """Whether XLA will compile what a replica does for a node."""
+    def compiles(self, node: Node) -> bool:
+        """Whether XLA compiles a node's operations."""
         return self.is_compiled or MUST_COMPILE in node.definition.attr
 
-    # What rules use to write operations --------------------------------------
+    # Operations, as rules write them -----------------------------------------
 
-    def op(self, type, inputs, attributes, place, name=None, controls=()):
-        """Writes an operation; see `writing.Writer.op`."""
+    def op(
+        self,
+        type: str,
+        inputs: Sequence[str],
+        attributes: Attributes,
+        place: int,
+        name: str | None = None,
+        controls: Sequence[str] = (),
+    ) -> list[str]:
+        """Writes an operation at a place; see `writing.Writer.op`."""
         return self._hosted(
             place,
             self.writer.op(
@@ -87,16 +98,19 @@ class Build:
             ),
         )
 
-    def _hosted(self, place, made):
-        # What was written before is not written again: `last` may be another.
+    def _hosted(self, place: int, made: _Made) -> _Made:
+        """Records nodes on the host; returns the references to them."""
+        # `Writer.last` is another node if an equal one was written before.
         if place == HOST:
             references = [made] if isinstance(made, str) else made
             names = {node_name(reference) for reference in references}
             self.writer.on_host |= names or {self.writer.last}
         return made
 
-    def copy(self, node, inputs, place, **attributes):
-        """Writes a node of the graph with other inputs, or attributes."""
+    def copy(
+        self, node: Node, inputs: Sequence[str], place: int, **attributes: Any
+    ) -> list[str]:
+        """Writes a node of the graph with new inputs, or attributes."""
         prefix = "host/" if place == HOST else f"replica_{place}/"
         controls = self.controls(node, place)
         return self._hosted(
@@ -106,32 +120,53 @@ class Build:
             ),
         )
 
-    def constant(self, array, dtype, place):
+    def constant(
+        self, array: npt.ArrayLike, dtype: tf.DType, place: int
+    ) -> str:
         """Writes a constant."""
         return self._hosted(
             place, self.writer.constant(array, dtype, self.device(place))
         )
 
-    def cast(self, reference, source, target, place):
-        """Writes a cast from one type to another, if that is another."""
+    def cast(
+        self, reference: str, source: tf.DType, target: tf.DType, place: int
+    ) -> str:
+        """Writes a cast, unless the types are equal."""
         if source == target:
             return reference
         attributes = {"SrcT": source, "DstT": target, "Truncate": False}
         return self.op("Cast", [reference], attributes, place)[0]
 
-    def reshape(self, reference, shape, dtype, place, of_shape=tf.int32):
-        """Writes a reshape to a vector of sizes on the host."""
+    def reshape(
+        self,
+        reference: str,
+        shape: str,
+        dtype: tf.DType,
+        place: int,
+        of_shape: tf.DType = tf.int32,
+    ) -> str:
+        """Writes a reshape.
+
+        Args:
+            reference: The tensor.
+            shape: Reference to the shape, a vector on the host.
+            dtype: Type of the tensor.
+            place: Place of the operation.
+            of_shape: Type of the shape.
+        """
         attributes = {"T": dtype, "Tshape": of_shape}
         return self.op("Reshape", [reference, shape], attributes, place)[0]
 
-    def flat(self, reference, dtype, place):
+    def flat(self, reference: str, dtype: tf.DType, place: int) -> str:
         """Writes a reshape to a vector of all elements."""
         return self.reshape(
             reference, self.constant([-1], tf.int32, HOST), dtype, place
         )
 
-    def concat(self, references, axis, dtype, place):
-        """Writes a concatenation."""
+    def concat(
+        self, references: Sequence[str], axis: int, dtype: tf.DType, place: int
+    ) -> str:
+        """Writes a concatenation, unless there is only one tensor."""
         if len(references) == 1:
             return references[0]
         where = self.constant(axis, tf.int32, HOST)
@@ -140,15 +175,15 @@ class Build:
 
     def strided_slice(
         self,
-        reference,
-        begin,
-        end,
-        strides,
-        dtype,
-        place,
-        index=tf.int32,
-        **masks,
-    ):
+        reference: str,
+        begin: str,
+        end: str,
+        strides: str,
+        dtype: tf.DType,
+        place: int,
+        index: tf.DType = tf.int32,
+        **masks: int,
+    ) -> str:
         """Writes a `StridedSlice`; masks are 0 where they aren't given."""
         attributes = {"T": dtype, "Index": index}
         for kind in ("begin", "end", "ellipsis", "new_axis", "shrink_axis"):
@@ -156,41 +191,44 @@ class Build:
         inputs = [reference, begin, end, strides]
         return self.op("StridedSlice", inputs, attributes, place)[0]
 
-    def device(self, place):
+    def device(self, place: int) -> str:
         """Name of the device of a place."""
         if place == HOST:
             return self.replicas.host
         return self.replicas.devices[place]
 
-    def place_of(self, reference):
-        """The place where a value is."""
+    def place_of(self, reference: str) -> int:
+        """The place of a value."""
         device = self.writer.device(reference)
         devices = self.replicas.devices
-        return devices.index(device) if device in devices else HOST
+        if device is None or device not in devices:
+            return HOST
+        return devices.index(device)
 
-    def captured(self, tensor):
-        """A reference to an eager tensor, which the function gets passed."""
+    def captured(self, tensor: tf.Tensor) -> str:
+        """A reference to an eager tensor, which becomes an argument."""
         if id(tensor) not in self.captures:
             reference = self.writer.add_input("captured", tensor.dtype)
             self.captures[id(tensor)] = (tensor, reference)
         return self.captures[id(tensor)][1]
 
-    def keep(self, key, make):
-        """What `make()` returned when it was first asked for."""
+    def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
+        """The result of `make()`, cached under a key for this function."""
         if key not in self._kept:
             self._kept[key] = make()
-        return self._kept[key]
+        kept: _Kept = self._kept[key]
+        return kept
 
     # Values ------------------------------------------------------------------
 
     def give(self, one: Value, references: References) -> None:
-        """Notes the references to a tensor as it is first made, or given."""
+        """Records the references to a tensor in the kind of its definition."""
         self.hold(one, references)
         if one.kind != PER_WORKER:
             self._natural.setdefault(one.tensor, one)
 
     def hold(self, one: Value, references: References) -> None:
-        """Notes the references to a value, one per replica."""
+        """Records the references to a value, one per replica."""
         self._values[one] = references
 
     def references(self, one: Value) -> References:
@@ -198,16 +236,21 @@ class Build:
         return self._values[one]
 
     def natural(self, tensor: Tensor) -> Kind:
-        """The kind in which a tensor was first made."""
+        """The kind of a tensor by its definition."""
         return self._natural[tensor].kind
 
     def given(self, tensor: Tensor) -> References:
-        """References to a tensor as it was first made."""
+        """References to a tensor in the kind of its definition."""
         return self._values[self._natural[tensor]]
 
-    def parts(self, tensor: Tensor) -> References:
-        """References whose sum, or the like, over the replicas is a tensor."""
-        kind, parts = self.natural(tensor), self.given(tensor)
+    def parts(self, tensor: Tensor) -> Sequence[str]:
+        """Each replica's shard or partial value of a tensor.
+
+        Values of kind `Own` are scaled by the replica's share of rows.
+        """
+        kind = self.natural(tensor)
+        # Never `OnEachPlace`: only replicated values are.
+        parts = cast(Sequence[str], self.given(tensor))
         if not isinstance(kind, Own):
             return parts
         return [
@@ -218,28 +261,28 @@ class Build:
     def times_share(
         self, reference: str, rows: Rows, dtype: tf.DType, place: int
     ) -> str:
-        """Writes a value times a replica's share of rows: 0 without rows."""
+        """Writes a value times a replica's share of rows; 0 without rows."""
         inputs = [reference, self.sizes.share(rows, dtype, place)]
         return self.op("MulNoNan", inputs, {"T": dtype}, place)[0]
 
     def is_written(self, tensor: Tensor) -> bool:
-        """Whether a tensor was written, rather than that its value is known."""
+        """Whether a tensor has been written; one of known value may not be."""
         return tensor in self._natural
 
-    def same(self, reference: str) -> References:
-        """One value for all replicas."""
+    def same(self, reference: str) -> list[str]:
+        """One reference for all replicas."""
         return [reference] * self.replicas.num
 
     # Order -------------------------------------------------------------------
 
-    def note_done(self, node):
-        """Notes that what was written last is a node; returns its name."""
+    def note_done(self, node: Node) -> str:
+        """Records the node written last as a copy of `node`; returns its name."""
         self._done.setdefault(node, []).append(self.writer.last)
         return self.writer.last
 
-    def controls(self, node, place):
-        """Names of what must have run before a node at a place."""
-        names = []
+    def controls(self, node: Node, place: int) -> list[str]:
+        """Names of the control inputs of a node at a place."""
+        names: list[str] = []
         for control in node.controls:
             done = self._done.get(control, ())
             if len(done) == self.replicas.num and place != HOST:
@@ -250,29 +293,28 @@ class Build:
             names.append(self.started(place))
         return list(dict.fromkeys(names))
 
-    def wait_for(self, reference, dtype):
-        """Lets nothing happen before an input is there.
+    def wait_for(self, reference: str, dtype: tf.DType) -> None:
+        """Orders all side effects after an input.
 
-        What would happen without a batch, at the end of the data, must leave
-        no trace.
+        At the end of the data, without a batch, there are none.
         """
         self._batch = (reference, dtype)
 
-    def require(self, condition, message):
-        """Lets nothing happen unless a condition on the inputs holds.
+    def require(self, condition: str, message: str) -> None:
+        """Writes an assertion on the inputs, before all side effects.
 
         Args:
             condition: Reference to a boolean on the host.
-            message: What the error says that is raised otherwise.
+            message: Text of the error.
         """
         text = self.constant(message, tf.string, HOST)
         attributes = {"T": [tf.string], "summarize": 1}
         self.op("Assert", [condition, text], attributes, HOST, "require")
         self._required.append(self.writer.last)
 
-    def started(self, place):
-        """Name of a node that has run when there is a batch."""
-        reference, dtype = self._batch
+    def started(self, place: int) -> str:
+        """Name of a node that fires once the batch has arrived."""
+        reference, dtype = cast(tuple[str, tf.DType], self._batch)
         return self.keep(
             ("started", place),
             lambda: self.writer.barrier(
@@ -284,22 +326,21 @@ class Build:
             ),
         )
 
-    def function(self, name, outputs):
-        """The function that was written, with what XLA compiles in it.
+    def function(
+        self, name: str, outputs: Sequence[tuple[str, tf.DType]]
+    ) -> function_pb2.FunctionDef:
+        """Forms the XLA clusters and returns the function.
 
         Args:
             name: Its name.
             outputs: List of `(reference, dtype)`.
-
-        Returns:
-            A `FunctionDef`.
         """
-        references = compile_stretches(self, [r for r, _ in outputs])
+        references = compile_clusters(self, [r for r, _ in outputs])
         types = [dtype for _, dtype in outputs]
         return self.writer.function(name, list(zip(references, types)))
 
-    def effects(self):
-        """Names of nodes that must run."""
+    def effects(self) -> list[str]:
+        """Names of nodes with side effects, and of assertions."""
         return self._required + [
             name
             for node in self.graph.effects
@@ -307,7 +348,7 @@ class Build:
         ]
 
 
-def _has_effect(node):
+def _has_effect(node: Node) -> bool:
     return bool(node.bodies) or (
         node.is_stateful and Trait.READ_ONLY not in record(node.type).traits
     )

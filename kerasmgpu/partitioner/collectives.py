@@ -1,40 +1,48 @@
-"""Replicas that meet in TensorFlow's collectives: GPUs, or several processes.
+"""Communication by TensorFlow's collectives: GPUs, or several processes.
 
-Every process writes the same function for its own replicas. Its collectives
-have numbers that are given out in the order in which they are written, which is
-the same everywhere, and run in this order on every device.
+Every process writes the same function for its own replicas. Group and instance
+keys of collectives are counted in the order of writing, which is the same in
+all processes; collectives run in this order on every device.
 """
 
 import functools
 import hashlib
 import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.kinds import Rows, Sharded
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.replicas import Replicas
-from kerasmgpu.partitioner.writing import node_name
+from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.writing import Attributes, node_name
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build, References
 
 BYTES_PER_PACK = 25 << 20
-"""Values are summed in packs of about this size, so that a pack can travel
-while the next is computed (the default of PyTorch's `DistributedDataParallel`,
+"""Bytes of a pack of values that are reduced as one, so that sending a pack
+overlaps computing the next (the default of PyTorch's `DistributedDataParallel`,
 Li et al., VLDB 2020)."""
 
 LARGE = BYTES_PER_PACK >> 3
-"""Bytes from which on a value travels by itself: packing and unpacking copies
-it, and starting a collective costs less than that."""
+"""Bytes from which on a value is reduced by itself: packing and unpacking it
+copies it, which takes longer than starting a collective."""
 
-AT_ONCE = 1 << 16
-"""Bytes up to which workers send each other whole values, which each merges by
-itself: one message to every other worker, and all at the same time. A ring's are
-fewer bytes, in twice as many rounds as there are other workers."""
+ALL_TO_ALL_BYTES = 1 << 16
+"""Bytes up to which workers reduce by an all-to-all: one round, in which each
+worker sends every other its whole value. A ring sends fewer bytes, in
+2 (workers - 1) rounds."""
 
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
 
-_TRAVELS_AS = {
+_SENT_AS = {
     tf.bool: tf.int32,
     tf.int8: tf.int32,
     tf.int16: tf.int32,
@@ -42,9 +50,9 @@ _TRAVELS_AS = {
     tf.uint16: tf.int32,
     tf.uint32: tf.int64,
 }
-"""Types that collectives don't know, and those in which their values travel."""
+"""Types without collective kernels, and the types their values are cast to."""
 
-_TRAVELS = {
+_SENDABLE = {
     tf.bfloat16,
     tf.float16,
     tf.float32,
@@ -53,60 +61,76 @@ _TRAVELS = {
     tf.int64,
 }
 
+"""Types with collective kernels."""
+
 _groups = itertools.count(70_000)
 
 _MOST_COLLECTIVES = 1 << 16
-"""More than a function has."""
+"""Upper bound of the collectives of a function."""
 
 _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
-"""Lengths that vectors whose length isn't fixed are filled up to."""
+"""Lengths that vectors of dynamic length are padded to."""
+
+
+class _Keys(NamedTuple):
+    """Group size, group key and instance key of a collective.
+
+    TensorFlow matches the nodes of a collective on all devices by these keys.
+    """
+
+    size: int
+    group: int
+    instance: int | str
+    """A number, or a reference to one."""
 
 
 class CollectiveReplicas(Replicas):
-    """Replicas that send each other values by collectives.
+    """Replicas that communicate by TensorFlow's collectives.
 
     Args:
         devices: Full names of this process's devices.
         host: Full name of its CPU.
-        first: Number of its first replica among all.
+        first: Global index of its first replica.
         total: Number of all replicas.
-        hint: `"auto"`, `"nccl"` or `"ring"`: how gradients are summed.
+        hint: `"auto"`, `"nccl"` or `"ring"`: the all-reduce between replicas.
         timeout_seconds: Seconds after which a collective fails; `None`: never.
-        tell: Function that takes a list of floats, of one length on all
-            workers, and returns that of each, `[workers, floats]`. `None`:
-            nobody looks whether workers write the same collectives.
+        all_gather: Function that takes a list of floats, of one length on all
+            workers, and returns all lists, `[workers, floats]`. `None`: workers
+            don't compare the collectives that they write.
     """
 
     def __init__(
         self,
-        devices,
-        host,
-        first=0,
-        total=None,
-        hint="auto",
-        timeout_seconds=None,
-        tell=None,
-    ):
+        devices: Sequence[str],
+        host: str,
+        first: int = 0,
+        total: int | None = None,
+        hint: str = "auto",
+        timeout_seconds: float | None = None,
+        all_gather: Callable[[Sequence[float]], np.ndarray] | None = None,
+    ) -> None:
         super().__init__(devices, host)
         self.first = first
         self.total = total or self.num
         self.hint = hint
         self._timeout_seconds = timeout_seconds
-        self._tell = tell
-        self.sums_are_copies = not self._meet_on_host
+        self._all_gather = all_gather
+        self.sums_are_copies = not self._reduces_on_host_first
         self.gathers_are_copies = self.num_workers == 1
 
     @property
-    def num_workers(self):
+    def num_workers(self) -> int:
         """Processes of the job."""
         return self.total // self.num
 
     # Rows --------------------------------------------------------------------
 
-    def shares_of_counts(self, build, counts):
+    def shares_of_counts(
+        self, build: "Build", counts: Sequence[str]
+    ) -> list[tuple[str, str]]:
         if self.num_workers == 1:
             return super().shares_of_counts(build, counts)
-        table = self._table(build, counts)
+        table = self._all_counts(build, counts)
         starts = build.op(
             "Cumsum",
             [table, build.sizes.scalar(0)],
@@ -123,29 +147,31 @@ class CollectiveReplicas(Replicas):
             for number, count in enumerate(counts)
         ]
 
-    def total_rows(self, build, rows):
+    def total_rows(self, build: "Build", rows: Rows) -> str:
         if self.num_workers == 1:
             return super().total_rows(build, rows)
-        table = self._table(build, self._given_counts(build, rows))
-        return _reduced(build, "Sum", table)
+        counts = cast(list[str], self._passed_counts(build, rows))
+        return _reduced(build, "Sum", self._all_counts(build, counts))
 
-    def _table(self, build, counts):
-        """The number of rows of every replica of the job."""
+    def _all_counts(self, build: "Build", counts: Sequence[str]) -> str:
+        """Numbers of rows of all replicas of the job, as a vector."""
         key = ("table", *counts)
-        return build.keep(key, lambda: self._filled_in(build, counts))
+        return build.keep(key, lambda: self._gathered_counts(build, counts))
 
-    def _filled_in(self, build, counts):
+    def _gathered_counts(self, build: "Build", counts: Sequence[str]) -> str:
         own = build.sizes.packed(counts)
         behind = self.total - self.first - self.num
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._between_hosts(build, padded, tf.int32, self.total)
+        return self._reduced_over_hosts(build, padded, tf.int32, self.total)
 
     # Communication -----------------------------------------------------------
 
-    def gather(self, build, tensor, sharded):
-        parts = build.given(tensor)
+    def gather(
+        self, build: "Build", tensor: Tensor, sharded: Sharded
+    ) -> "References":
+        parts = build.parts(tensor)
         if self.num_workers == 1:
             return OnEachPlace(
                 lambda place: self.joined(
@@ -156,18 +182,22 @@ class CollectiveReplicas(Replicas):
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
 
-    def own_size(self, build, sharded):
+    def worker_size(self, build: "Build", sharded: Sharded) -> str:
         if self.num_workers == 1:
-            return super().own_size(build, sharded)
-        total = None
-        for place in range(self.num):
-            own = build.sizes.local(sharded, place)
-            total = own if total is None else build.sizes.plus(total, own)
-        return total
+            return super().worker_size(build, sharded)
+        local = (build.sizes.local(sharded, place) for place in range(self.num))
+        return functools.reduce(build.sizes.plus, local)
 
-    def _gathered(self, build, tensor, sharded, own, place):
-        """The rows of all workers: each fills its own into zeros."""
-        travels = _transport(tensor)
+    def _gathered(
+        self,
+        build: "Build",
+        tensor: Tensor,
+        sharded: Sharded,
+        own: str,
+        place: int,
+    ) -> str:
+        """Rows of all workers: the sum of each worker's rows padded by zeros."""
+        sent_type = _sent_type(tensor)
         rows = sizes.product([sharded.rows.size, sharded.inner])
         front, behind = self._around(build, tensor, sharded, own)
         outer = build.sizes.scalar(sharded.outer)
@@ -179,27 +209,32 @@ class CollectiveReplicas(Replicas):
             ]
         )
         blocks = build.reshape(own, shape, tensor.dtype, place)
-        blocks = build.cast(blocks, tensor.dtype, travels, place)
+        blocks = build.cast(blocks, tensor.dtype, sent_type, place)
         start, _ = build.sizes.bounds(sharded, 0)
         last_start, last_count = build.sizes.bounds(sharded, self.num - 1)
         end = build.sizes.plus(last_start, last_count)
         after = build.sizes.minus(build.sizes.scalar(rows), end)
         zero = build.sizes.scalar(0)
         paddings = [zero, zero, start, after, zero, zero]
-        padded = _padded(build, blocks, paddings, travels, place)
+        padded = _padded(build, blocks, paddings, sent_type, place)
         elements = _num_elements([tensor])
-        whole = self._between_hosts(build, padded, travels, elements)
-        whole = build.cast(whole, travels, tensor.dtype, place)
+        whole = self._reduced_over_hosts(build, padded, sent_type, elements)
+        whole = build.cast(whole, sent_type, tensor.dtype, place)
         own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
         shape = build.concat([front, own_axis, behind], 0, tf.int32, HOST)
         return build.reshape(whole, shape, tensor.dtype, place)
 
-    def _around(self, build, tensor, sharded, own):
-        """Sizes of the axes in front of the sharded one, and behind it."""
+    def _around(
+        self, build: "Build", tensor: Tensor, sharded: Sharded, own: str
+    ) -> list[str]:
+        """Sizes of the axes before the sharded one and after it: two vectors."""
         axis = sharded.axis
         if tensor.shape is not None:
             vectors = [tensor.shape[:axis], tensor.shape[axis + 1 :]]
-            return [build.sizes.vector(tuple(vector)) for vector in vectors]
+            return [
+                build.sizes.vector(cast(tuple[SizeLike, ...], vector))
+                for vector in vectors
+            ]
         shape = build.sizes.shape(own, tensor.dtype)
         zero, one, here, next_one = (
             build.constant([number], tf.int32, HOST)
@@ -211,63 +246,87 @@ class CollectiveReplicas(Replicas):
             build.strided_slice(shape, next_one, zero, one, *cut, end_mask=1),
         ]
 
-    def reduce(self, build, tensors, by):
+    def reduce(
+        self, build: "Build", tensors: Sequence[Tensor], by: str
+    ) -> "Sequence[References]":
         if self.total == 1:
             return [build.parts(tensor) for tensor in tensors]
-        if self._meet_on_host:
-            parts = [refs[:1] for refs in super().reduce(build, tensors, by)]
+        parts: list[Sequence[str]]
+        if self._reduces_on_host_first:
+            parts = [[refs[0]] for refs in super().reduce(build, tensors, by)]
         else:
             parts = [build.parts(tensor) for tensor in tensors]
-        totals = {}
+        totals: dict[int, list[str]] = {}
         for numbers in _packs(tensors):
-            group = [tensors[number] for number in numbers]
+            pack = [tensors[number] for number in numbers]
             own = [parts[number] for number in numbers]
-            totals.update(zip(numbers, self._reduce(build, group, own, by)))
+            totals.update(zip(numbers, self._reduce_pack(build, pack, own, by)))
         return [totals[number] for number in range(len(tensors))]
 
     @property
-    def _meet_on_host(self):
-        """Whether a worker's replicas meet in its memory, then the workers."""
+    def _reduces_on_host_first(self) -> bool:
+        """Whether a worker reduces over its replicas in shared memory first.
+
+        The workers' results are then reduced over the hosts.
+        """
         return self.shares_memory and self.num_workers > 1
 
-    def _reduce(self, build, tensors, parts, by):
-        """Sums tensors of one type as one vector.
+    def _reduce_pack(
+        self,
+        build: "Build",
+        tensors: Sequence[Tensor],
+        parts: Sequence[Sequence[str]],
+        by: str,
+    ) -> list[list[str]]:
+        """All-reduces tensors of one type as one vector.
 
         Args:
             build: The `Build`.
             tensors: The tensors.
             parts: For each, references to its parts, one per place.
             by: See `reduce`.
+
+        Returns:
+            For each tensor, references by replica.
         """
         dtype = tensors[0].dtype
-        travels = _transport(tensors[0])
-        packs, shapes = [], []
+        sent_type = _sent_type(tensors[0])
+        packs: list[str] = []
+        shapes: list[list[str]] = []
         for place in range(len(parts[0])):
             flat = [
-                build.cast(references[place], dtype, travels, place)
+                build.cast(references[place], dtype, sent_type, place)
                 for references in parts
             ]
             if len(flat) > 1:
-                shapes.append([build.sizes.shape(r, travels) for r in flat])
-                flat = [build.flat(ref, travels, place) for ref in flat]
-            packs.append(build.concat(flat, 0, travels, place))
-        totals = self.collective(
-            build, packs, travels, _MERGE[by], _num_elements(tensors)
+                shapes.append([build.sizes.shape(r, sent_type) for r in flat])
+                flat = [build.flat(ref, sent_type, place) for ref in flat]
+            packs.append(build.concat(flat, 0, sent_type, place))
+        totals = self._reduced_over_replicas(
+            build, packs, sent_type, _MERGE[by], _num_elements(tensors)
         )
-        results = [[] for _ in tensors]
+        results: list[list[str]] = [[] for _ in tensors]
         for place, total in enumerate(totals):
             own = [total]
             if len(tensors) > 1:
                 own = self._unpacked(
-                    build, total, shapes[place], travels, place
+                    build, total, shapes[place], sent_type, place
                 )
             for result, part in zip(results, own):
-                result.append(build.cast(part, travels, dtype, place))
-        if self._meet_on_host:
+                result.append(build.cast(part, sent_type, dtype, place))
+        if self._reduces_on_host_first:
             return [build.same(result[0]) for result in results]
         return results
 
-    def _unpacked(self, build, total, shapes, dtype, place):
+    def _unpacked(
+        self,
+        build: "Build",
+        total: str,
+        shapes: Sequence[str],
+        dtype: tf.DType,
+        place: int,
+    ) -> list[str]:
+        """Splits a pack into its tensors."""
         lengths = [_product(build, shape) for shape in shapes]
         parts = build.op(
             "SplitV",
@@ -280,80 +339,112 @@ class CollectiveReplicas(Replicas):
             for part, shape in zip(parts, shapes)
         ]
 
-    def may_differ(self, tensor):
+    def may_differ(self, tensor: Tensor) -> bool:
         return self.num_workers > 1 and (
-            tensor.dtype in _TRAVELS or tensor.dtype in _TRAVELS_AS
+            tensor.dtype in _SENDABLE or tensor.dtype in _SENT_AS
         )
 
-    def agreed(self, build, references, tensor):
-        """A whole value, as the first worker has it.
+    def agreed(
+        self, build: "Build", references: "References", tensor: Tensor
+    ) -> "References":
+        """Broadcasts a whole value from the first worker.
 
-        Kernels that add in an order of their own may give other bits to other
-        workers; what variables are changed by must be the same everywhere.
+        Kernels that sum in an order of their own may round otherwise on other
+        workers; updates of variables must be equal to the last bit.
         """
         dtype = tensor.dtype
-        travels = _TRAVELS_AS.get(dtype, dtype)
+        sent_type = _SENT_AS.get(dtype, dtype)
         place = build.place_of(references[0])
-        value = build.cast(references[0], dtype, travels, place)
+        value = build.cast(references[0], dtype, sent_type, place)
         if self.first:
-            value = build.op("ZerosLike", [value], {"T": travels}, place)[0]
+            value = build.op("ZerosLike", [value], {"T": sent_type}, place)[0]
         elements = _num_elements([tensor])
-        value = self._between_hosts(build, value, travels, elements)
-        return build.same(build.cast(value, travels, dtype, place))
+        value = self._reduced_over_hosts(build, value, sent_type, elements)
+        return build.same(build.cast(value, sent_type, dtype, place))
 
-    def collective(self, build, references, dtype, merge, elements):
-        """One value per replica, merged over all replicas of the job.
+    def _reduced_over_replicas(
+        self,
+        build: "Build",
+        references: Sequence[str],
+        dtype: tf.DType,
+        merge: str,
+        elements: int | None,
+    ) -> list[str]:
+        """All-reduces one value per replica over all replicas of the job.
 
         Args:
             build: The `Build`.
-            references: The values; one per worker where its replicas' are
-                merged already.
+            references: The values by replica; one for all replicas where the
+                worker has reduced over them (`_reduces_on_host_first`).
             dtype: Their type.
             merge: `"Add"`, `"Max"` or `"Min"`.
-            elements: How many each has; `None` if that changes.
+            elements: Elements of each; `None` for a dynamic shape.
+
+        Returns:
+            References to the result, as many as are passed.
         """
-        if self._meet_on_host:
+        if self._reduces_on_host_first:
             (own,) = references
-            return [self._between_hosts(build, own, dtype, elements, merge)]
+            return [
+                self._reduced_over_hosts(build, own, dtype, elements, merge)
+            ]
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
-        what = (merge, elements, dtype.name)
-        meeting = self._meeting(build, "replicas", self.total, what)
-        write = self._filled_up if elements is None else self._write
+        keys = self._next_keys(
+            build, "replicas", self.total, merge, elements, dtype
+        )
+        write = self._padded_reduce if elements is None else self._reduce_op
         totals = [
-            write(build, reference, dtype, merge, place, meeting, self.hint)
+            write(build, reference, dtype, merge, place, keys, self.hint)
             for place, reference in enumerate(references)
         ]
-        build.writer.together(list(map(node_name, totals)))
+        build.writer.keep_all_or_none(list(map(node_name, totals)))
         if build.clock is not None:
             build.clock.done(totals[0], dtype)
         return totals
 
-    def _between_hosts(self, build, reference, dtype, elements, merge="Add"):
-        """One value per worker, merged over the workers."""
-        what = (merge, elements, dtype.name)
-        meeting = self._meeting(build, "hosts", self.num_workers, what)
+    def _reduced_over_hosts(
+        self,
+        build: "Build",
+        reference: str,
+        dtype: tf.DType,
+        elements: int | None,
+        merge: str = "Add",
+    ) -> str:
+        """All-reduces one value per worker over the workers' hosts."""
+        keys = self._next_keys(
+            build, "hosts", self.num_workers, merge, elements, dtype
+        )
         if build.clock is not None:
             build.clock.ready(reference, dtype)
-        if elements is not None and elements * dtype.size <= AT_ONCE:
-            total = self._at_once(build, reference, dtype, merge, meeting)
+        if elements is not None and elements * dtype.size <= ALL_TO_ALL_BYTES:
+            total = self._all_to_all_reduce(
+                build, reference, dtype, merge, keys
+            )
         else:
-            write = self._filled_up if elements is None else self._write
-            total = write(build, reference, dtype, merge, HOST, meeting, "ring")
+            write = self._padded_reduce if elements is None else self._reduce_op
+            total = write(build, reference, dtype, merge, HOST, keys, "ring")
         if build.clock is not None:
             build.clock.done(total, dtype)
         return total
 
-    def _at_once(self, build, value, dtype, merge, meeting):
-        """Sends every worker the whole value; each merges all in one order."""
+    def _all_to_all_reduce(
+        self,
+        build: "Build",
+        value: str,
+        dtype: tf.DType,
+        merge: str,
+        keys: _Keys,
+    ) -> str:
+        """An all-to-all of whole values, merged by each worker in one order."""
         many = {"N": self.num_workers, "T": dtype}
         copies = [value] * self.num_workers
         sent = build.op("Pack", copies, {**many, "axis": 0}, HOST)[0]
-        given = self._meet(
-            build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, meeting
+        received = self._collective_op(
+            build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, keys
         )
         attributes = {"num": self.num_workers, "T": dtype, "axis": 0}
-        values = build.op("Unpack", [given], attributes, HOST)
+        values = build.op("Unpack", [received], attributes, HOST)
         if merge == "Add":
             return build.op("AddN", values, many, HOST)[0]
         type = "Maximum" if merge == "Max" else "Minimum"
@@ -364,48 +455,75 @@ class CollectiveReplicas(Replicas):
             values,
         )
 
-    def _meeting(self, build, who, size, what):
-        """Numbers of a new collective: of the members, the group, and its own.
+    def _next_keys(
+        self,
+        build: "Build",
+        members: str,
+        size: int,
+        merge: str,
+        elements: int | None,
+        dtype: tf.DType,
+    ) -> _Keys:
+        """Group and instance keys of a new collective, which it records.
 
-        Each function has groups of its own.
+        Each function has groups of its own; loops and branches share those of
+        the enclosing function.
+
+        Args:
+            build: The `Build`.
+            members: `"replicas"` or `"hosts"`.
+            size: Number of members.
+            merge: See `_reduced_over_replicas`.
+            elements: See `_reduced_over_replicas`.
+            dtype: Type of the values.
         """
         while build.parent is not None:
             build = build.parent
-        build.keep("collectives", list).append((who, *what))
+        recorded = build.keep("collectives", list)
+        recorded.append((members, merge, elements, dtype.name))
         group, instances = build.keep(
-            ("meetings", who), lambda: (next(_groups), itertools.count(1))
+            ("keys", members), lambda: (next(_groups), itertools.count(1))
         )
-        return size, group, next(instances)
+        return _Keys(size, group, next(instances))
 
-    def compare(self, build, name):
+    def compare(self, build: "Build", name: str) -> None:
         collectives = build.keep("collectives", list)
-        if self._tell is None or self.num_workers == 1 or not collectives:
-            return  # Who meets nobody may run by itself.
-        numbers = [_hash(collective) for collective in collectives]
+        if self._all_gather is None or self.num_workers == 1 or not collectives:
+            return  # No collectives: nothing to compare between workers.
+        hashes = [_hash(collective) for collective in collectives]
         with tf.init_scope():
-            all_of_it = self._tell([len(numbers), _hash(numbers)])
-            if np.all(all_of_it == all_of_it[0]):
+            summaries = self._all_gather([len(hashes), _hash(hashes)])
+            if np.all(summaries == summaries[0]):
                 return
-            longest = int(all_of_it[:, 0].max())
-            table = self._tell(numbers + [-1] * (longest - len(numbers)))
+            longest = int(summaries[:, 0].max())
+            table = self._all_gather(hashes + [-1] * (longest - len(hashes)))
         number = int(np.argmax(np.any(table != table[0], 0)))
         own = "none"
         if number < len(collectives):
-            who, merge, elements, dtype = collectives[number]
-            own = f"{merge} of {elements or 'some'} {dtype} between {who}"
+            members, merge, elements, dtype = collectives[number]
+            own = f"{merge} of {elements or 'some'} {dtype} between {members}"
         raise InputError(
-            f"Workers of a job run the same steps. Received: {name!r}, whose "
-            f"collective number {number + 1} is not the same on all; on worker "
-            f"{self.first // self.num} of {self.num_workers} it is: {own}. "
-            "Look for what depends on the worker's number, or on the order of "
-            "a set."
+            "All workers must run the same collectives. Received: "
+            f"{name!r}, whose collective number {number + 1} differs between "
+            f"workers; on worker {self.first // self.num} of "
+            f"{self.num_workers} it is: {own}. Look for code that depends on "
+            "the worker's number or on the order of a set."
         )
 
-    def _filled_up(self, build, value, dtype, merge, place, meeting, hint):
-        """A collective of values whose shape may change from step to step.
+    def _padded_reduce(
+        self,
+        build: "Build",
+        value: str,
+        dtype: tf.DType,
+        merge: str,
+        place: int,
+        keys: _Keys,
+        hint: str,
+    ) -> str:
+        """Writes an all-reduce of a value of dynamic shape.
 
-        TensorFlow remembers the shape of a collective by its number. So vectors
-        are filled up to one of some lengths, each of which has its own numbers.
+        TensorFlow caches the shape of a collective by its keys. The value is
+        padded to one of a few lengths, each with its own instance key.
         """
         number = build.sizes
         shape = number.shape(value, dtype)
@@ -413,24 +531,35 @@ class CollectiveReplicas(Replicas):
         lengths = build.constant(_LENGTHS, tf.int32, HOST)
         is_less = number.op("Less", lengths, length)
         is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
-        which = _reduced(build, "Sum", is_less)
-        filled = number.entry_at(lengths, which)
-        rest = number.minus(filled, length)
+        index = _reduced(build, "Sum", is_less)
+        padded_length = number.entry_at(lengths, index)
+        rest = number.minus(padded_length, length)
         zero, one = number.scalar(0), number.scalar(1)
         flat = build.flat(value, dtype, place)
         flat = _padded(build, flat, [zero, rest], dtype, place)
-        size, group, instance = meeting
         instance = number.plus(
-            number.scalar(instance),
-            number.times(which, number.scalar(_MOST_COLLECTIVES)),
+            number.scalar(cast(int, keys.instance)),
+            number.times(index, number.scalar(_MOST_COLLECTIVES)),
         )
-        meeting = size, group, instance
-        total = self._write(build, flat, dtype, merge, place, meeting, hint)
-        bounds = [number.packed([bound]) for bound in (zero, length, one)]
-        total = build.strided_slice(total, *bounds, dtype, place)
+        keys = keys._replace(instance=instance)
+        total = self._reduce_op(build, flat, dtype, merge, place, keys, hint)
+        begin, end, strides = (
+            number.packed([bound]) for bound in (zero, length, one)
+        )
+        total = build.strided_slice(total, begin, end, strides, dtype, place)
         return build.reshape(total, shape, dtype, place)
 
-    def _write(self, build, value, dtype, merge, place, meeting, hint):
+    def _reduce_op(
+        self,
+        build: "Build",
+        value: str,
+        dtype: tf.DType,
+        merge: str,
+        place: int,
+        keys: _Keys,
+        hint: str,
+    ) -> str:
+        """Writes an all-reduce of a value of static shape."""
         attributes = {
             "T": dtype,
             "merge_op": merge,
@@ -438,24 +567,32 @@ class CollectiveReplicas(Replicas):
             "communication_hint": hint,
             "max_subdivs_per_device": -1,
         }
-        return self._meet(
-            build, "CollectiveReduceV2", value, attributes, place, meeting
+        return self._collective_op(
+            build, "CollectiveReduceV2", value, attributes, place, keys
         )
 
-    def _meet(self, build, type, value, attributes, place, meeting):
-        """Writes a collective operation; returns what it gives.
+    def _collective_op(
+        self,
+        build: "Build",
+        type: str,
+        value: str,
+        attributes: Attributes,
+        place: int,
+        keys: _Keys,
+    ) -> str:
+        """Writes a collective operation; returns its output.
 
         Args:
             build: The `Build`.
             type: Type of the operation.
-            value: What it is given.
-            attributes: Its own attributes.
-            place: Where it runs.
-            meeting: See `_meeting`.
+            value: Its input.
+            attributes: Attributes besides those of all collectives.
+            place: Its place.
+            keys: See `_next_keys`.
         """
-        numbers = [
-            build.constant(n, tf.int32, HOST) if isinstance(n, int) else n
-            for n in meeting
+        scalars = [
+            build.constant(key, tf.int32, HOST) if isinstance(key, int) else key
+            for key in keys
         ]
         attributes = {
             "timeout_seconds": float(self._timeout_seconds or 0),
@@ -464,15 +601,15 @@ class CollectiveReplicas(Replicas):
             "communication_hint": "ring",
             **attributes,
         }
-        # Collectives of the hosts come one after the other with those of the
-        # replicas: begun in other orders, each could wait for the other.
-        before = build.last_collective
-        wait_for = list(before) if place == HOST else [place, HOST]
-        controls = [before[where] for where in wait_for if before.get(where)]
+        # One order for collectives between hosts and between replicas: started
+        # in different orders on two workers, they would deadlock.
+        last = build.last_collective
+        places = list(last) if place == HOST else [place, HOST]
+        controls = [name for name in map(last.get, places) if name]
         controls.append(build.keep("concurrent", lambda: _concurrent(build)))
-        made = build.op(
+        outputs = build.op(
             type,
-            [value, *numbers],
+            [value, *scalars],
             attributes,
             place,
             f"replica_{place}/all_reduce"
@@ -481,83 +618,96 @@ class CollectiveReplicas(Replicas):
             controls,
         )
         build.last_collective[place] = build.writer.last
-        return made[0]
+        return outputs[0]
 
 
-def _concurrent(build):
-    """The name of a node with which a function runs on several threads.
+def _concurrent(build: "Build") -> str:
+    """Name of a `Switch`, which makes a function run on several threads.
 
-    TensorFlow (2.18 to 2.21) runs a function without control flow, whose
-    devices send each other nothing, on one thread: it would wait in the first
-    device's collective, and never begin that of the second.
+    TensorFlow (2.18 to 2.21) runs a function without control flow and without
+    transfers between devices on one thread: it would wait in the first device's
+    collective, and never start that of the second.
     """
     true = build.constant(True, tf.bool, HOST)
     build.op("Switch", [true, true], {"T": tf.bool}, HOST)
     return build.writer.last
 
 
-def _product(build, vector):
+def _product(build: "Build", vector: str) -> str:
     """The product of a vector of sizes."""
     return _reduced(build, "Prod", vector)
 
 
-def _reduced(build, type, vector):
+def _reduced(build: "Build", type: str, vector: str) -> str:
+    """A vector of sizes, reduced by an operation."""
     attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
     axis = build.sizes.scalar(0)
     return build.op(type, [vector, axis], attributes, HOST)[0]
 
 
-def _num_elements(tensors):
-    """Elements of tensors in all; `None` if one has none, or not always."""
+def _num_elements(tensors: Sequence[Tensor]) -> int | None:
+    """Sum of the tensors' elements; `None` if one is empty or of dynamic shape."""
     if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
         return None
-    return sum(tensor.num_elements for tensor in tensors)
+    return sum(cast(int, tensor.num_elements) for tensor in tensors)
 
 
-def _hash(value):
-    """A number that is the same in all processes, and exact as a float."""
+def _hash(value: object) -> int:
+    """A hash that is the same in all processes, and exact as a float64."""
     digest = hashlib.sha256(repr(value).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
 
-def _padded(build, reference, paddings, dtype, place):
-    """A value between zeros; `paddings`: two scalars for each axis."""
+def _padded(
+    build: "Build",
+    reference: str,
+    paddings: Sequence[str],
+    dtype: tf.DType,
+    place: int,
+) -> str:
+    """A value padded by zeros; `paddings` has two scalars per axis."""
     rank = len(paddings) // 2
-    paddings = build.reshape(
+    matrix = build.reshape(
         build.sizes.packed(paddings),
         build.constant([rank, 2], tf.int32, HOST),
         tf.int32,
         HOST,
     )
     attributes = {"T": dtype, "Tpaddings": tf.int32}
-    return build.op("Pad", [reference, paddings], attributes, place)[0]
+    return build.op("Pad", [reference, matrix], attributes, place)[0]
 
 
-def _packs(tensors):
-    """Numbers of tensors by what is summed as one vector."""
-    packs, last = [], {}
+def _packs(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Groups tensors that are reduced as one vector; returns their indices."""
+    packs: list[list[int]] = []
+    last: dict[tf.DType, tuple[list[int], float]] = {}  # With its bytes.
     for number, tensor in enumerate(tensors):
         size = tensor.num_bytes
         if LARGE <= size < float("inf"):
-            packs.append([[number], size])
+            packs.append([number])
             continue
-        pack = last.get(tensor.dtype)
-        if pack is None or pack[1] + size > BYTES_PER_PACK:
-            pack = last[tensor.dtype] = [[], 0]
+        pack, num_bytes = last.get(tensor.dtype, (None, 0))
+        if pack is None or num_bytes + size > BYTES_PER_PACK:
+            pack, num_bytes = [], 0
             packs.append(pack)
-        pack[0].append(number)
-        pack[1] += size
-    return [numbers for numbers, _ in packs]
+        pack.append(number)
+        last[tensor.dtype] = pack, num_bytes + size
+    return packs
 
 
-def _transport(tensor):
-    """A type in which collectives can send a tensor's values."""
-    travels = _TRAVELS_AS.get(tensor.dtype, tensor.dtype)
-    if travels not in _TRAVELS:
+def _sent_type(tensor: Tensor) -> tf.DType:
+    """The type in which collectives send a tensor's values.
+
+    Raises:
+        InputError: If it holds no numbers.
+    """
+    sent_type = _SENT_AS.get(tensor.dtype, tensor.dtype)
+    if sent_type not in _SENDABLE:
         raise InputError(
-            "Rows that are needed whole travel between replicas as numbers. "
-            f"Received: {tensor.node.type} {tensor.node.name!r} of type "
-            f"{tensor.dtype.name}; convert it to numbers in the data set or in "
-            "a layer such as keras.layers.StringLookup, or run on one worker."
+            "Replicas can only send each other numbers. Received: "
+            f"{tensor.node.type} {tensor.node.name!r} of type "
+            f"{tensor.dtype.name}, whose rows an operation needs from all "
+            "replicas; convert it to numbers in the data set or in a layer such "
+            "as keras.layers.StringLookup, or run on one worker."
         )
-    return travels
+    return sent_type

@@ -1,7 +1,11 @@
-"""Replicas whose sums go through a `tf.distribute.CrossDeviceOps` of the user.
+"""Communication by the user's `tf.distribute.CrossDeviceOps`.
 
-What it writes is traced once, as a function of the replicas' parts, and copied.
+Its all-reduce is traced as a function of the replicas' partial values; the nodes
+are copied into the written function.
 """
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
@@ -11,9 +15,12 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
 from kerasmgpu.partitioner.replicas import Replicas
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+
 
 class CrossDeviceReplicas(Replicas):
-    """Replicas of one process with an all-reduce of the user's choice.
+    """Replicas of one process that sum by the user's `CrossDeviceOps`.
 
     Args:
         devices: Full names of their devices.
@@ -21,78 +28,112 @@ class CrossDeviceReplicas(Replicas):
         operations: `tf.distribute.CrossDeviceOps`.
 
     Raises:
-        InputError: If the operations leave out a device.
+        InputError: For `HierarchicalCopyAllReduce` and an odd number of
+            devices.
     """
 
-    def __init__(self, devices, host, operations):
+    def __init__(
+        self,
+        devices: Sequence[str],
+        host: str,
+        operations: tf.distribute.CrossDeviceOps,
+    ) -> None:
         super().__init__(devices, host)
         by_halves = isinstance(
             operations, tf.distribute.HierarchicalCopyAllReduce
         )
         if by_halves and self.num > 1 and self.num % 2:
             raise InputError(
-                "HierarchicalCopyAllReduce sums two halves of the devices and "
-                f"leaves out one of an odd number. Received: {self.num} "
-                "replicas; use another all-reduce or an even number."
+                "HierarchicalCopyAllReduce needs an even number of replicas: "
+                "its sums omit one of an odd number. Received: "
+                f"{self.num} replicas; use an even number or another "
+                "all-reduce."
             )
         self._operations = operations
         self.sums_are_copies = True
 
-    def _sums(self, build, tensors, parts):
-        totals = {}
+    def _sums(
+        self,
+        build: "Build",
+        tensors: Sequence[graphs.Tensor],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        totals: dict[int, list[str]] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             numbers = [
                 n for n, tensor in enumerate(tensors) if tensor.dtype == dtype
             ]
-            shapes = [_static(tensors[n]) for n in numbers]
-            sums = self._of_a_type(
+            shapes = [_static_shape(tensors[n]) for n in numbers]
+            sums = self._sums_of_type(
                 build, dtype, shapes, [parts[n] for n in numbers]
             )
             totals.update(zip(numbers, sums))
         return [totals[number] for number in range(len(tensors))]
 
-    def _of_a_type(self, build, dtype, shapes, parts):
-        """Sums of tensors of one type, by the operations of the user."""
+    def _sums_of_type(
+        self,
+        build: "Build",
+        dtype: tf.DType,
+        shapes: Sequence[list[int | None] | None],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """Writes the all-reduce of tensors of one type.
+
+        Args:
+            build: The `Build`.
+            dtype: Their type.
+            shapes: Static shapes.
+            parts: For each tensor, references by replica.
+
+        Returns:
+            For each tensor, references by replica.
+        """
         traced = func_graphs.func_graph_from_py_func(
             "all_reduce",
-            lambda *given: self._all_reduce(given),
+            lambda *tensors: self._all_reduce(tensors),
             [
                 [tf.TensorSpec(shape, dtype) for _ in self.devices]
                 for shape in shapes
             ],
             {},
         )
-        given = iter(ref for references in parts for ref in references)
-        written = {}
+        arguments = iter(ref for references in parts for ref in references)
+        references: dict[str, str] = {}  # By the tensor's name.
+        names: dict[str, str] = {}  # By the operation's name.
         for tensor in traced.inputs:
             outer = dict((id(i), o) for o, i in traced.captures).get(id(tensor))
-            written[tensor.name] = (
-                next(given) if outer is None else build.captured(outer)
+            references[tensor.name] = (
+                next(arguments) if outer is None else build.captured(outer)
             )
         for op in traced.get_operations():
             if op.type == "Placeholder":
                 continue
             node = graphs.new_node(op.type, op.name, op.node_def)
-            made = build.writer.copy(
+            outputs = build.writer.copy(
                 node,
-                [written[tensor.name] for tensor in op.inputs],
+                [references[tensor.name] for tensor in op.inputs],
                 op.device or self.devices[0],
                 "all_reduce/",
                 [
-                    name
+                    names[control.name]
                     for control in op.control_inputs
-                    for name in written.get(control.name, ())
+                    if control.name in names
                 ],
             )
-            written[op.name] = [build.writer.last]
-            for tensor, reference in zip(op.outputs, made):
-                written[tensor.name] = reference
-        outputs = iter(written[tensor.name] for tensor in traced.outputs)
-        return [[next(outputs) for _ in self.devices] for _ in shapes]
+            names[op.name] = build.writer.last
+            for tensor, reference in zip(op.outputs, outputs):
+                references[tensor.name] = reference
+        results: Iterator[str] = iter(
+            references[tensor.name] for tensor in traced.outputs
+        )
+        return [[next(results) for _ in self.devices] for _ in shapes]
 
-    def _all_reduce(self, given):
+    def _all_reduce(
+        self, values_by_replica: Sequence[Sequence[tf.Tensor]]
+    ) -> list[list[tf.Tensor]]:
+        """Traces the user's all-reduce of several tensors."""
         pairs = []
-        for tensors in given:
+        for tensors in values_by_replica:
             parts = []
             for device, tensor in zip(self.devices, tensors):
                 with tf.device(device):
@@ -105,8 +146,8 @@ class CrossDeviceReplicas(Replicas):
         return [list(total.values) for total in sums]
 
 
-def _static(tensor):
-    """The shape of a tensor as TensorFlow knows it."""
+def _static_shape(tensor: graphs.Tensor) -> list[int | None] | None:
+    """The static shape of a tensor, `None` if its rank is unknown."""
     if tensor.shape is None:
         return None
     return [size if isinstance(size, int) else None for size in tensor.shape]

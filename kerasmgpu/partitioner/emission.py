@@ -137,7 +137,8 @@ def _cast(
 
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
-    build.hold(made, build.replicas.gather(build, source.tensor, source.kind))
+    sharded = cast(Sharded, source.kind)
+    build.hold(made, build.replicas.gather(build, source.tensor, sharded))
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -292,7 +293,8 @@ def _rows_unless_one(
     One element for one row is that row: replicas without rows get none.
     """
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
-    given = [build.sizes.scalar(s) for s in (tensor.shape[axis], size)]
+    own = cast(sizes.SizeLike, tensor.shape[axis])
+    given = [build.sizes.scalar(s) for s in (own, size)]
     is_one = build.sizes.op("Less", *given)
     start, count = (
         build.sizes.op("SelectV2", is_one, if_one, otherwise)

@@ -1,25 +1,40 @@
-"""Kernels that must not see a share without rows.
+"""Guards kernels that fail for shares without rows.
 
-TensorFlow's convolutions and pools on CPUs end the process, or return wrong
-shapes, for no rows; cuDNN's recurrent layers refuse them. Where a share may be
-empty they run in a branch; the other branch runs them on one row more, of zeros,
-which for integers, lengths of sequences, is one of ones, and drops it. Mirrored
-padding, which XLA refuses too, always has the row more: it only copies.
+For no rows TensorFlow's convolutions and pools on CPUs crash the process or
+return wrong shapes, and cuDNN's recurrent layers raise. Where a share may be
+empty, an `If` chooses: with rows, the kernel as it is; without, the kernel on
+one padding row, which is then dropped. The row is zeros, or ones for integers:
+lengths of sequences. Mirrored padding, which XLA refuses for no rows too,
+always gets the row: it only copies.
 """
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.kinds import Kept, LocalSizes, Sharded
+from kerasmgpu.partitioner.graph import Node, Tensor
+from kerasmgpu.partitioner.kinds import Kept, Kind, LocalSizes, Sharded
 from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.writing import branches
+from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.writing import Writer, branches
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
 
 
-def write(build, node, plan, place, inputs):
-    """Writes a node for one replica, so that it never sees an empty share."""
+def write(
+    build: "Build",
+    node: Node,
+    plan: Plan,
+    place: int,
+    inputs: Sequence[str],
+) -> list[str]:
+    """Writes a guarded node for one replica; returns its outputs."""
     prefix, controls = f"replica_{place}/", build.controls(node, place)
     if Trait.MIRRORS in record(node.type).traits:
         device = build.device(place)
-        return _with_a_row_more(
+        return _with_padding_row(
             build.writer, node, plan, inputs, device, prefix, controls
         )
     sharded = next(k for k in plan.wants if isinstance(k, Sharded))
@@ -30,10 +45,10 @@ def write(build, node, plan, place, inputs):
             f"kerasmgpu_{node.type}",
             [tensor.dtype for tensor in node.inputs],
             [tensor.dtype for tensor in node.outputs],
-            (  # For a share with rows, and for one without.
-                lambda writer, given: writer.copy(node, given, "", ""),
-                lambda writer, given: _with_a_row_more(
-                    writer, node, plan, given
+            (  # With rows; without rows.
+                lambda writer, inputs: writer.copy(node, inputs, "", ""),
+                lambda writer, inputs: _with_padding_row(
+                    writer, node, plan, inputs
                 ),
             ),
         ),
@@ -46,49 +61,68 @@ def write(build, node, plan, place, inputs):
     )
 
 
-def _with_a_row_more(
-    writer, node, plan, inputs, device="", prefix="", controls=()
-):
-    """Writes a node that sees one more row before the others, and drops it."""
+def _with_padding_row(
+    writer: Writer,
+    node: Node,
+    plan: Plan,
+    inputs: Sequence[str],
+    device: str = "",
+    prefix: str = "",
+    controls: Sequence[str] = (),
+) -> list[str]:
+    """Writes a node with a padding row in front of its inputs' rows.
+
+    Returns:
+        References to the outputs, without that row.
+    """
     rank = len(node.outputs[0].shape)
-    given = [
-        _row_added(writer, tensor, kind, reference, rank, device)
+    padded = [
+        _padded(writer, tensor, kind, reference, rank, device)
         for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
     ]
-    outputs = writer.copy(node, given, device, prefix, controls)
+    outputs = writer.copy(node, padded, device, prefix, controls)
     return [
-        _row_dropped(writer, tensor, kind.axis, reference, device)
+        _without_padding(writer, tensor, kind.axis, reference, device)
         if isinstance(kind, Sharded) and not isinstance(kind, Kept)
         else reference
         for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
     ]
 
 
-def _row_added(writer, tensor, kind, reference, rank, device):
-    """An input with one more row in front; or sizes of `rank` axes."""
+def _padded(
+    writer: Writer,
+    tensor: Tensor,
+    kind: Kind,
+    reference: str,
+    rank: int,
+    device: str,
+) -> str:
+    """An input with the padding row; local sizes of `rank` axes with one more."""
     if isinstance(kind, Kept):
         return reference
     if isinstance(kind, Sharded):
-        paddings = [[int(n == kind.axis), 0] for n in range(len(tensor.shape))]
-        paddings = writer.constant(paddings, tf.int32, device)
-        row = int(tensor.dtype.is_integer)
-        row = writer.constant(row, tensor.dtype, device)
+        widths = [[int(n == kind.axis), 0] for n in range(len(tensor.shape))]
+        paddings = writer.constant(widths, tf.int32, device)
+        number = int(tensor.dtype.is_integer)
+        row = writer.constant(number, tensor.dtype, device)
         attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
-        given = [reference, paddings, row]
-        return writer.op("PadV2", given, attributes, device)[0]
+        inputs = [reference, paddings, row]
+        return writer.op("PadV2", inputs, attributes, device)[0]
     if isinstance(kind, LocalSizes):
-        one = [int(axis == kind.sharded.axis) for axis in range(rank)]
-        one = writer.constant(one, tensor.dtype, device)
+        is_rows = [int(axis == kind.sharded.axis) for axis in range(rank)]
+        one = writer.constant(is_rows, tensor.dtype, device)
         attributes = {"T": tensor.dtype}
         return writer.op("AddV2", [reference, one], attributes, device)[0]
     return reference
 
 
-def _row_dropped(writer, tensor, axis, reference, device):
-    """An output without its first row."""
+def _without_padding(
+    writer: Writer, tensor: Tensor, axis: int, reference: str, device: str
+) -> str:
+    """An output without the padding row."""
     rank = len(tensor.shape)
     begin = [int(n == axis) for n in range(rank)]
-    begin = writer.constant(begin, tf.int32, device)
+    start = writer.constant(begin, tf.int32, device)
     size = writer.constant([-1] * rank, tf.int32, device)
     attributes = {"T": tensor.dtype, "Index": tf.int32}
-    return writer.op("Slice", [reference, begin, size], attributes, device)[0]
+    return writer.op("Slice", [reference, start, size], attributes, device)[0]

@@ -1,66 +1,77 @@
-"""Where the entries of each replica's sparse rows are, on the host."""
+"""Shards of a sparse input's entries, by row, computed on the host."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import value
-from kerasmgpu.partitioner.kinds import REPLICATED
+from kerasmgpu.partitioner.kinds import REPLICATED, Rows
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.writing import branches
+from kerasmgpu.partitioner.writing import Writer, branches
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+    from kerasmgpu.partitioner.tracing import Sparse
 
 _LAST = tf.int32.max
-"""No row has a higher number."""
+"""Upper bound of all row numbers."""
 
 
-def put_in_order(build, leaf):
-    """Lets the entries of an input come in the order of their rows.
+def sort_by_row(build: "Build", leaf: "Sparse") -> None:
+    """Sorts the entries of a sparse input by row.
 
-    They mostly do, and then stay as they are. Otherwise they are put in
-    TensorFlow's order, by row and column.
+    Sorted entries, the common case, stay as they are; others are sorted by row
+    and column (`tf.sparse.reorder`).
 
     Args:
         build: The `building.Build`.
         leaf: `tracing.Sparse`.
     """
-    given = [
+    references = [
         build.given(tensor)[0]
         for tensor in (leaf.indices, leaf.values, leaf.dense_shape)
     ]
     types = [tf.int64, leaf.values.dtype, tf.int64]
     numbers = _row_numbers(build, leaf.indices)
     zero, one, last = (build.constant([n], tf.int32, HOST) for n in (0, 1, -1))
-    behind = build.strided_slice(
+    next_numbers = build.strided_slice(
         numbers, one, zero, one, tf.int64, HOST, end_mask=1
     )
-    before = build.strided_slice(numbers, zero, last, one, tf.int64, HOST)
-    rises = build.sizes.op("LessEqual", before, behind, dtype=tf.int64)
+    numbers = build.strided_slice(numbers, zero, last, one, tf.int64, HOST)
+    is_sorted = build.sizes.op(
+        "LessEqual", numbers, next_numbers, dtype=tf.int64
+    )
     attributes = {"Tidx": tf.int32, "keep_dims": False}
-    rises = build.op("All", [rises, zero], attributes, HOST)[0]
+    is_sorted = build.op("All", [is_sorted, zero], attributes, HOST)[0]
     attributes = branches(
         build.library,
         "kerasmgpu_entries",
         types,
         types[:2],
-        (_as_they_are, _reordered),
+        (_unchanged, _sorted),
     )
-    ordered = build.op("StatelessIf", [rises, *given], attributes, HOST)
-    for tensor, reference in zip((leaf.indices, leaf.values), ordered):
+    inputs = [is_sorted, *references]
+    outputs = build.op("StatelessIf", inputs, attributes, HOST)
+    for tensor, reference in zip((leaf.indices, leaf.values), outputs):
         build.hold(value(tensor, REPLICATED), build.same(reference))
 
 
-def _as_they_are(writer, inputs):
+def _unchanged(writer: Writer, inputs: Sequence[str]) -> list[str]:
     return [
         writer.op("Identity", [name], {"T": writer.dtype(name)}, "")[0]
         for name in inputs[:2]
     ]
 
 
-def _reordered(writer, inputs):
+def _sorted(writer: Writer, inputs: Sequence[str]) -> list[str]:
     attributes = {"T": writer.dtype(inputs[1])}
     return writer.op("SparseReorder", inputs, attributes, "")
 
 
-def shares(build, rows):
-    """Starts and numbers of the entries of each local replica's rows.
+def shares(build: "Build", rows: Rows) -> list[tuple[str, str]]:
+    """First entry and number of entries of each local replica's shard.
 
     Args:
         build: The `building.Build`.
@@ -70,22 +81,23 @@ def shares(build, rows):
         List of pairs of references, one per local replica.
     """
     replicas, sizes = build.replicas, build.sizes
+    of, indices = cast(Rows, rows.of), cast(Tensor, rows.input)
     if replicas.total == 1:
         return [(sizes.scalar(0), sizes.scalar(rows.size))]
-    bounds = [sizes.start(rows.of, place) for place in range(replicas.num)]
+    bounds = [sizes.start(of, place) for place in range(replicas.num)]
     if replicas.first + replicas.num < replicas.total:
-        count = sizes.count(rows.of, replicas.num - 1)
+        count = sizes.count(of, replicas.num - 1)
         bounds.append(sizes.plus(bounds[-1], count))
     else:
         bounds.append(sizes.scalar(_LAST))
-    bounds = build.cast(sizes.packed(bounds), tf.int32, tf.int64, HOST)
-    numbers = _row_numbers(build, rows.input)
+    limits = build.cast(sizes.packed(bounds), tf.int32, tf.int64, HOST)
+    numbers = _row_numbers(build, indices)
     one_row = build.constant([1, -1], tf.int32, HOST)
     found = build.op(
         "LowerBound",
         [
             build.reshape(vector, one_row, tf.int64, HOST)
-            for vector in (numbers, bounds)
+            for vector in (numbers, limits)
         ],
         {"T": tf.int64, "out_type": tf.int32},
         HOST,
@@ -98,7 +110,7 @@ def shares(build, rows):
     ]
 
 
-def _row_numbers(build, indices):
+def _row_numbers(build: "Build", indices: Tensor) -> str:
     """The first column of indices."""
     return build.strided_slice(
         build.given(indices)[0],

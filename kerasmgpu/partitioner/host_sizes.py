@@ -1,13 +1,24 @@
-"""Sizes as they are when the graph runs: integers on the host.
+"""Symbolic sizes, computed on the host when the function runs.
 
-Each is written once, when it is first needed. A function that is the body of a
-loop or a branch gets those that it doesn't know from the function around it.
+Each is written once, on its first use. The body of a loop or branch takes sizes
+of the enclosing function as arguments.
 """
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.kinds import Rows, Shape, Sharded
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.sizes import SizeLike, Symbol
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+
+Request = tuple[str, Symbol] | tuple[str, Rows, int]
+"""A size that a body takes from the enclosing function: `("symbol", symbol)`,
+`("start", rows, place)` or `("count", rows, place)`."""
 
 
 class HostSizes:
@@ -17,16 +28,20 @@ class HostSizes:
         build: The `building.Build` of the function.
 
     Attributes:
-        imports: `{request: reference}` of what the function around this one
-            has to pass.
+        imports: `{request: reference}` of sizes that the enclosing function
+            passes.
     """
 
-    def __init__(self, build):
+    def __init__(self, build: "Build") -> None:
         self._build = build
-        self.imports = {}
+        self.imports: dict[Request, str] = {}
 
-    def vector(self, value, dtype=tf.int32):
-        """A size, or a tuple of sizes, as a scalar or vector.
+    def vector(
+        self,
+        value: SizeLike | tuple[SizeLike, ...],
+        dtype: tf.DType = tf.int32,
+    ) -> str:
+        """A size as a scalar, or a tuple of sizes as a vector.
 
         Args:
             value: Integer, `sizes.Size` or tuple of these.
@@ -34,20 +49,21 @@ class HostSizes:
         """
         entries = value if isinstance(value, tuple) else (value,)
         if all(isinstance(entry, int) for entry in entries):
-            return self._build.constant(value, dtype, HOST)
+            known = cast(int | tuple[int, ...], value)
+            return self._build.constant(known, dtype, HOST)
         if not isinstance(value, tuple):
             return self.scalar(value, dtype)
         return self.packed(
             [self.scalar(entry, dtype) for entry in entries], dtype
         )
 
-    def with_axis(self, shape, axis, *sizes):
-        """A shape as a vector, with other sizes in the place of one axis.
+    def with_axis(self, shape: Shape, axis: int, *sizes: str) -> str:
+        """A shape as a vector, with one axis replaced.
 
         Args:
             shape: Tuple of sizes.
             axis: Number of the axis.
-            *sizes: References to scalars.
+            *sizes: References to scalars that replace its size.
         """
         return self.packed(
             [
@@ -57,34 +73,35 @@ class HostSizes:
             ]
         )
 
-    def packed(self, entries, dtype=tf.int32):
-        """References to scalars as a vector."""
+    def packed(self, entries: Sequence[str], dtype: tf.DType = tf.int32) -> str:
+        """A vector of scalars."""
         attributes = {"N": len(entries), "T": dtype, "axis": 0}
         return self._build.op("Pack", entries, attributes, HOST)[0]
 
-    def scalar(self, size, dtype=tf.int32):
+    def scalar(self, size: SizeLike, dtype: tf.DType = tf.int32) -> str:
         """A size as a scalar."""
         if isinstance(size, int):
             return self._build.constant(size, dtype, HOST)
         if dtype != tf.int32:
             return self._build.cast(self.scalar(size), tf.int32, dtype, HOST)
-        total = None
+        total: str | None = None
         for symbols, coefficient in size.terms.items():
-            term = None
+            term: str | None = None
             if coefficient != 1 or not symbols:
                 term = self.scalar(coefficient)
             for symbol in symbols:
                 term = self.times(term, self.symbol(symbol))
-            total = term if total is None else self.plus(total, term)
-        return total
+            product = cast(str, term)
+            total = product if total is None else self.plus(total, product)
+        return cast(str, total)
 
-    def symbol(self, symbol):
-        """The number that a symbol stands for."""
+    def symbol(self, symbol: Symbol) -> str:
+        """The value of a symbol."""
         symbol = symbol.joined
         key = ("symbol", symbol)
         return self._build.keep(key, lambda: self._symbol(symbol))
 
-    def _symbol(self, symbol):
+    def _symbol(self, symbol: Symbol) -> str:
         build, (tensor, axis) = self._build, symbol.source
         if not build.is_written(tensor):
             return self.imported(("symbol", symbol))
@@ -98,66 +115,66 @@ class HostSizes:
         reference = build.given(tensor)[0]
         return self.size(reference, tensor.dtype, axis)
 
-    def entry_of_value(self, symbol):
-        """The number that a symbol stands for which is one of a vector."""
+    def entry_of_value(self, symbol: Symbol) -> str:
+        """The value of a symbol with `is_entry`, read from its source."""
         tensor, index = symbol.source
         reference = self._build.given(tensor)[0]
         entry = self.entry(reference, index, tensor.dtype)
         return self._build.cast(entry, tensor.dtype, tf.int32, HOST)
 
-    def shape(self, reference, dtype):
-        """The shape of what a reference is to, as a vector."""
+    def shape(self, reference: str, dtype: tf.DType) -> str:
+        """The shape of a tensor, as a vector."""
         attributes = {"T": dtype, "out_type": tf.int32}
         place = self._build.place_of(reference)
         return self._build.op("Shape", [reference], attributes, place)[0]
 
-    def size(self, reference, dtype, axis=0):
-        """The size of an axis of what a reference is to."""
+    def size(self, reference: str, dtype: tf.DType, axis: int = 0) -> str:
+        """The size of an axis of a tensor."""
         return self.entry(self.shape(reference, dtype), axis)
 
-    def entry(self, vector, index, dtype=tf.int32):
-        """An entry of a vector."""
-        bounds = [
+    def entry(self, vector: str, index: int, dtype: tf.DType = tf.int32) -> str:
+        """An entry of a vector, at a fixed index."""
+        begin, end, strides = (
             self._build.constant([bound], tf.int32, HOST)
             for bound in (index, index + 1, 1)
-        ]
+        )
         return self._build.strided_slice(
-            vector, *bounds, dtype, HOST, shrink_axis_mask=1
+            vector, begin, end, strides, dtype, HOST, shrink_axis_mask=1
         )
 
-    def entry_at(self, vector, index):
-        """An entry of a vector, at an index that is a reference."""
+    def entry_at(self, vector: str, index: str) -> str:
+        """An entry of a vector, at a computed index."""
         attributes = {"Tparams": tf.int32, "Tindices": tf.int32}
         attributes |= {"Taxis": tf.int32, "batch_dims": 0}
         inputs = [vector, index, self.scalar(0)]
         return self._build.op("GatherV2", inputs, attributes, HOST)[0]
 
-    def start(self, rows, place):
-        """The number of a replica's first row."""
-        return self._of_rows("start", rows, place)
+    def start(self, rows: Rows, place: int) -> str:
+        """Index of a replica's first row."""
+        return self._bound("start", rows, place)
 
-    def count(self, rows, place):
-        """The number of a replica's rows."""
-        return self._of_rows("count", rows, place)
+    def count(self, rows: Rows, place: int) -> str:
+        """Number of a replica's rows."""
+        return self._bound("count", rows, place)
 
-    def _of_rows(self, what, rows, place):
+    def _bound(self, bound: str, rows: Rows, place: int) -> str:
         build = self._build
         if build.parent is not None:
-            return self.imported((what, rows, place))
+            return self.imported((bound, rows, place))
         start, count = build.keep(
             ("shares", rows), lambda: build.replicas.shares(build, rows)
         )[place]
-        return start if what == "start" else count
+        return start if bound == "start" else count
 
-    def local(self, sharded, place):
-        """Elements of a sharded axis on one replica."""
+    def local(self, sharded: Sharded, place: int) -> str:
+        """Local size of a sharded axis on one replica."""
         size = self.count(sharded.rows, place)
         for factor in (sharded.outer, sharded.inner):
             if factor != 1:
                 size = self.times(size, self.scalar(factor))
         return size
 
-    def bounds(self, sharded, place):
+    def bounds(self, sharded: Sharded, place: int) -> tuple[str, str]:
         """First element and number of elements of a replica in each block."""
         start = self.start(sharded.rows, place)
         count = self.count(sharded.rows, place)
@@ -166,8 +183,8 @@ class HostSizes:
         inner = self.scalar(sharded.inner)
         return self.times(start, inner), self.times(count, inner)
 
-    def share(self, rows, dtype, place):
-        """A replica's rows over all rows, divided in float64."""
+    def share(self, rows: Rows, dtype: tf.DType, place: int) -> str:
+        """A replica's fraction of the rows, computed in float64."""
         numbers = [
             self._build.cast(number, tf.int32, tf.float64, HOST)
             for number in (self.count(rows, place), self.scalar(rows.size))
@@ -175,38 +192,36 @@ class HostSizes:
         ratio = self.op("RealDiv", *numbers, dtype=tf.float64)
         return self._build.cast(ratio, tf.float64, dtype, HOST)
 
-    def times(self, one, two):
+    def times(self, one: str | None, two: str) -> str:
         """A product of scalars; `None` is 1."""
         return two if one is None else self.op("Mul", one, two)
 
-    def plus(self, one, two):
+    def plus(self, one: str, two: str) -> str:
         """A sum of scalars."""
         return self.op("AddV2", one, two)
 
-    def minus(self, one, two):
+    def minus(self, one: str, two: str) -> str:
         """A difference of scalars."""
         return self.op("Sub", one, two)
 
-    def op(self, type, *operands, dtype=tf.int32):
-        """An operation on numbers of one type; references to them."""
+    def op(self, type: str, *operands: str, dtype: tf.DType = tf.int32) -> str:
+        """Writes an operation with one output on numbers of one type."""
         return self._build.op(type, list(operands), {"T": dtype}, HOST)[0]
 
-    def imported(self, request):
-        """A number that the function around this one passes.
-
-        Args:
-            request: `("symbol", symbol)`, `("start", rows, place)` or
-                `("count", rows, place)`.
-        """
+    def imported(self, request: Request) -> str:
+        """A size that the enclosing function passes."""
         if self._build.parent is None:
-            raise RuntimeError(f"Nothing of the graph tells {request}.")
+            raise RuntimeError(
+                f"A size has no source in the graph. Received: {request}."
+            )
         if request not in self.imports:
             self.imports[request] = self._build.writer.add_input(
                 "size", tf.int32
             )
         return self.imports[request]
 
-    def exported(self, request):
-        """What a body asked for with `imported`."""
-        what, *about = request
-        return getattr(self, what)(*about)
+    def exported(self, request: Request) -> str:
+        """A size that a body takes by `imported`."""
+        method, *arguments = request
+        compute: Callable[..., str] = getattr(self, cast(str, method))
+        return compute(*arguments)

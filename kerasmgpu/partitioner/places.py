@@ -1,27 +1,34 @@
-"""Where operations run: on a replica, by its number, or on the host."""
+"""Places of operations: a replica, by its number, or the host."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 HOST = -1
-"""The place of what runs on the host: sizes, strings, tables."""
+"""The place of operations on the host: sizes, strings, tables."""
 
 
 class OnEachPlace:
-    """References to a value that each place makes when it needs it.
+    """References to a value that is written at a place on its first use there.
 
     Args:
-        make: Function of a place that returns the reference.
-        are_alike: Whether they count as one value, as a constant's do.
+        make: Function of a place that writes the value and returns the
+            reference to it.
+        are_alike: Whether all references count as one value, as those to
+            copies of a constant do.
     """
 
-    def __init__(self, make, are_alike=False):
+    def __init__(
+        self, make: Callable[[int], str], are_alike: bool = False
+    ) -> None:
         self._make = make
-        self._made = {}
+        self._made: dict[int, str] = {}
         self._are_alike = are_alike
 
-    def __getitem__(self, place):
+    def __getitem__(self, place: int) -> str:
         if place not in self._made:
             self._made[place] = self._make(place)
         return self._made[place]
 
-    def __iter__(self):
-        # For who asks whether all references are the same.
+    def __iter__(self) -> Iterator[Any]:
+        # Not the references: `set()` has one entry if they are alike, else two.
         return iter((self,) if self._are_alike else (self, None))

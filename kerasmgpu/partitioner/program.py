@@ -185,7 +185,7 @@ class Program:
         tensor, _ = symbol.source
         references = build.given(tensor)
         if build.natural(tensor) == REPLICATED:
-            references = references[:1]
+            references = [references[0]]
         return [
             build.sizes.size(reference, tensor.dtype)
             for reference in references
@@ -285,7 +285,7 @@ class Program:
         if self.replicas.total > 1:
             for leaf in self.trace.sparse:
                 if self._kinds[leaf.indices] != REPLICATED:
-                    entries.put_in_order(build, leaf)
+                    entries.sort_by_row(build, leaf)
         if self._own_time is not None:
             build.clock = self._own_time.clock(build)
         emit(build, lowered)

@@ -7,14 +7,16 @@ gathers inside.
 
 import itertools
 from collections.abc import Callable
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.building import Build, References
+from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir.instructions import Region, Runs, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import is_local
+from kerasmgpu.partitioner.kinds import Rows, is_local
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import (
@@ -130,7 +132,9 @@ class _Bodies:
         build.writer.effects = build.effects()
         return build.function(name, outputs)
 
-    def call(self, parent, place, first):
+    def call(
+        self, parent: Build, place: int | None, first: int
+    ) -> list[list[str]]:
         """Writes a call.
 
         Args:
@@ -152,7 +156,7 @@ class _Bodies:
         types = types if self._is_loop else types[1:]
         for request in self._requests:
             if request[0] != "symbol":
-                what, rows, number = request
+                what, rows, number = cast(tuple[str, Rows, int], request)
                 request = (what, rows, number + first)
             inputs.append(parent.sizes.exported(request))
             types.append(tf.int32)
@@ -163,7 +167,7 @@ class _Bodies:
         controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
             controls += filter(None, parent.last_collective.values())
-        attributes = {"_lower_using_switch_merge": True}
+        attributes: dict[str, Any] = {"_lower_using_switch_merge": True}
         if self._is_loop:
             attributes |= {
                 "T": types,
@@ -188,17 +192,20 @@ class _Bodies:
         )
         for number, reference in dropped:
             made.insert(number, reference)
-        made = iter(made)
+        remaining = iter(made)
         parent.note_done(node)
         if self._has_collectives:
             for where in parent.last_collective:
                 parent.last_collective[where] = parent.writer.last
         return [
-            [next(made) for _ in range(width)] for width in self._out_widths
+            [next(remaining) for _ in range(width)]
+            for width in self._out_widths
         ]
 
 
-def _drop_unused(condition, body):
+def _drop_unused(
+    condition: function_pb2.FunctionDef, body: function_pb2.FunctionDef
+) -> list[int]:
     """Takes the variables that a loop only passes on from its functions.
 
     Seen on TensorFlow 2.18 and 2.21: where such a variable is the last thing to
@@ -241,7 +248,7 @@ def _outputs(
     ]
 
 
-def _parallel_iterations(node):
+def _parallel_iterations(node: Node) -> int:
     """How many iterations of a loop may run at a time.
 
     On one device data order effects: the draw of an iteration waits for the
@@ -254,7 +261,7 @@ def _parallel_iterations(node):
     return node.attr("parallel_iterations") or 10
 
 
-def _has_effects(node):
+def _has_effects(node: Node) -> bool:
     """Whether the order of iterations matters for more than what they return."""
     return any(
         _has_effects(inner)

@@ -1,13 +1,21 @@
-"""The replicas of one process, and what passes between them."""
+"""Replicas of one process: shares of rows, communication in shared memory."""
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner import entries
-from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.kinds import Rows, Sharded
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.writing import Attributes
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build, References
 
 SMALL = 1 << 14
-"""Partial values with no more bytes than this are summed as one."""
+"""Bytes up to which partial values of one shape are stacked and summed as one."""
 
 _COMBINE = {
     "all": "LogicalAnd",
@@ -18,7 +26,7 @@ _COMBINE = {
 
 
 class Replicas:
-    """The replicas of a process that is a job by itself.
+    """Replicas of a job of one process.
 
     Args:
         devices: Full names of their devices.
@@ -27,18 +35,17 @@ class Replicas:
     Attributes:
         num: Number of replicas in this process.
         total: Number of all replicas.
-        first: Number of the first one of this process among all.
-        shares_memory: Whether a tensor that is sent from one device to another
-            is not copied, as between logical CPU devices.
+        first: Global index of this process's first replica.
+        shares_memory: Whether devices read each other's tensors without a copy,
+            as logical CPU devices do.
         has_cpus: Whether some of the devices are CPUs.
-        is_anywhere: Whether it is one replica without a device of its own.
-        sums_are_copies: Whether each device gets an all-reduced value of its
-            own, rather than all the same.
-        gathers_are_copies: Whether each device gets an all-gathered value of
-            its own.
+        is_anywhere: Whether it is one replica without an assigned device.
+        sums_are_copies: Whether an all-reduce leaves a copy of the result on
+            each device; otherwise it is on one device.
+        gathers_are_copies: The same for an all-gather.
     """
 
-    def __init__(self, devices, host):
+    def __init__(self, devices: Sequence[str], host: str) -> None:
         self.devices = list(devices)
         self.host = host
         self.num = len(self.devices)
@@ -50,8 +57,8 @@ class Replicas:
         self.sums_are_copies = False
         self.gathers_are_copies = False
 
-    def alone(self):
-        """One replica without a device of its own: that of who calls it."""
+    def alone(self) -> "Replicas":
+        """One replica without an assigned device: it runs on its caller's."""
         replicas = Replicas([""], "")
         replicas.total = self.total
         replicas.has_cpus = self.has_cpus
@@ -59,7 +66,7 @@ class Replicas:
 
     # Rows --------------------------------------------------------------------
 
-    def always_has_rows(self, rows):
+    def always_has_rows(self, rows: Rows) -> bool:
         """Whether no share of these rows can be empty."""
         return (
             isinstance(rows.size, int)
@@ -67,15 +74,15 @@ class Replicas:
             and rows.of is None
         )
 
-    def shares(self, build, rows):
-        """Starts and numbers of each local replica's rows, on the host.
+    def shares(self, build: "Build", rows: Rows) -> list[tuple[str, str]]:
+        """First row and number of rows of each local replica, on the host.
 
         Returns:
             List of pairs of references, one per local replica.
         """
         if rows.of is not None:
             return entries.shares(build, rows)
-        counts = self._given_counts(build, rows)
+        counts = self._passed_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, counts)
         if isinstance(rows.size, int):
@@ -87,21 +94,28 @@ class Replicas:
             ]
         return self._computed_shares(build, build.sizes.scalar(rows.size))
 
-    def shares_of_counts(self, build, counts):
-        """Starts and counts, from the counts of this process's replicas."""
+    def shares_of_counts(
+        self, build: "Build", counts: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """First row and number of rows of each local replica.
+
+        Args:
+            build: The `Build`.
+            counts: References to the numbers of rows.
+        """
         starts = [build.sizes.scalar(0)]
         for count in counts[:-1]:
             starts.append(build.sizes.plus(starts[-1], count))
         return list(zip(starts, counts))
 
-    def total_rows(self, build, rows):
-        """Number of all rows of an input that is given in shares."""
-        counts = self._given_counts(build, rows)
+    def total_rows(self, build: "Build", rows: Rows) -> str:
+        """Number of rows, on all replicas, of an input passed in shares."""
+        counts = cast(list[str], self._passed_counts(build, rows))
         attributes = {"N": len(counts), "T": tf.int32}
         return build.op("AddN", counts, attributes, HOST)[0]
 
-    def _given_counts(self, build, rows):
-        """Rows of each local share of an input; `None` if it is given whole."""
+    def _passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
+        """Rows of each local share of an input; `None` if it is passed whole."""
         for tensor in build.graph.inputs:
             if not build.is_written(tensor):
                 continue
@@ -109,21 +123,23 @@ class Replicas:
             if isinstance(kind, Sharded) and kind.rows == rows:
                 return [
                     build.sizes.size(reference, tensor.dtype)
-                    for reference in build.given(tensor)
+                    for reference in build.parts(tensor)
                 ]
         return None
 
-    def _computed_shares(self, build, size):
-        """Shares of a batch that is given whole: the first get one row more."""
+    def _computed_shares(
+        self, build: "Build", size: str
+    ) -> list[tuple[str, str]]:
+        """Shares of a batch of dynamic size; see `bounds_of`."""
         sizes, total = build.sizes, build.sizes.scalar(self.total)
         each = sizes.op("FloorDiv", size, total)
         rest = sizes.op("FloorMod", size, total)
         numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
-        starts = sizes.plus(
+        vector = sizes.plus(
             sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
         )
         attributes = {"num": self.total + 1, "T": tf.int32, "axis": 0}
-        starts = build.op("Unpack", [starts], attributes, HOST)
+        starts = build.op("Unpack", [vector], attributes, HOST)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
             for number in range(self.first, self.first + self.num)
@@ -131,45 +147,56 @@ class Replicas:
 
     # Communication -----------------------------------------------------------
 
-    def gather(self, build, tensor, sharded):
-        """All rows of a sharded tensor, in order.
+    def gather(
+        self, build: "Build", tensor: Tensor, sharded: Sharded
+    ) -> "References":
+        """All-gathers the rows of a sharded tensor, in order.
 
         Returns:
             References by replica.
         """
-        parts = build.given(tensor)
+        parts = build.parts(tensor)
         if self.num == 1:
             return parts
         place = 0 if tensor.dtype.is_floating else HOST
         return build.same(self.joined(build, tensor, sharded, parts, place))
 
-    def joined(self, build, tensor, sharded, parts, place):
-        """The local replicas' rows of a tensor, one after the other."""
+    def joined(
+        self,
+        build: "Build",
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
+        place: int,
+    ) -> str:
+        """Concatenates the local replicas' rows of a tensor."""
         axis, dtype, shape = sharded.axis, tensor.dtype, tensor.shape
         if sharded.outer == 1:
             return build.concat(parts, axis, dtype, place)
-        # Several blocks of all rows: joined block by block.
+        # Several blocks of all rows: concatenated block by block.
         split = []
         for number, part in enumerate(parts):
             outer = build.sizes.scalar(sharded.outer)
             _, count = build.sizes.bounds(sharded, number)
             blocks = build.sizes.with_axis(shape, axis, outer, count)
             split.append(build.reshape(part, blocks, dtype, number))
-        together = build.concat(split, axis + 1, dtype, place)
-        size = self.own_size(build, sharded)
+        blocks = build.concat(split, axis + 1, dtype, place)
+        size = self.worker_size(build, sharded)
         own = build.sizes.with_axis(shape, axis, size)
-        return build.reshape(together, own, dtype, place)
+        return build.reshape(blocks, own, dtype, place)
 
-    def own_size(self, build, sharded):
-        """Elements that the local replicas have together on a sharded axis."""
+    def worker_size(self, build: "Build", sharded: Sharded) -> str:
+        """Sum of the local replicas' sizes of a sharded axis."""
         return build.sizes.scalar(sharded.size)
 
-    def reduce(self, build, tensors, by):
-        """Whole values of partial ones.
+    def reduce(
+        self, build: "Build", tensors: Sequence[Tensor], by: str
+    ) -> "Sequence[References]":
+        """All-reduces partial tensors.
 
         Args:
             build: The `Build`.
-            tensors: The tensors, all partial in the same way.
+            tensors: The tensors, which have one reduction.
             by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
 
         Returns:
@@ -185,35 +212,44 @@ class Replicas:
             ]
         return self._sums(build, tensors, parts)
 
-    def _sums(self, build, tensors, parts):
-        """References by replica to the sum of each tensor's parts."""
-        totals = {}
+    def _sums(
+        self,
+        build: "Build",
+        tensors: Sequence[Tensor],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """For each tensor, references by replica to the sum of its parts."""
+        totals: dict[int, list[str]] = {}
         for numbers in packs(tensors, SMALL):
             dtype = tensors[numbers[0]].dtype
             sums = self._sum(build, dtype, [parts[n] for n in numbers])
             totals.update(zip(numbers, map(build.same, sums)))
         return [totals[number] for number in range(len(tensors))]
 
-    def may_differ(self, tensor):
-        """Whether workers may have computed other bits of a whole value."""
+    def may_differ(self, tensor: Tensor) -> bool:
+        """Whether a replicated value may differ between workers by rounding."""
         return False
 
-    def agreed(self, build, references, tensor):
-        """A whole value as the first worker has it; see `may_differ`."""
+    def agreed(
+        self, build: "Build", references: "References", tensor: Tensor
+    ) -> "References":
+        """Broadcasts a whole value from the first worker; see `may_differ`."""
         return references
 
-    def compare(self, build, name):
-        """Raises an error where workers don't write the same collectives.
+    def compare(self, build: "Build", name: str) -> None:
+        """Raises `InputError` where workers write different collectives.
 
-        They would wait for each other for ever, or add what is not alike.
+        Such collectives would deadlock, or sum values that don't correspond.
 
         Args:
-            build: The `Build` that has written a function.
-            name: That of the traced one.
+            build: The `Build` of a written function.
+            name: Name of the traced function.
         """
 
-    def _sum(self, build, dtype, parts):
-        """Sums of tensors of one shape, as one if there are several."""
+    def _sum(
+        self, build: "Build", dtype: tf.DType, parts: Sequence[Sequence[str]]
+    ) -> list[str]:
+        """Sums tensors of one shape; several are stacked first."""
         attributes = {"N": self.num, "T": dtype}
         if len(parts) == 1:
             return build.op("AddN", list(parts[0]), attributes, 0)
@@ -228,26 +264,40 @@ class Replicas:
         )
 
 
-def packs(tensors, largest):
-    """Numbers of tensors by what is summed as one: small ones of one shape."""
-    groups = {}
+def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
+    """Groups small tensors of one shape, which are summed as one.
+
+    Args:
+        tensors: The tensors.
+        largest: Bytes up to which a tensor is small.
+
+    Returns:
+        Lists of indices of tensors.
+    """
+    groups: dict[Hashable, list[int]] = {}
     for number, tensor in enumerate(tensors):
         is_small = tensor.num_bytes <= largest
-        key = (tensor.dtype, tensor.shape) if is_small else number
+        key: Hashable = (tensor.dtype, tensor.shape) if is_small else number
         groups.setdefault(key, []).append(number)
     return list(groups.values())
 
 
-def combined(build, references, dtype, by):
-    """The extreme of several values, or whether all or any are true."""
-    attributes = {} if by in ("all", "any") else {"T": dtype}
+def combined(
+    build: "Build", references: Sequence[str], dtype: tf.DType, by: str
+) -> str:
+    """Maximum, minimum, conjunction or disjunction of values, elementwise."""
+    attributes: Attributes = {} if by in ("all", "any") else {"T": dtype}
     total = references[0]
     for reference in references[1:]:
         total = build.op(_COMBINE[by], [total, reference], attributes, 0)[0]
     return total
 
 
-def bounds_of(size, num_replicas):
-    """First rows of the shares of `size` rows, and the end of the last one."""
+def bounds_of(size: int, num_replicas: int) -> list[int]:
+    """Bounds of the shares of `size` rows; the first shares get one row more.
+
+    Returns:
+        The first row of each share, and the end of the last one.
+    """
     each, rest = divmod(size, num_replicas)
     return [n * each + min(n, rest) for n in range(num_replicas + 1)]

@@ -1,12 +1,15 @@
-"""Functions are written as `FunctionDef`s, without TensorFlow's Python graphs.
+"""Writes functions as `FunctionDef`s, without TensorFlow's Python graphs.
 
-A `FunctionDef` is a list of nodes by name. Writing one takes microseconds per
-node, where a graph that is built operation by operation takes a millisecond.
+A `FunctionDef` is a list of nodes. Writing one takes microseconds per node; a
+Python graph takes a millisecond per operation.
 """
 
 import itertools
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.framework import (
     attr_value_pb2,
@@ -20,6 +23,9 @@ from kerasmgpu.partitioner.records import Trait, record
 
 _numbers = itertools.count()
 
+Attributes = Mapping[str, Any]
+"""Attributes of an operation by name; see `attribute_value` for their types."""
+
 
 class Writer:
     """Writes one function.
@@ -29,45 +35,53 @@ class Writer:
 
     Attributes:
         inputs: List of `(reference, dtype)`.
-        last: Name of the node that was written last.
-        on_host: Names of nodes that compute sizes and the like, for all.
-        effects: Names of nodes that must run.
+        last: Name of the node that was written last, empty without one.
+        on_host: Names of nodes on the host, which compute sizes for instance.
+        effects: Names of nodes with side effects, which must run.
     """
 
-    def __init__(self):
-        self.inputs = []
-        self.last = None
-        self.on_host = set()
-        self.effects = []
-        self._nodes = {}
-        self._known = {}
-        self._peers = {}
+    def __init__(self) -> None:
+        self.inputs: list[tuple[str, tf.DType]] = []
+        self.last = ""
+        self.on_host: set[str] = set()
+        self.effects: list[str] = []
+        self._nodes: dict[str, node_def_pb2.NodeDef] = {}
+        self._known: dict[Hashable, list[str]] = {}
+        self._members: dict[str, Sequence[str]] = {}
         self._number = itertools.count()
 
-    def add_input(self, name, dtype):
-        """Adds an input to the function and returns the reference to it."""
+    def add_input(self, name: str, dtype: tf.DType) -> str:
+        """Adds an input to the function; returns the reference to it."""
         reference = f"{name}_{len(self.inputs)}"
         self.inputs.append((reference, dtype))
         return reference
 
-    def device(self, reference):
-        """The device of the node that makes a tensor; `None` for inputs."""
+    def device(self, reference: str) -> str | None:
+        """Device of the node that computes a tensor; `None` for inputs."""
         node = self._nodes.get(reference.split(":", 1)[0])
         return None if node is None else node.device
 
-    def copy(self, node, inputs, device, prefix, controls=(), attributes=None):
-        """Writes a node of the graph that is partitioned.
+    def copy(
+        self,
+        node: graphs.Node,
+        inputs: Sequence[str],
+        device: str,
+        prefix: str,
+        controls: Sequence[str] = (),
+        attributes: Attributes | None = None,
+    ) -> list[str]:
+        """Writes a copy of a node of the one-device graph.
 
         Args:
             node: `graph.Node`; attributes are taken from it.
             inputs: References, in the order of its inputs.
             device: Name of the device.
-            prefix: What to put in front of the node's name.
-            controls: Names of nodes that must have run before.
-            attributes: `{name: value}` of attributes that are other than its.
+            prefix: Prefix of the copy's name.
+            controls: Names of nodes that must run before.
+            attributes: Attributes that replace those of the node.
 
         Returns:
-            List of references to its outputs.
+            References to its outputs.
         """
         written = node_def_pb2.NodeDef()
         written.CopyFrom(node.definition)
@@ -75,20 +89,27 @@ class Writer:
         name = self._add(written, prefix + node.name, inputs, device, controls)
         return [f"{name}:{output}" for output in node.output_names]
 
-    def op(self, type, inputs, attributes, device, name=None, controls=()):
-        """Writes an operation; the same one with the same inputs only once.
+    def op(
+        self,
+        type: str,
+        inputs: Sequence[str],
+        attributes: Attributes,
+        device: str,
+        name: str | None = None,
+        controls: Sequence[str] = (),
+    ) -> list[str]:
+        """Writes an operation; common subexpressions are written once.
 
         Args:
             type: Type of the operation.
             inputs: References.
-            attributes: `{name: value}` of Python values, `tf.DType`s or
-                `AttrValue`s.
+            attributes: Attributes by name.
             device: Name of the device.
-            name: Its name, for people.
-            controls: Names of nodes that must have run before.
+            name: Its name; the type by default.
+            controls: Names of nodes that must run before.
 
         Returns:
-            List of references to its outputs.
+            References to its outputs.
         """
         key = None
         if not controls and not graphs.op_definition(type).is_stateful:
@@ -109,39 +130,53 @@ class Writer:
             self._known[key] = references
         return references
 
-    def barrier(self, reference, dtype, host, device, controls=()):
-        """Writes a node that runs when a tensor is there; returns its name."""
-        (there,) = self.op("Identity", [reference], {"T": dtype}, host, "batch")
-        controls = [node_name(there), *controls]
+    def barrier(
+        self,
+        reference: str,
+        dtype: tf.DType,
+        host: str,
+        device: str,
+        controls: Sequence[str] = (),
+    ) -> str:
+        """Writes a node that runs once a tensor is computed; returns its name."""
+        (batch,) = self.op("Identity", [reference], {"T": dtype}, host, "batch")
+        controls = [node_name(batch), *controls]
         self.op("NoOp", [], {}, device, "start", controls)
         return self.last
 
-    def together(self, names):
-        """Notes nodes that wait for each other: all run, or none."""
-        for name in names:
-            self._peers[name] = names
+    def keep_all_or_none(self, names: Sequence[str]) -> None:
+        """Excludes parts of a collective from dead-node elimination.
 
-    def constant(self, array, dtype, device):
-        """Writes a constant and returns the reference to it."""
+        The nodes wait for each other: if one is needed, all are.
+
+        Args:
+            names: Names of the collective's nodes.
+        """
+        for name in names:
+            self._members[name] = names
+
+    def constant(
+        self, array: npt.ArrayLike, dtype: tf.DType, device: str
+    ) -> str:
+        """Writes a constant; returns the reference to it."""
         dtype = tf.as_dtype(dtype)
         array = np.asarray(array, dtype.as_numpy_dtype)
         key = ("Const", array.tobytes(), array.shape, dtype, device)
         if key not in self._known:
             proto = tf.make_tensor_proto(array, dtype=dtype)
-            (self._known[key],) = self.op(
+            self._known[key] = self.op(
                 "Const", [], {"dtype": dtype, "value": proto}, device
             )
-        return self._known[key]
+        return self._known[key][0]
 
-    def function(self, name, outputs):
-        """The function that was written.
+    def function(
+        self, name: str, outputs: Sequence[tuple[str, tf.DType]]
+    ) -> function_pb2.FunctionDef:
+        """Returns the function, without dead nodes.
 
         Args:
             name: Its name.
             outputs: List of `(reference, dtype)`.
-
-        Returns:
-            A `FunctionDef` without the nodes that nobody needs.
         """
         definition = function_pb2.FunctionDef()
         definition.signature.name = name
@@ -161,13 +196,13 @@ class Writer:
         definition.node_def.extend(needed.values())
         return definition
 
-    def _by_device(self, names):
-        """Nodes that have run when others have, one on each device.
+    def _by_device(self, names: Sequence[str]) -> list[str]:
+        """Joins control outputs: names of one node per device.
 
-        Who calls a function waits for each of them by itself, which takes a
-        message between devices.
+        TensorFlow sends a message between devices for each control output of a
+        function.
         """
-        groups = {}
+        groups: dict[str, list[str]] = {}
         for name in names:
             groups.setdefault(self._nodes[name].device, []).append(name)
         all_done = []
@@ -178,11 +213,16 @@ class Writer:
             all_done.append(done)
         return all_done
 
-    def needed_nodes(self, outputs):
-        """`{name: node}` of nodes that outputs and effects need, in order.
+    def needed_nodes(
+        self, outputs: Sequence[str]
+    ) -> dict[str, node_def_pb2.NodeDef]:
+        """`{name: node}` without dead nodes, in order.
 
-        Nobody waits for nodes that only look at a variable, and that nobody
-        else needs.
+        Reads of a variable are dead if no value depends on them; control
+        dependencies on them are removed.
+
+        Args:
+            outputs: References to the function's outputs.
         """
         effects = [
             name
@@ -192,46 +232,57 @@ class Writer:
         needed = self._needed(outputs, effects)
         for name in needed:
             node = self._nodes[name]
-            gone = [
+            dead = [
                 reference
                 for reference in node.input
                 if reference[0] == "^" and reference[1:] not in needed
             ]
-            for reference in gone:
+            for reference in dead:
                 node.input.remove(reference)
         return {
             name: node for name, node in self._nodes.items() if name in needed
         }
 
-    def replace(self, nodes, gone, moved):
-        """Leaves out nodes, in place of which others were written.
+    def replace(
+        self, names: Collection[str], replacements: Mapping[str, str]
+    ) -> None:
+        """Removes nodes whose replacements have been written.
 
         Args:
-            nodes: `{name: node}` as `needed_nodes` returned it.
-            gone: Names of nodes to leave out.
-            moved: `{reference: reference}`: where what they made is now.
+            names: Names of the nodes.
+            replacements: Maps references to their outputs, and control
+                dependencies on them, to the new ones.
         """
-        for name in gone:
+        for name in names:
             del self._nodes[name]
         for node in self._nodes.values():
-            now = [moved.get(reference, reference) for reference in node.input]
-            if now != list(node.input):
+            inputs = [replacements.get(r, r) for r in node.input]
+            if inputs != list(node.input):
                 del node.input[:]
-                node.input.extend(now)
+                node.input.extend(inputs)
         self.effects = list(
             dict.fromkeys(
-                moved.get(f"^{name}", f"^{name}")[1:] for name in self.effects
+                replacements.get(f"^{name}", f"^{name}")[1:]
+                for name in self.effects
             )
         )
 
-    def dtype(self, reference):
-        """Type of what a reference is to."""
+    def dtype(self, reference: str) -> tf.DType:
+        """Type of the tensor that a reference is to."""
         if ":" not in reference:
             return dict(self.inputs)[reference]
         name, output, index = reference.split(":")
         return graphs.output_type(self._nodes[name], output, int(index))
 
-    def _add(self, node, name, inputs, device, controls):
+    def _add(
+        self,
+        node: node_def_pb2.NodeDef,
+        name: str,
+        inputs: Sequence[str],
+        device: str,
+        controls: Sequence[str],
+    ) -> str:
+        """Adds a node under a unique name; returns the name."""
         while name in self._nodes:
             name = f"{name}_{next(self._number)}"
         node.name, node.device = name, device
@@ -241,37 +292,50 @@ class Writer:
         self.last = name
         return name
 
-    def _needed(self, outputs, effects):
-        needed = set()
-        waiting = [node_name(reference) for reference in outputs] + effects
+    def _needed(
+        self, outputs: Sequence[str], effects: Sequence[str]
+    ) -> set[str]:
+        """Names of the nodes that outputs and effects depend on."""
+        needed: set[str] = set()
+        waiting = [*map(node_name, outputs), *effects]
         while waiting:
             name = waiting.pop()
             if name in needed or name not in self._nodes:
                 continue
             needed.add(name)
-            waiting += self._peers.get(name, ())
+            waiting += self._members.get(name, ())
             for reference in self._nodes[name].input:
                 other = node_name(reference)
-                if reference[0] != "^" or not self._only_looks(other):
+                if reference[0] != "^" or not self._is_read(other):
                     waiting.append(other)
         return needed
 
-    def _only_looks(self, name):
-        """Whether nobody has to wait for a node that nobody needs."""
+    def _is_read(self, name: str) -> bool:
+        """Whether a node only reads a variable."""
         return (
             name in self._nodes
             and Trait.READ_ONLY in record(self._nodes[name].op).traits
         )
 
 
-def set_attributes(definition, attributes):
-    """Sets attributes of a `NodeDef`, given as Python values by name."""
+def set_attributes(
+    definition: node_def_pb2.NodeDef, attributes: Attributes
+) -> None:
+    """Sets attributes of a `NodeDef`."""
     for name, value in attributes.items():
         definition.attr[name].CopyFrom(attribute_value(value))
 
 
-def attribute_value(value):
-    """A Python value as an `AttrValue`."""
+def attribute_value(value: Any) -> attr_value_pb2.AttrValue:
+    """Converts a value to an `AttrValue`.
+
+    Args:
+        value: A `tf.DType`, boolean, integer, float, string, list of types or
+            of integers, `TensorProto` or `AttrValue`.
+
+    Raises:
+        TypeError: For any other type.
+    """
     if isinstance(value, attr_value_pb2.AttrValue):
         return value
     result = attr_value_pb2.AttrValue()
@@ -293,62 +357,75 @@ def attribute_value(value):
             elif isinstance(item, int):
                 result.list.i.append(item)
             else:
-                raise TypeError(f"No attribute: {value!r}")
+                raise _no_attribute(value)
     elif hasattr(value, "tensor_shape"):
         result.tensor.CopyFrom(value)
     else:
-        raise TypeError(f"No attribute: {value!r}")
+        raise _no_attribute(value)
     return result
 
 
-def function_attribute(name):
+def _no_attribute(value: Any) -> TypeError:
+    return TypeError(
+        "An attribute is a type, boolean, number, string, tensor or list. "
+        f"Received: {value!r}."
+    )
+
+
+def function_attribute(name: str) -> attr_value_pb2.AttrValue:
     """The name of a function as an `AttrValue`."""
     value = attr_value_pb2.AttrValue()
     value.func.name = name
     return value
 
 
-def functions_attribute(names):
-    """A list of names of functions as an `AttrValue`."""
+def functions_attribute(names: Sequence[str]) -> attr_value_pb2.AttrValue:
+    """Names of functions as an `AttrValue`."""
     value = attr_value_pb2.AttrValue()
     for name in names:
         value.list.func.add().name = name
     return value
 
 
-def branches(library, name, given, made, bodies):
+def branches(
+    library: list[function_pb2.FunctionDef],
+    name: str,
+    inputs: Sequence[tf.DType],
+    outputs: Sequence[tf.DType],
+    bodies: Sequence[Callable[[Writer, list[str]], Sequence[str]]],
+) -> dict[str, Any]:
     """Writes the two functions of an `If`; returns its attributes.
 
     Args:
         library: List that the functions are added to.
-        name: What their names begin with.
-        given: Types of what the functions take.
-        made: Types of what they return.
-        bodies: Functions `(writer, references)` that write one each and return
-            references to its outputs.
+        name: Prefix of their names.
+        inputs: Types of their inputs.
+        outputs: Types of their outputs.
+        bodies: Functions `(writer, references)`, for the then and the else
+            branch, that write the nodes and return references to the outputs.
     """
     functions = []
     for body in bodies:
         writer = Writer()
-        inputs = [writer.add_input("given", dtype) for dtype in given]
-        outputs = list(zip(body(writer, inputs), made))
+        references = [writer.add_input("given", dtype) for dtype in inputs]
+        results = list(zip(body(writer, references), outputs))
         functions.append(f"{name}_{next(_numbers)}")
-        library.append(writer.function(functions[-1], outputs))
+        library.append(writer.function(functions[-1], results))
     return {
         "Tcond": tf.bool,
-        "Tin": given,
-        "Tout": made,
+        "Tin": list(inputs),
+        "Tout": list(outputs),
         "then_branch": function_attribute(functions[0]),
         "else_branch": function_attribute(functions[1]),
         "_lower_using_switch_merge": True,
     }
 
 
-def argument(name, dtype):
+def argument(name: str, dtype: tf.DType) -> op_def_pb2.OpDef.ArgDef:
     """An input or output of a function's signature."""
     return op_def_pb2.OpDef.ArgDef(name=name, type=dtype.as_datatype_enum)
 
 
-def node_name(reference):
-    """Name of the node that a reference, or a control dependency, is to."""
+def node_name(reference: str) -> str:
+    """Name of the node in a reference or a control dependency."""
     return reference.removeprefix("^").split(":", 1)[0]

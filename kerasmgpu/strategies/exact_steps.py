@@ -118,8 +118,8 @@ class ExactSteps(_Strategy):
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
         first = workers.index(self) * len(devices)
-        tell = functools.partial(workers.gather, self)
-        return self.extended.replicas(devices, host, first, tell)
+        all_gather = functools.partial(workers.gather, self)
+        return self.extended.replicas(devices, host, first, all_gather)
 
     @functools.cached_property
     def _partitioned_steps(

@@ -68,7 +68,7 @@ def test_workers_that_do_not_sum_the_same_are_told(job):
     _, found, _ = job
     for number, (worker, sums) in enumerate(zip(found, (1, 3))):
         assert worker["other programs"].startswith(
-            "Workers of a job run the same steps. Received: 'add', whose "
-            "collective number 1 is not the same on all; on worker "
+            "All workers must run the same collectives. Received: 'add', whose "
+            "collective number 1 differs between workers; on worker "
             f"{number} of 2 it is: Add of {sums} float32 between hosts."
         )
