@@ -95,8 +95,10 @@ class Data:
 
 
 def load(config: Section) -> Data:
-    """Calls the configured data set."""
+    """Calls the configured data set, with the configured seed set."""
     section, training = config["dataset"], config["training"]
+    # A data set that shuffles takes its seed from the global one.
+    keras.utils.set_random_seed(training["seed"])
     parts = _parts(section, named_objects.build(section))
     part, size = parts["training"], training.get("global_batch_size")
     makes_batches = not isinstance(part, tuple)

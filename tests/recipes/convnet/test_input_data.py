@@ -42,6 +42,10 @@ def endless():
     return dataset().repeat()
 
 
+def shuffled():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(7).batch(7)
+
+
 class Batches(keras.utils.PyDataset):
     def __len__(self):
         return 3
@@ -124,6 +128,16 @@ def test_data_sets_make_their_own_batches(name):
     data = load(name, "{seed: 0}")
     assert (data.steps_per_epoch, data.global_batch_size) == (3, 3)
     assert data.inputs.shape == (None, 2)
+
+
+def test_a_data_set_shuffles_with_the_configured_seed():
+    def order(seed):
+        tf.random.uniform([])  # Whatever was drawn before.
+        (batch,) = load("shuffled", f"{{seed: {seed}}}").training(0)
+        return list(batch[0][:, 0].numpy())
+
+    assert order(0) == order(0)
+    assert order(0) != order(1)
 
 
 @pytest.mark.parametrize(
