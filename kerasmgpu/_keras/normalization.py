@@ -9,7 +9,7 @@ from keras.src.layers.normalization.batch_normalization import (
 
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner.rules.own import sum_of_rows
+from kerasmgpu.partitioner.rules.per_replica import sum_of_rows
 
 
 @seam(BatchNormalization, "_moments")

@@ -185,9 +185,9 @@ class ThroughputLogger(keras.callbacks.Callback):
         strategy = self.model.distribute_strategy
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
-        if batches and getattr(strategy, "own_time", None) is not None:
+        if batches and getattr(strategy, "compute_time", None) is not None:
             waited = sum(seconds for _, seconds in batches) / len(batches)
-            own_seconds = waited + strategy.own_time.take()
+            own_seconds = waited + strategy.compute_time.take()
         table = workers.gather(strategy, [own_rows, own_seconds])
         if self._timing.splits_batches:
             # Workers have different rows; else all have the same batches.

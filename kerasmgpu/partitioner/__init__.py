@@ -14,7 +14,6 @@
     cost.py          bytes that plans send
     records.py       what is known of an operation, declared once
     rules/           what each operation does to rows
-    agreement.py     values that all processes must have to the same bits
 
     ir/              programs: operations and communication as instructions
     passes/          from the plan to a program that can be written
@@ -36,7 +35,7 @@
     function.py      what is called: traced anew for other types of arguments
     program.py       a trace as a function of all replicas
     execution.py     several steps on an iterator in one call
-    own_time.py      seconds of a worker's own part of a step
+    compute_time.py  compute time of a worker, without waiting
     report.py        how a program was partitioned, in numbers
 
 It knows TensorFlow and nothing of Keras. `docs/partition.md` says what happens

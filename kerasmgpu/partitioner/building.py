@@ -12,13 +12,13 @@ from kerasmgpu.partitioner.graph import MUST_COMPILE, Node, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, Own, Rows
+from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, PerReplica, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import Attributes, Writer, node_name
 
 if TYPE_CHECKING:
-    from kerasmgpu.partitioner.own_time import Clock
+    from kerasmgpu.partitioner.compute_time import Clock
 
 References = Sequence[str] | OnEachPlace
 """References to a value, one per replica of this process."""
@@ -43,7 +43,7 @@ class Build:
     Attributes:
         writer: The function's `writing.Writer`.
         sizes: Its `host_sizes.HostSizes`.
-        clock: The `own_time.Clock` of the function, or `None`.
+        clock: The `compute_time.Clock` of the function, or `None`.
         last_collective: For each place the name of the last collective.
         twins: Maps nodes that replicas run on their own copies of one value
             (`Runs.ON_COPIES`) to the nodes of all replicas.
@@ -246,12 +246,12 @@ class Build:
     def parts(self, tensor: Tensor) -> Sequence[str]:
         """Each replica's shard or partial value of a tensor.
 
-        Values of kind `Own` are scaled by the replica's share of rows.
+        Values of kind `PerReplica` are scaled by the replica's share of rows.
         """
         kind = self.natural(tensor)
         # Never `OnEachPlace`: only replicated values are.
         parts = cast(Sequence[str], self.given(tensor))
-        if not isinstance(kind, Own):
+        if not isinstance(kind, PerReplica):
             return parts
         return [
             self.times_share(parts[place], kind.rows, tensor.dtype, place)

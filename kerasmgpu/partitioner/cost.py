@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import Kind, Own, Partial, Sharded
+from kerasmgpu.partitioner.kinds import Kind, Partial, PerReplica, Sharded
 
 ASSUMED_SIZE = 64
 """Size of an axis that is known when the step runs only, and of which no batch
@@ -66,7 +66,7 @@ class CostModel:
                 continue
             if isinstance(kind, Sharded):
                 total += self.bytes_of(tensor)
-            elif isinstance(kind, (Partial, Own)):
+            elif isinstance(kind, (Partial, PerReplica)):
                 total += 2 * self.bytes_of(tensor)
         for tensor, kind in zip(node.outputs, gives):
             if isinstance(kind, Partial):

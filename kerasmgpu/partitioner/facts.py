@@ -148,7 +148,7 @@ def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
         other = found.setdefault(label, size)
         if other != size and _join(other, size, joins):
             joined = True
-    if not axes.stretches:
+    if not axes.broadcasts:
         _settle(node, axes)
     return table.axes_of(node) if joined else axes
 
@@ -213,19 +213,19 @@ def _infer_shapes(node: Node, axes: table.Axes | None) -> None:
 
 
 def _shapes_by_axes(node: Node, axes: table.Axes) -> list[Shape]:
-    known = {}
+    known: dict[table.Label, SizeLike | None] = {}
     for label, size in axes.sizes_of_labels(node):
         if label not in known or size == known[label]:
             known[label] = size
-        elif isinstance(size, int) and (size != 1 or not axes.stretches):
+        elif isinstance(size, int) and (size != 1 or not axes.broadcasts):
             known[label] = size
         elif not isinstance(known[label], int):
-            if axes.stretches:
+            if axes.broadcasts:
                 known[label] = None  # Either may be 1.
             elif _has_rows(size):
                 known[label] = size
     # A label that no input has: all inputs have size 1 or no such axis.
-    missing = 1 if axes.stretches else None
+    missing = 1 if axes.broadcasts else None
     return [
         tuple(
             None if label is None else known.get(label, missing)

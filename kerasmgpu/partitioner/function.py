@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace
 
 if TYPE_CHECKING:
-    from kerasmgpu.partitioner.own_time import OwnTime
+    from kerasmgpu.partitioner.compute_time import ComputeTime
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -30,7 +30,7 @@ class Partitioned:
             traced.
         name: Its name in messages and dumps.
         jit_compile: See `program.Program`.
-        own_time: See `program.Program`.
+        compute_time: See `program.Program`.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Partitioned:
         ] = contextlib.nullcontext,
         name: str | None = None,
         jit_compile: bool = False,
-        own_time: "OwnTime | None" = None,
+        compute_time: "ComputeTime | None" = None,
     ) -> None:
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
         self._name = name or str(getattr(function, "__name__", "function"))
         self._jit_compile = jit_compile
-        self._own_time = own_time
+        self._compute_time = compute_time
         self._programs: dict[tuple, list[tuple[list, Program]]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -169,7 +169,7 @@ class Partitioned:
             self._replicas,
             in_shares,
             self._jit_compile,
-            self._own_time,
+            self._compute_time,
             first_batch,
         )
 

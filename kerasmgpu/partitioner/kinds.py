@@ -110,18 +110,18 @@ class Partial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class PerReplica:
     """Every replica holds a value computed from its rows alone.
 
-    As a whole that is the mean over the replicas, weighted by their rows. Only
-    `rules.own` makes such values, for layers that ask for them.
+    Its whole value is the mean over the replicas, weighted by their rows. Only
+    `rules.per_replica` gives this kind, for layers that ask for it.
     """
 
     rows: Rows
     by: ClassVar[str] = "sum"
 
     def __str__(self) -> str:
-        return "own"
+        return "per replica"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +263,7 @@ Kind = (
     Replicated
     | Sharded
     | Partial
-    | Own
+    | PerReplica
     | LocalSizes
     | Known
     | PerWorker
@@ -288,4 +288,4 @@ def is_local(kind: Kind | None) -> bool:
     """Whether each replica holds another value of a tensor of this kind."""
     if isinstance(kind, ListOf):
         return is_local(kind.kind)  # Lists of lists.
-    return isinstance(kind, (Sharded, Partial, Own, LocalSizes))
+    return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes))

@@ -8,7 +8,7 @@ planned again until nothing changes.
 import dataclasses
 from collections.abc import Sequence
 
-from kerasmgpu.partitioner import agreement, sizes
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import Graph, Node, Tensor
@@ -17,8 +17,8 @@ from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     Kind,
     ListOf,
-    Own,
     Partial,
+    PerReplica,
     Placement,
     Rows,
     Sharded,
@@ -26,7 +26,7 @@ from kerasmgpu.partitioner.kinds import (
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules import (
     lists,
-    own,
+    per_replica,
     table,
 )
 from kerasmgpu.partitioner.rules.table import Plan
@@ -44,16 +44,12 @@ class Plans:
         kinds: The kind of each tensor, as its consumers see it.
         nodes: The `table.Plan` of each node.
         free: Tensors whose whole value can be computed without communication.
-        must_agree: Whole tensors that variables are changed by, or that have no
-            cause in the graph, and whose operations may give other bits to
-            other processes.
     """
 
     def __init__(self) -> None:
         self.kinds: dict[Tensor, Kind] = {}
         self.nodes: dict[Node, Plan] = {}
         self.free: set[Tensor] = set()
-        self.must_agree: set[Tensor] = set()
 
 
 class Planner:
@@ -93,7 +89,6 @@ class Planner:
             plans = self(graph, kinds)
             lists = [made.kind for made in self.lists.values()]
             if not self._changed and lists == before:
-                agreement.find(graph, plans)
                 return plans
         raise RuntimeError(
             f"Kinds of tensors did not settle in {_MOST_PASSES} passes."
@@ -128,8 +123,8 @@ class Planner:
     def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
         if is_known(node):  # Nothing is computed from the inputs.
             return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
-        if own.is_own(node, kinds):
-            return own.plan(
+        if per_replica.applies(node, kinds):
+            return per_replica.plan(
                 node, kinds, lambda kinds: self._by_rules(node, kinds, plans)
             )
         return self._by_rules(node, kinds, plans)
@@ -267,7 +262,7 @@ class Planner:
         """Records partial inputs that a plan needs whole."""
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
             if not isinstance(kind, Partial) or isinstance(
-                want, (Own, Partial)
+                want, (PerReplica, Partial)
             ):
                 continue
             if tensor not in self._summed:

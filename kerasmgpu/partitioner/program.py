@@ -13,6 +13,7 @@ from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner import entries, facts, passes, report, sizes
 from kerasmgpu.partitioner.building import Build, References
+from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.emission import emit
 from kerasmgpu.partitioner.graph import Graph, Tensor
@@ -27,7 +28,6 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.one_device import container, is_sum
-from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
 from kerasmgpu.partitioner.records import Trait, record
@@ -47,7 +47,7 @@ class Program:
             share per replica; else it is whole.
         jit_compile: Whether XLA compiles each cluster of a replica's operations
             without communication.
-        own_time: `own_time.OwnTime` that measures the program, or `None`.
+        compute_time: `compute_time.ComputeTime` that measures the program, or `None`.
         first_batch: For each leaf of the arguments the shape that it has in the
             first batch, where that is known and the same on all workers: the
             planner then knows what each plan sends.
@@ -59,14 +59,14 @@ class Program:
         replicas: Replicas,
         in_shares: tuple[bool, ...] | None = None,
         jit_compile: bool = False,
-        own_time: OwnTime | None = None,
+        compute_time: ComputeTime | None = None,
         first_batch: Sequence[Sequence[int | None]] | None = None,
     ) -> None:
         self.trace = trace
         self.replicas = replicas
         self._in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
-        self._own_time = own_time
+        self._compute_time = compute_time
         self._kinds: dict[Tensor, Kind] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
         self._written: dict[bool, Written] = {}
@@ -286,8 +286,8 @@ class Program:
             for leaf in self.trace.sparse:
                 if self._kinds[leaf.indices] != REPLICATED:
                     entries.sort_by_row(build, leaf)
-        if self._own_time is not None:
-            build.clock = self._own_time.clock(build)
+        if self._compute_time is not None:
+            build.clock = self._compute_time.clock(build)
         emit(build, lowered)
         made = [
             (build.references(one)[0], one.tensor.dtype)

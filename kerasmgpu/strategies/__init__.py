@@ -12,7 +12,7 @@ from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership, rendezvous
-from kerasmgpu.partitioner.own_time import OwnTime
+from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.strategies.exact_steps import ExactSteps
 
 ALL_REDUCES = (
@@ -170,7 +170,7 @@ class MultiWorkerMirroredStrategy(
             )
         )
         if worker is not None:
-            self.own_time = OwnTime()
+            self.compute_time = ComputeTime()
             membership.join(self, worker, timeout_seconds, token)
 
 

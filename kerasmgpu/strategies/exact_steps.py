@@ -14,9 +14,9 @@ from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import file_sharding, workers
+from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.execution import Execution
 from kerasmgpu.partitioner.function import Partitioned, joined
-from kerasmgpu.partitioner.own_time import OwnTime
 from kerasmgpu.partitioner.program import Program, Written
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.strategies import shares
@@ -60,14 +60,14 @@ class ExactSteps(_Strategy):
 
     Every worker of a job reads the same global batches, and every replica
     takes its share of them, in the order of the rows. A strategy with several
-    workers sets `own_time`, by which their speeds are compared.
+    workers sets `compute_time`, by which their speeds are compared.
 
     `_keras/` and `engine/` call it through `engine.exact_strategy`.
     """
 
     batch_norm: str
 
-    own_time: OwnTime | None = None
+    compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None
     """Bytes that a training step all-reduces per replica: gradients, moments,
@@ -150,7 +150,7 @@ class ExactSteps(_Strategy):
             self.extended.one_device,
             name,
             jit_compile=jit_compile,
-            own_time=self.own_time if _trains(function) else None,
+            compute_time=self.compute_time if _trains(function) else None,
         )
 
     def execution(

@@ -43,7 +43,7 @@ ELSEWHERE = {
     # Nodes of a trace that are looked for before there is a `Graph`.
     "tracing.py": {"Case", "Cast", "If"},
     # The operation that marks a sum of a replica's own rows.
-    "own.py": {"Sum"},
+    "per_replica.py": {"Sum"},
     # Patterns of nodes in front of an operation.
     "integers.py": {"Pack", "Slice", "Transpose"},
     "sparse.py": {"Fill", "Maximum", "StridedSlice", "ZerosLike"},

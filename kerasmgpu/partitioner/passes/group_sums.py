@@ -16,7 +16,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import Own, Partial
+from kerasmgpu.partitioner.kinds import Partial, PerReplica
 from kerasmgpu.partitioner.planning import Plans
 
 LAST = float("inf")
@@ -117,12 +117,13 @@ def _sums_for(node: Node, plans: Plans) -> list[Tensor]:
     return [
         tensor
         for tensor, want in zip(node.inputs, plan.wants if plan else ())
-        if not isinstance(want, (Own, Partial)) and _is_partial(tensor, plans)
+        if not isinstance(want, (PerReplica, Partial))
+        and _is_partial(tensor, plans)
     ]
 
 
 def _is_partial(tensor: Tensor, plans: Plans) -> bool:
     plan = plans.nodes.get(tensor.node)
     return plan is not None and isinstance(
-        plan.gives[tensor.index], (Own, Partial)
+        plan.gives[tensor.index], (PerReplica, Partial)
     )

@@ -27,8 +27,8 @@ from kerasmgpu.partitioner.kinds import (
     Known,
     ListOf,
     LocalSizes,
-    Own,
     Partial,
+    PerReplica,
     Sharded,
 )
 from kerasmgpu.partitioner.records import Trait, record
@@ -87,7 +87,7 @@ class _Lowering:
         elif isinstance(kind, Sharded):
             if not self._made_locally(wanted, kind):
                 self._from(Slice, self.want(tensor, REPLICATED), wanted)
-        elif isinstance(kind, Own):
+        elif isinstance(kind, PerReplica):
             # A part of a sum is what a replica's own rows give.
             source = self._source.get(tensor)
             if source is None or not isinstance(source.kind, Partial):
@@ -121,7 +121,7 @@ class _Lowering:
                 "can't be put together. Received: a step that reads it; give "
                 "its layer use_cudnn=False."
             )
-        elif isinstance(kind, (Own, Partial)):
+        elif isinstance(kind, (PerReplica, Partial)):
             widens = self._program.replicas.total > 1
             self.instructions.append(
                 AllReduce((source,), (wanted,), kind.by, widens)
@@ -159,10 +159,12 @@ class _Lowering:
         if tensor.shape[sharded.axis] != sharded.size:
             return False
         axes = table.axes_of(node)
-        labels = None if axes is None else axes.outputs[tensor.index]
-        if labels is None or labels[sharded.axis] is None:
+        if axes is None:
             return False
-        plan = table.by_label(node, axes, labels[sharded.axis], sharded)
+        label = axes.outputs[tensor.index][sharded.axis]
+        if label is None:
+            return False
+        plan = table.by_label(node, axes, label, sharded)
         if plan is None:
             return False
         inputs = tuple(map(self.want, node.inputs, plan.wants))

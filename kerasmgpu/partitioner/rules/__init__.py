@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     integers,
     lists,
     others,
-    own,
+    per_replica,
     random,
     recurrent,
     reductions,

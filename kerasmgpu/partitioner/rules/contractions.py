@@ -16,7 +16,7 @@ operation("MatMul", axes=matmul, traits={Trait.PRODUCT})
 
 
 def batch_matmul(node):
-    """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes stretched."""
+    """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes broadcast."""
     left, right = (tensor.shape for tensor in node.inputs)
     out = node.outputs[0].shape
     if left is None or right is None or out is None:
@@ -31,7 +31,7 @@ def batch_matmul(node):
         ((*range(2 - len(out), 0), "m", "n"),),
         sums=("k",),
         linear=(0, 1),
-        stretches=True,
+        broadcasts=True,
     )
 
 
@@ -51,7 +51,7 @@ def einsum(node):
     given = [_labels(term, t.shape) for term, t in zip(terms, node.inputs)]
     if None in given:
         return None
-    stretched = max(
+    broadcast = max(
         (
             label
             for labels in given
@@ -62,7 +62,7 @@ def einsum(node):
     )
     result = []
     for letter in out.replace("...", "."):
-        result += range(stretched, -1, -1) if letter == "." else [letter]
+        result += range(broadcast, -1, -1) if letter == "." else [letter]
     for labels in (*given, result):
         if len(set(labels)) < len(labels):
             return None  # A diagonal.
@@ -79,7 +79,7 @@ def einsum(node):
         (tuple(result),),
         sums=tuple(sums),
         linear=tuple(range(len(inputs))),
-        stretches=True,
+        broadcasts=True,
     )
 
 

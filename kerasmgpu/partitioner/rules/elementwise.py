@@ -10,23 +10,23 @@ from kerasmgpu.partitioner.rules.table import Axes, Plan
 
 
 def elementwise(node):
-    """Axes are the same from the last one on; those of size 1 are stretched."""
+    """Axes are the same from the last one on; those of size 1 are broadcast."""
     if node.type == "IdentityN":
         return None
     out = node.outputs[0].shape
     if any(tensor.shape is None for tensor in node.inputs):
         return None
     if out is None:
-        out = _stretched([tensor.shape for tensor in node.inputs])
-    stretches = len(node.inputs) > 1 and not _of_one_shape(node.type)
-    labels = broadcast_labels if stretches else _labels
+        out = _broadcast_shape([tensor.shape for tensor in node.inputs])
+    broadcasts = len(node.inputs) > 1 and not _of_one_shape(node.type)
+    labels = broadcast_labels if broadcasts else _labels
     return Axes(
         tuple(labels(tensor.shape, out) for tensor in node.inputs),
         (_labels(out, out),),
         linear=_linear(node),
         additive=Trait.ADDITIVE in record(node.type).traits
         and not node.inputs[0].is_narrow,
-        stretches=stretches,
+        broadcasts=broadcasts,
     )
 
 
@@ -197,7 +197,7 @@ operation(
 )
 
 
-def _stretched(shapes):
+def _broadcast_shape(shapes):
     """The shape of what is made of several, as far as it is known."""
     out = []
     for axis in range(-max(map(len, shapes), default=0), 0):
@@ -207,7 +207,7 @@ def _stretched(shapes):
 
 
 def broadcast_labels(shape, out):
-    """Labels of an input that is stretched to the shape `out`."""
+    """Labels of an input that is broadcast to the shape `out`."""
     rank = len(shape)
     return tuple(
         None if size == 1 and out[axis - rank] != 1 else axis - rank
@@ -221,7 +221,7 @@ def _labels(shape, out):
 
 
 def _of_one_shape(type):
-    """Whether an operation does not stretch its inputs."""
+    """Whether an operation does not broadcast its inputs."""
     if type == "IgammaGradA":
         return False
     return type in ("AccumulateNV2", "AddN") or "Grad" in type

@@ -314,7 +314,7 @@ operation("InvertPermutation", value=invert)
 
 
 def broadcast_gradient(node):
-    """The two vectors of a `BroadcastGradientArgs`: axes that were stretched.
+    """The two vectors of a `BroadcastGradientArgs`: axes that were broadcast.
 
     An axis that both have with the same size, and one of size 1 that meets one
     whose size is not known, are told apart here; where a size happens to be 1

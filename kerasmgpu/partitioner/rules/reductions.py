@@ -156,7 +156,7 @@ operation("InTopK", "InTopKV2", "NthElement", "TopK", "TopKV2", axes=top_k)
 
 def softmax_cross_entropy(node):
     """`[rows, classes]` twice to a loss `[rows]` and its gradient."""
-    # Both inputs may be stretched to each other.
+    # Both inputs may be broadcast to each other.
     out = node.outputs[1].shape
     if any(t.shape is None for t in node.inputs) or out is None:
         return None
@@ -164,7 +164,7 @@ def softmax_cross_entropy(node):
         (None if t.shape[0] == 1 and out[0] != 1 else "b", None)
         for t in node.inputs
     )
-    return Axes(rows, (("b",), ("b", None)), stretches=True)
+    return Axes(rows, (("b",), ("b", None)), broadcasts=True)
 
 
 def sparse_softmax_cross_entropy(node):
@@ -173,7 +173,7 @@ def sparse_softmax_cross_entropy(node):
 
 
 def cross_entropy_shape(node):
-    """A loss per row and a gradient like the logits, if these aren't stretched."""
+    """A loss per row and a gradient like the logits, if these aren't broadcast."""
     logits, labels = (tensor.shape for tensor in node.inputs)
     if logits is None or labels is None:
         return None

@@ -711,7 +711,7 @@ operation(
 
 
 def triangular_solve(node):
-    """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes stretched."""
+    """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes broadcast."""
     left, right = (tensor.shape for tensor in node.inputs)
     out = node.outputs[0].shape
     if left is None or right is None or out is None:
@@ -723,7 +723,7 @@ def triangular_solve(node):
             broadcast_labels(right[:-2], out[:-2]) + matrix,
         ),
         ((*range(2 - len(out), 0), *matrix),),
-        stretches=True,
+        broadcasts=True,
     )
 
 

@@ -8,19 +8,45 @@ that are not declared, or whose rule says `None`, run on whole values.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.cost import CostModel
+from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
+    Kind,
     LocalSizes,
     Partial,
+    Shape,
     Sharded,
     is_local,
 )
 from kerasmgpu.partitioner.records import record
+from kerasmgpu.partitioner.sizes import SizeLike
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+
+T = TypeVar("T")
+
+Label = Hashable
+"""Names an axis: axes with one label correspond. `None` is no label."""
+
+Labels = tuple[Label, ...]
+"""A label for each axis of a tensor; `None` for an axis that must be whole."""
+
+Emit: TypeAlias = Callable[["Build", Node, "Plan", int, list[str]], list[str]]
+"""See `Plan.emit`."""
 
 DEFAULT_COST = CostModel()
 """Of a batch of which nothing is known."""
@@ -31,16 +57,15 @@ class Axes:
     """Which axes of an operation's inputs and outputs correspond.
 
     Attributes:
-        inputs: For each input a tuple with a label per axis: any value that can
-            be compared, `None` for an axis that must be whole. `None` instead
-            of a tuple for an input that must be whole.
+        inputs: For each input its `Labels`; `None` for an input that must be
+            whole.
         outputs: The same for the outputs.
         sums: Labels of axes that are summed over.
         by: How parts over those axes are put together: `"sum"`, `"max"` or
             `"min"`.
         linear: Numbers of inputs in which the operation is linear.
         additive: Whether it adds its inputs.
-        stretches: Whether an axis of size 1 is stretched to that of another
+        broadcasts: Whether an axis of size 1 is broadcast to that of another
             input; else axes with one label have one size.
         sizes: `{input: output}`: the input is the shape of the output.
         multiples: Number of the input that says how often an axis of the first
@@ -49,19 +74,19 @@ class Axes:
         emit: See `Plan`.
     """
 
-    inputs: tuple
-    outputs: tuple
-    sums: tuple = ()
+    inputs: tuple[Labels | None, ...]
+    outputs: tuple[Labels, ...]
+    sums: Labels = ()
     by: str = "sum"
-    linear: tuple = ()
+    linear: tuple[int, ...] = ()
     additive: bool = False
-    stretches: bool = False
-    sizes: dict = dataclasses.field(default_factory=dict)
+    broadcasts: bool = False
+    sizes: Mapping[int, int] = dataclasses.field(default_factory=dict)
     multiples: int | None = None
     in_blocks: bool = True
-    emit: Callable | None = None
+    emit: Emit | None = None
 
-    def sizes_of_labels(self, node):
+    def sizes_of_labels(self, node: Node) -> Iterator[tuple[Label, SizeLike]]:
         """Yields each label of the inputs' axes, with the size of the axis."""
         for labels, tensor in zip(self.inputs, node.inputs):
             for label, size in zip(labels or (), tensor.shape or ()):
@@ -85,59 +110,65 @@ class Plan:
             which it may as well take its own part.
     """
 
-    wants: tuple
-    gives: tuple
-    emit: Callable | None = None
+    wants: tuple[Kind, ...]
+    gives: tuple[Kind, ...]
+    emit: Emit | None = None
     rule: bool = True
     details: Any = None
-    dealt: dict = dataclasses.field(default_factory=dict)
+    dealt: Mapping[int, Sharded] = dataclasses.field(default_factory=dict)
 
     @property
-    def is_local(self):
+    def is_local(self) -> bool:
         """Whether replicas have something of their own to do, or all the same."""
         return any(map(is_local, (*self.wants, *self.gives)))
 
 
-def shape_of_input(number: int) -> Callable:
+def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
     """The shape rule of operations to which an input says their shape."""
 
-    def given(node):
+    def given(node: Node) -> list[Shape] | None:
         value = node.inputs[number].value
         return [value] if isinstance(value, tuple) else None
 
     return given
 
 
-def axes_of(node):
+def axes_of(node: Node) -> Axes | None:
     """A node's `Axes`, or `None` where none describe it."""
     axes = record(node.type).axes
     return None if axes is None else axes(node)
 
 
-def all_but(tensor, axis):
+def all_but(tensor: Tensor, axis: object) -> Labels | None:
     """Labels of a tensor's axes, of which one must be whole.
 
     `None` where its rank, or the axis, isn't known.
     """
-    if tensor.shape is None or not isinstance(axis, int):
+    rank = tensor.rank
+    if rank is None or not isinstance(axis, int):
         return None
-    axis %= tensor.rank
-    return tuple(None if n == axis else n for n in range(tensor.rank))
+    return tuple(None if n == axis % rank else n for n in range(rank))
 
 
-def whole(node):
+def whole(node: Node) -> Plan:
     """The plan of an operation without a rule: all is whole."""
     return dataclasses.replace(replicated(node), rule=False)
 
 
-def replicated(node):
+def replicated(node: Node) -> Plan:
     """The plan of an operation on replicated values."""
     return Plan(
         (REPLICATED,) * len(node.inputs), (REPLICATED,) * len(node.outputs)
     )
 
 
-def by_axes(node, axes, kinds, free=frozenset(), cost=DEFAULT_COST):
+def by_axes(
+    node: Node,
+    axes: Axes,
+    kinds: Sequence[Kind],
+    free: Collection[Tensor] = frozenset(),
+    cost: CostModel = DEFAULT_COST,
+) -> Plan | None:
     """Plans an operation that is described by its axes.
 
     Args:
@@ -157,7 +188,7 @@ def by_axes(node, axes, kinds, free=frozenset(), cost=DEFAULT_COST):
         label = labels[kind.axis]
         if label is None or not _may_shard(axes, label):
             continue
-        if axes.stretches and _may_be_stretched(node, axes, label, kind):
+        if axes.broadcasts and _may_be_broadcast(node, axes, label, kind):
             continue
         wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
         is_sum = label in axes.sums
@@ -174,7 +205,9 @@ def by_axes(node, axes, kinds, free=frozenset(), cost=DEFAULT_COST):
     return by_label(node, axes, label, kind)
 
 
-def by_label(node, axes, label, kind):
+def by_label(
+    node: Node, axes: Axes, label: Label, kind: Sharded
+) -> Plan | None:
     """The plan in which the axes with one label are sharded.
 
     Args:
@@ -190,19 +223,18 @@ def by_label(node, axes, label, kind):
         return None
     wants = tuple(_wanted(labels, label, kind) for labels in axes.inputs)
     if label in axes.sums:
-        gives = (Partial(axes.by),) * len(axes.outputs)
-    else:
-        gives = tuple(kind.at(labels.index(label)) for labels in axes.outputs)
-        for input, output in axes.sizes.items():
-            wants = _replaced(wants, input, LocalSizes(gives[output]))
-        if axes.multiples is not None and not any(
-            labels is not None and label in labels for labels in axes.inputs
-        ):
-            wants = _replaced(wants, axes.multiples, LocalSizes(gives[0]))
+        return Plan(wants, (Partial(axes.by),) * len(axes.outputs), axes.emit)
+    gives = tuple(kind.at(labels.index(label)) for labels in axes.outputs)
+    for input, output in axes.sizes.items():
+        wants = _replaced(wants, input, LocalSizes(gives[output]))
+    if axes.multiples is not None and not any(
+        labels is not None and label in labels for labels in axes.inputs
+    ):
+        wants = _replaced(wants, axes.multiples, LocalSizes(gives[0]))
     return Plan(wants, gives, axes.emit)
 
 
-def _may_shard(axes, label):
+def _may_shard(axes: Axes, label: Label) -> bool:
     """Whether a label is summed over, or all outputs have it."""
     if label in axes.sums:
         return True
@@ -211,7 +243,9 @@ def _may_shard(axes, label):
     )
 
 
-def _may_be_stretched(node, axes, label, kind):
+def _may_be_broadcast(
+    node: Node, axes: Axes, label: Label, kind: Sharded
+) -> bool:
     """Whether rows meet an axis of another size: a batch of one row may.
 
     Where their number is known, what turns out to be one row is seen when it is
@@ -227,14 +261,19 @@ def _may_be_stretched(node, axes, label, kind):
     )
 
 
-def _wanted(labels, label, kind):
+def _wanted(labels: Labels | None, label: Label, kind: Sharded) -> Kind:
     """The kind of an input with these labels, when one label is sharded."""
     if labels is None or label not in labels:
         return REPLICATED
     return kind.at(labels.index(label))
 
 
-def _whole_is_better(node, wants, kinds, free):
+def _whole_is_better(
+    node: Node,
+    wants: Sequence[Kind],
+    kinds: Sequence[Kind],
+    free: Collection[Tensor],
+) -> bool:
     """Whether rows that nobody has to gather meet a value that is whole."""
     if any(
         isinstance(kind, Sharded) and tensor not in free
@@ -247,7 +286,7 @@ def _whole_is_better(node, wants, kinds, free):
     )
 
 
-def _linear(node, axes, kinds):
+def _linear(node: Node, axes: Axes, kinds: Sequence[Kind]) -> Plan | None:
     """Keeps partial sums partial where the operation is linear in them."""
     if any(isinstance(kind, Sharded) for kind in kinds):
         return None
@@ -269,16 +308,16 @@ def _linear(node, axes, kinds):
     return None
 
 
-def _grows(node, number):
+def _grows(node: Node, number: int) -> bool:
     """Whether what comes out has more elements than what goes in."""
     before = node.inputs[number].num_elements
-    after = [tensor.num_elements for tensor in node.outputs]
-    if before is None or None in after:
+    after = sizes.sum_of(tensor.num_elements for tensor in node.outputs)
+    if before is None or after is None:
         return True
-    if isinstance(before, int) and all(isinstance(n, int) for n in after):
-        return sum(after) > before
-    return sum(after) != before
+    if isinstance(before, int) and isinstance(after, int):
+        return after > before
+    return after != before
 
 
-def _replaced(items, index, item):
+def _replaced(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
     return (*items[:index], item, *items[index + 1 :])

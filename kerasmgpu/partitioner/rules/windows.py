@@ -58,7 +58,7 @@ def projective_transform(node):
     return Axes(
         (_rows(images), (rows, None), *rest),
         (_rows(node.outputs[0]),),
-        stretches=True,
+        broadcasts=True,
     )
 
 

@@ -36,7 +36,7 @@ def matmul(scope):
 
 
 @operation(2)
-def stretched_matmul(scope):
+def broadcast_matmul(scope):
     """A stack of matrices times one matrix, or one times a stack."""
     x = scope.value("wide", least=3, most=MOST_STRETCHED)
     y = scope.alike(x, lambda v: v.rank == 2 and v.shape[0] == x.shape[-1])

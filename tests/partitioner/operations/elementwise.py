@@ -47,7 +47,7 @@ def with_kinks(scope):
 
 @operation(5)
 def binary(scope):
-    """Two values, one of them stretched to the other."""
+    """Two values, one of them broadcast to the other."""
     x = scope.value("number")
     y = _partner(scope, x)
     x, y = (x, y) if scope.flag() else (y, x)
@@ -123,7 +123,7 @@ def logical(scope):
 
 @operation(2)
 def where(scope):
-    """A choice by element, all three stretched."""
+    """A choice by element, all three broadcast."""
     condition = scope.value("bool")
     x = scope.value(where=lambda value: _fits(value, condition))
     y = scope.alike(

@@ -13,7 +13,7 @@ from tests.partitioner.rules.planned import (
 )
 
 
-def test_rows_meet_what_is_stretched_to_them():
+def test_rows_meet_what_is_broadcast_to_them():
     bias = tf.ones([4])
     assert kinds_of(lambda x: tf.tanh(x + bias), [ROWS, 4]) == ["rows on 0"]
 
@@ -39,7 +39,7 @@ def test_a_part_plus_a_whole_is_a_part():
     same(lambda x: (tf.reduce_sum(x) + 1.0,), [5], num_replicas=3)
 
 
-def test_a_part_that_is_stretched_is_summed_before():
+def test_a_part_that_is_broadcast_is_summed_before():
     kinds = kinds_of(lambda x: tf.reduce_sum(x) + tf.ones([3]), [ROWS])
     assert kinds == ["replicated"]
 
@@ -65,12 +65,12 @@ def test_a_bias_gradient_is_a_sum_over_replicas():
     assert kinds_of(gradient, [ROWS, 4]) == ["partial sum"]
 
 
-def test_one_row_is_stretched_to_all_rows():
+def test_one_row_is_broadcast_to_all_rows():
     for rows in (1, 5):
         same(lambda x: (x + x[:1],), [rows, 3], num_replicas=3)
 
 
-def test_what_is_stretched_of_sizes_1_only_has_size_1():
+def test_what_is_broadcast_of_sizes_1_only_has_size_1():
     """TensorFlow doesn't know that the first axis has one element."""
     partitioned = Partitioned(
         lambda x: tf.reshape(x, [-1, tf.shape(x)[0]]) * 2.0, replicas(2)
@@ -98,7 +98,7 @@ def test_a_sum_is_whole_before_it_is_multiplied_by_infinity():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_sums_of_several_do_not_stretch_one_row(rows):
+def test_sums_of_several_do_not_broadcast_one_row(rows):
     twice = tf.recompute_grad(lambda x: tf.tanh(x) * x)
 
     def step(x):

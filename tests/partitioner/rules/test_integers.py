@@ -46,7 +46,7 @@ def test_integers_that_are_too_large_wrap_around(number):
 
 
 def test_an_empty_vector_of_sizes_is_a_vector():
-    """Which axes a product with a constant stretches: none."""
+    """Which axes a product with a constant broadcasts: none."""
 
     def step(x):
         with tf.GradientTape() as outer:

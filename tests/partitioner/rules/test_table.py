@@ -42,13 +42,13 @@ def test_replicas_make_their_own_rows():
     assert Planned(ones, [ROWS]).kinds == ["rows on 0"]
 
 
-def test_one_row_is_stretched_to_a_fixed_size():
+def test_one_row_is_broadcast_to_a_fixed_size():
     """Which of three rows, or one, it is, is known when the step runs."""
     for rows in (1, 3):
         same(lambda x: (x * tf.ones([3, 2]),), [rows, 2])
 
 
-def test_a_batch_of_one_row_is_stretched_by_what_data_decide_on():
+def test_a_batch_of_one_row_is_broadcast_by_what_data_decide_on():
     table = tf.reshape(tf.range(20.0), [10, 2])
 
     def step(x):

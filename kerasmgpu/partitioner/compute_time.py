@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build
 
 
-class OwnTime:
+class ComputeTime:
     """Adds up the seconds in which a worker's first replica computes."""
 
     def __init__(self) -> None:
@@ -82,14 +82,16 @@ class Clock:
                 [self._build.captured(handle), value],
                 {"dtype": tf.float64},
                 HOST,
-                "own_time",
+                "compute_time",
                 [self._build.started(HOST)],
             )
             names.append(self._build.writer.last)
         return names
 
     def _time(self, after: list[str]) -> str:
-        return self._build.op("Timestamp", [], {}, HOST, "own_time", after)[0]
+        return self._build.op("Timestamp", [], {}, HOST, "compute_time", after)[
+            0
+        ]
 
     def _there(self, reference: str, dtype: tf.DType) -> str:
         """Name of a node on the host that fires once a value is computed.
