@@ -17,6 +17,7 @@ set's functions restart with each iterator, on one device as here, and a
 generator or `PyDataset` must begin its epoch when Keras begins one.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
                 most=_most_batches(kwargs, running if is_for_fit else None),
             )
             super().__init__(feeder, *args, **kwargs)
+            feeder.set_batch_size(self.data_adapter.batch_size)
             # Of a data set that the user distributed, that itself.
             self.feed: Feed | None = feeder.feed or Feed(
                 self._distributed_dataset
@@ -149,6 +151,12 @@ class _Feeder:
         feed = self._strategy.dataset_for_steps(limited, self._in_order)
         self.feed = Feed(dataset) if feed.dataset is limited else feed
         return self.feed.dataset
+
+    def set_batch_size(self, known: int | None) -> None:
+        """Adds to the feed the rows of its batches, where they are known."""
+        if self.feed is not None:
+            rows = known or pipelines.batch_size(self._dataset)
+            self.feed = dataclasses.replace(self.feed, batch_size=rows)
 
     def source(self) -> "_Source | None":
         """Returns the `_Source` of the feed, or `None` to use Keras's.

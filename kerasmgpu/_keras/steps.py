@@ -179,7 +179,9 @@ class Steps:
         if self._trains:
             build.build_optimizer(self._model)
         scope.check(self._model)
-        program = self._partitioned.program((specification,), in_shares)
+        program = self._partitioned.program(
+            (specification,), in_shares, feed.batch_shapes
+        )
         names = None
         if not with_logs:
             # Keras reads the epoch's logs from the metrics, unless the step

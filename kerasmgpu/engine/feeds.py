@@ -26,11 +26,14 @@ class Feed:
             user has distributed it.
         has_own_length: Whether this worker reads other files than the others,
             so that its number of batches may differ from theirs.
+        batch_size: Rows of its global batches but maybe the last one; `None`
+            where they are unknown. Used for estimates only.
     """
 
     dataset: Any
     shared_out: Any = None
     has_own_length: bool = False
+    batch_size: int | None = None
 
     def iterator(self) -> Any:
         """Returns a new iterator; `of(iterator)` then returns this feed."""
@@ -48,6 +51,21 @@ class Feed:
         if self.shared_out is not None and _has_fixed_rows(self.shared_out):
             return self.shared_out
         return tf.nest.map_structure(_of_any_rows, self.dataset.element_spec)
+
+    @property
+    def batch_shapes(self) -> list[tuple[int | None, ...]] | None:
+        """For each tensor of a global batch its shape, with `batch_size` rows.
+
+        `None` where the number of rows is unknown.
+        """
+        if self.batch_size is None:
+            return None
+        return [
+            (self.batch_size, *shape[1:]) if shape.rank else ()
+            for leaf in tf.nest.flatten(self.batch_specification)
+            if not is_empty(leaf)
+            for shape in _shapes(leaf)
+        ]
 
     @property
     def in_shares(self) -> tuple[bool, ...] | None:
@@ -120,6 +138,14 @@ def _has_fixed_rows(specification: Any) -> bool:
         and (leaf.shape.rank == 0 or leaf.shape[:1].is_fully_defined())
         for leaf in tf.nest.flatten(specification)
     )
+
+
+def _shapes(specification: Any) -> list[tf.TensorShape]:
+    """Shapes of a leaf's tensors; unknown for those of a composite tensor."""
+    if isinstance(specification, tf.TensorSpec):
+        return [specification.shape]
+    tensors = tf.nest.flatten(specification, expand_composites=True)
+    return [tf.TensorShape(None)] * len(tensors)
 
 
 def _of_any_rows(specification: Any) -> Any:

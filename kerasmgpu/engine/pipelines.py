@@ -1,4 +1,4 @@
-"""Stateful parts of a `tf.data` pipeline.
+"""Stateful parts of a `tf.data` pipeline, and the size of its batches.
 
 Every epoch makes a new iterator. Random operations in a data set's functions
 restart with it (so `fit(x, y, shuffle=True)` after `set_random_seed` has
@@ -8,6 +8,7 @@ Python code.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -102,6 +103,21 @@ def runs_python(dataset: tf.data.Dataset) -> bool:
         or any("PyFunc" in operation for operation in _operations(dataset))
         or any(map(runs_python, dataset._inputs()))
     )
+
+
+def batch_size(dataset: Any) -> int | None:
+    """Rows of the batches that a data set forms; `None` if unknown.
+
+    It is what the last `batch` of the pipeline got. A later `map` may change the
+    number of rows, so use it for estimates only.
+    """
+    size = getattr(dataset, "_batch_size", None)
+    if size is not None:
+        static = tf.get_static_value(size)
+        return None if static is None else int(static)
+    if not hasattr(dataset, "_inputs") or len(dataset._inputs()) != 1:
+        return None
+    return batch_size(dataset._inputs()[0])
 
 
 def _kind(dataset: tf.data.Dataset) -> str:

@@ -53,6 +53,21 @@ def test_a_function_that_draws_from_a_generator_must_be_run():
     assert not pipelines.making_iterators_suffices(dataset)
 
 
+@pytest.mark.parametrize(
+    "dataset, rows",
+    [
+        (lambda: NUMBERS, None),
+        (lambda: NUMBERS.batch(4), 4),
+        (lambda: NUMBERS.padded_batch(4).map(abs).repeat().prefetch(1), 4),
+        (lambda: NUMBERS.batch(4, num_parallel_calls=2).unbatch().batch(2), 2),
+        (lambda: tf.data.Dataset.zip(NUMBERS, NUMBERS), None),
+        (lambda: [1, 2], None),
+    ],
+)
+def test_the_last_batch_says_how_many_rows(dataset, rows):
+    assert pipelines.batch_size(dataset()) == rows
+
+
 def test_names_of_tensorflow_that_are_relied_on():
     dataset = NUMBERS.map(lambda x: x + 1)
     (source,) = dataset._inputs()
