@@ -84,7 +84,8 @@ class Tensor:
         self.shape: Shape | sizes.MaybeNone = shape
         # A `Value`, of which readers know the member.
         self.value: Any = None
-        self.element: Element = None
+        # An `Element`, of which readers know the member.
+        self.element: Any = None
         self._symbols: dict[int, sizes.Symbol] = {}
 
     def __repr__(self) -> str:

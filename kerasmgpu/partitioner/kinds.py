@@ -35,8 +35,8 @@ class Rows:
         of: "Rows | None" = None,
     ) -> None:
         self.size = size
-        self.input = input
-        self.of = of
+        self.input: Tensor | sizes.MaybeNone = input
+        self.of: Rows | sizes.MaybeNone = of
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.size == other.size

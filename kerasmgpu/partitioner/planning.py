@@ -63,7 +63,7 @@ class Planner:
     def __init__(
         self, rows: list[Rows], cost: CostModel = table.DEFAULT_COST
     ) -> None:
-        self.lists: dict[Node, ListOf] = {}
+        self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
         self._rows = rows
         self._summed: set[Tensor] = set()

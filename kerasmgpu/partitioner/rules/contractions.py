@@ -1,21 +1,24 @@
 """Products that sum over common axes: matrix products and einsum."""
 
+from kerasmgpu.partitioner.graph import Node, Shape
 from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
-from kerasmgpu.partitioner.rules.table import Axes
+from kerasmgpu.partitioner.rules.table import Axes, Label
 
 
-def matmul(node):
+def matmul(node: Node) -> Axes | None:
     """`[m, k] x [k, n] -> [m, n]`."""
     left = "km" if node.attr("transpose_a") else "mk"
     right = "nk" if node.attr("transpose_b") else "kn"
-    return Axes((left, right), ("mn",), sums=("k",), linear=(0, 1))
+    return Axes(
+        (tuple(left), tuple(right)), (("m", "n"),), sums=("k",), linear=(0, 1)
+    )
 
 
 operation("MatMul", axes=matmul, traits={Trait.PRODUCT})
 
 
-def batch_matmul(node):
+def batch_matmul(node: Node) -> Axes | None:
     """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes broadcast."""
     left, right = (tensor.shape for tensor in node.inputs)
     out = node.outputs[0].shape
@@ -44,13 +47,15 @@ operation(
 )
 
 
-def einsum(node):
+def einsum(node: Node) -> Axes | None:
     """The labels are those of the equation; `...` stands for the axes left."""
     terms, out = node.attr("equation").split("->")
     terms = terms.split(",")
-    given = [_labels(term, t.shape) for term, t in zip(terms, node.inputs)]
-    if None in given:
-        return None
+    given = []
+    for term, tensor in zip(terms, node.inputs):
+        if tensor.shape is None:
+            return None
+        given.append(_labels(term, tensor.shape))
     broadcast = max(
         (
             label
@@ -60,7 +65,7 @@ def einsum(node):
         ),
         default=-1,
     )
-    result = []
+    result: list[Label] = []
     for letter in out.replace("...", "."):
         result += range(broadcast, -1, -1) if letter == "." else [letter]
     for labels in (*given, result):
@@ -86,18 +91,16 @@ def einsum(node):
 operation("Einsum", axes=einsum, traits={Trait.PRODUCT})
 
 
-def _labels(term, shape):
+def _labels(term: str, shape: Shape) -> list[Label]:
     """Labels of one term; the axes of `...` are numbers, the last one 0."""
-    if shape is None:
-        return None
-    labels = []
+    labels: list[Label] = []
     rest = len(shape) - len(term.replace("...", ""))
     for letter in term.replace("...", "."):
         labels += range(rest - 1, -1, -1) if letter == "." else [letter]
     return labels
 
 
-def cross(node):
+def cross(node: Node) -> Axes | None:
     """Products of vectors along the last axis, which must be whole."""
     if any(tensor.shape is None for tensor in node.inputs):
         return None

@@ -1,9 +1,17 @@
 """Loops and branches."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from kerasmgpu.partitioner import elements as held
-from kerasmgpu.partitioner.kinds import REPLICATED, MergedKind
+from kerasmgpu.partitioner.graph import Element, Node, Shape, Tensor, Value
+from kerasmgpu.partitioner.kinds import REPLICATED, Kind, MergedKind
 from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.table import Plan
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.facts import Inference
+    from kerasmgpu.partitioner.planning import Planner
 
 _MOST_PASSES = 20
 
@@ -11,7 +19,7 @@ _MOST_PASSES = 20
 # Loops -----------------------------------------------------------------------
 
 
-def while_facts(node, inference):
+def while_facts(node: Node, inference: "Inference") -> None:
     """Sizes are those that stay the same from one pass to the next."""
     condition, body = node.bodies
     shapes = [tensor.shape for tensor in node.inputs]
@@ -34,7 +42,12 @@ def while_facts(node, inference):
     _give(node.outputs, shapes, elements, values)
 
 
-def _give(tensors, shapes, elements, values):
+def _give(
+    tensors: Sequence[Tensor],
+    shapes: Sequence[Shape | None],
+    elements: Sequence[Element],
+    values: Sequence[Value],
+) -> None:
     """Sets what is known of tensors."""
     for n, tensor in enumerate(tensors):
         tensor.shape, tensor.element = shapes[n], elements[n]
@@ -42,7 +55,7 @@ def _give(tensors, shapes, elements, values):
         tensor.complete()
 
 
-def while_plan(node, kinds, plan):
+def while_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """Kinds of loop variables are those that hold for every pass."""
     condition, body = node.bodies
     merged_kinds = [MergedKind() for _ in kinds]
@@ -50,8 +63,8 @@ def while_plan(node, kinds, plan):
         merged.add(kind, tensor.shape)
     plans = None
     for _ in range(_MOST_PASSES):
-        given = [merged.kind for merged in merged_kinds]
-        plans = plan(body, given)
+        given = [merged.kind or REPLICATED for merged in merged_kinds]
+        plans = planner(body, given)
         changed = False
         for merged, made, tensor in zip(
             merged_kinds, node.outputs, body.outputs
@@ -59,8 +72,9 @@ def while_plan(node, kinds, plan):
             changed |= merged.add(plans.kinds[tensor], made.shape)
         if not changed:
             break
-    given = tuple(merged.kind for merged in merged_kinds)
-    return Plan(given, given, details=(plan(condition, given), plans))
+    settled = tuple(merged.kind or REPLICATED for merged in merged_kinds)
+    details = planner(condition, settled), plans
+    return Plan(settled, settled, details=details)
 
 
 operation(
@@ -82,7 +96,7 @@ operation(
 # Branches --------------------------------------------------------------------
 
 
-def branch_facts(node, inference):
+def branch_facts(node: Node, inference: "Inference") -> None:
     """Of outputs is known what all branches agree on."""
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
@@ -101,10 +115,10 @@ def branch_facts(node, inference):
         tensor.complete()
 
 
-def branch_plan(node, kinds, plan):
+def branch_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """Outputs have the kind that those of all branches can have."""
     given = kinds[1:]
-    plans = [plan(body, given) for body in node.bodies]
+    plans = [planner(body, given) for body in node.bodies]
     merged_kinds = [MergedKind() for _ in node.outputs]
     for body, planned in zip(node.bodies, plans):
         for merged, made, tensor in zip(
@@ -113,7 +127,7 @@ def branch_plan(node, kinds, plan):
             merged.add(planned.kinds[tensor], made.shape)
     return Plan(
         (REPLICATED, *given),
-        tuple(merged.kind for merged in merged_kinds),
+        tuple(merged.kind or REPLICATED for merged in merged_kinds),
         details=tuple(plans),
     )
 

@@ -1,15 +1,20 @@
 """Operations that work on each element by itself, with broadcasting."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kerasmgpu.partitioner.graph import constant_array
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
+from kerasmgpu.partitioner.graph import Node, Shape, Tensor, constant_array
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kind, Partial
 from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules import integers, lists
-from kerasmgpu.partitioner.rules.table import Axes, Plan
+from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
 
 
-def elementwise(node):
+def elementwise(node: Node) -> Axes | None:
     """Axes are the same from the last one on; those of size 1 are broadcast."""
     if node.type == "IdentityN":
         return None
@@ -197,7 +202,7 @@ operation(
 )
 
 
-def _broadcast_shape(shapes):
+def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """The shape of what is made of several, as far as it is known."""
     out = []
     for axis in range(-max(map(len, shapes), default=0), 0):
@@ -206,7 +211,7 @@ def _broadcast_shape(shapes):
     return tuple(out)
 
 
-def broadcast_labels(shape, out):
+def broadcast_labels(shape: Shape, out: Shape) -> Labels:
     """Labels of an input that is broadcast to the shape `out`."""
     rank = len(shape)
     return tuple(
@@ -215,19 +220,19 @@ def broadcast_labels(shape, out):
     )
 
 
-def _labels(shape, out):
+def _labels(shape: Shape, out: Shape) -> Labels:
     """Labels of an input that has the shape `out`, if it runs at all."""
     return tuple(range(-len(shape), 0))
 
 
-def _of_one_shape(type):
+def _of_one_shape(type: str) -> bool:
     """Whether an operation does not broadcast its inputs."""
     if type == "IgammaGradA":
         return False
     return type in ("AccumulateNV2", "AddN") or "Grad" in type
 
 
-def _linear(node):
+def _linear(node: Node) -> tuple[int, ...]:
     """Numbers of the inputs in which an operation is linear."""
     if any(tensor.is_narrow for tensor in node.inputs):
         return ()
@@ -244,7 +249,7 @@ def _linear(node):
     return record(node.type).linear
 
 
-def _is_wild(tensor):
+def _is_wild(tensor: Tensor) -> bool:
     """Whether a constant makes no number of a part that is 0: infinity, say."""
     if tensor.node.type != "Const" or tensor.static != ():
         return False
@@ -253,7 +258,7 @@ def _is_wild(tensor):
     return not math.isfinite(constant_array(tensor.node))
 
 
-def bias_add(node):
+def bias_add(node: Node) -> Axes | None:
     """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
     rank = node.inputs[0].rank
     if rank is None:
@@ -265,7 +270,7 @@ def bias_add(node):
 operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
 
 
-def bias_add_grad(node):
+def bias_add_grad(node: Node) -> Axes | None:
     """Sums all axes but the last (or the second: `NCHW`)."""
     rank = node.inputs[0].rank
     if rank is None:
@@ -279,12 +284,12 @@ def bias_add_grad(node):
 operation("BiasAddGrad", axes=bias_add_grad)
 
 
-def _channel(node, rank):
+def _channel(node: Node, rank: int) -> int:
     """The axis of the channels: the last, or the second (`NCHW`)."""
     return 1 if node.attr("data_format") == "NCHW" else rank - 1
 
 
-def select(node):
+def select(node: Node) -> Axes | None:
     """As `SelectV2`, but a vector condition chooses rows."""
     out = node.outputs[0].shape
     condition = node.inputs[0].shape
@@ -302,7 +307,7 @@ operation(
 )
 
 
-def ensure_shape(node):
+def ensure_shape(node: Node) -> Axes | None:
     """What it ensures was checked on whole values: the input's shape."""
     rank = node.outputs[0].rank
     if rank is None:
@@ -318,12 +323,14 @@ operation(
 )
 
 
-def _identity(build, node, plan, place, inputs):
+def _identity(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
     """Writes an `Identity` instead of the operation."""
     return build.op("Identity", inputs, {"T": node.inputs[0].dtype}, place)
 
 
-def no_op(node, kinds):
+def no_op(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Holds control dependencies together."""
     return Plan((), ())
 
@@ -331,7 +338,7 @@ def no_op(node, kinds):
 operation("NoOp", plan=no_op, traits={Trait.OUTSIDE_XLA})
 
 
-def bitcast(node):
+def bitcast(node: Node) -> Axes | None:
     """Bits of one element become one element."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
@@ -345,7 +352,7 @@ def bitcast(node):
 operation("Bitcast", axes=bitcast)
 
 
-def shape(node, kinds):
+def shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """A partial sum has the shape of the sum."""
     if isinstance(kinds[0], Partial):
         return Plan((kinds[0],), (REPLICATED,))
@@ -359,7 +366,7 @@ operation("Size", plan=shape, value=integers.size)
 operation("Rank", plan=shape, value=integers.rank)
 
 
-def like(node, kinds):
+def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """A partial sum has the shape of the sum."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))

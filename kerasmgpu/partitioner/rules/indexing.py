@@ -3,12 +3,13 @@
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Node, Shape
 from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules import integers, sparse
-from kerasmgpu.partitioner.rules.table import Axes
+from kerasmgpu.partitioner.rules.table import Axes, Label
 
 
-def gather(node):
+def gather(node: Node) -> Axes | None:
     """`params[batch, outer, indices…, inner]`; the axis gathered from is whole."""
     params, indices = node.inputs[0], node.inputs[1]
     batch = node.attr("batch_dims") or 0
@@ -29,7 +30,7 @@ def gather(node):
     axis %= len(params.shape)
     if batch < 0:
         batch += len(ids)
-    labels = [f"p{n}" for n in range(len(params.shape))]
+    labels: list[Label] = [f"p{n}" for n in range(len(params.shape))]
     labels[axis] = None
     labels[:batch] = ids[:batch]
     out = (*labels[:axis], *ids[batch:], *labels[axis + 1 :])
@@ -39,7 +40,7 @@ def gather(node):
 operation("Gather", axes=gather, traits={Trait.MOVES})
 
 
-def gather_nd(node):
+def gather_nd(node: Node) -> Axes | None:
     """`indices[…, depth]` pick whole values out of `params`."""
     shape = node.inputs[1].shape
     out = node.outputs[0].shape
@@ -60,7 +61,7 @@ operation(
 )
 
 
-def scatter_nd(node):
+def scatter_nd(node: Node) -> Axes | None:
     """`(indices, updates, shape)`: what meets at one place is added.
 
     Truth values are: one that holds is enough.
@@ -88,7 +89,7 @@ def scatter_nd(node):
 operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
 
 
-def unsorted_segment(node):
+def unsorted_segment(node: Node) -> Axes | None:
     """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
     data, ids, _ = node.inputs
     out = node.outputs[0].shape
@@ -106,7 +107,7 @@ def unsorted_segment(node):
     )
 
 
-def bincount(node):
+def bincount(node: Node) -> Axes | None:
     """`(input, size, weights)`: counts of the rows are added."""
     shape = node.inputs[0].shape
     if shape is None or len(shape) != 1:
@@ -123,7 +124,7 @@ def bincount(node):
 operation("DenseBincount", axes=bincount)
 
 
-def lookup(node):
+def lookup(node: Node) -> Axes | None:
     """`(table, keys, default)`: keys are looked up one by one."""
     if node.inputs[1].shape is None or node.outputs[0].shape is None:
         return None
@@ -135,7 +136,7 @@ def lookup(node):
 operation("LookupTableFind", "LookupTableFindV2", axes=lookup)
 
 
-def gather_shape(node):
+def gather_shape(node: Node) -> list[Shape | None] | None:
     """The axes of the indices stand for the axis gathered from."""
     params, indices, axis = (node.inputs[n] for n in range(3))
     batch = node.attr("batch_dims") or 0
@@ -165,7 +166,7 @@ operation(
 )
 
 
-def resource_gather_shape(node):
+def resource_gather_shape(node: Node) -> list[Shape | None] | None:
     """The axes of the indices, then those of a row of the variable."""
     element, indices = node.inputs[0].element, node.inputs[1].shape
     if element is None or indices is None or node.attr("batch_dims"):
@@ -181,7 +182,7 @@ operation(
 )
 
 
-def unsorted_segment_shape(node):
+def unsorted_segment_shape(node: Node) -> list[Shape | None] | None:
     """As many rows as `num_segments` says."""
     data, ids, count = node.inputs
     if data.shape is None or ids.shape is None:

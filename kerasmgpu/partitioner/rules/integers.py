@@ -1,14 +1,27 @@
 """What is known of small integer tensors: arithmetic on shapes."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import constant_array
+from kerasmgpu.partitioner.graph import (
+    Node,
+    Shape,
+    Tensor,
+    Value,
+    constant_array,
+)
 from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.sizes import SizeLike
+
+Known: TypeAlias = SizeLike | None
+"""A known entry; `None` for one that is not known."""
 
 LONGEST = 32
 """Vectors with more elements are not followed."""
 
 
-def const(node):
+def const(node: Node) -> Value:
     """An integer scalar, or the entries of an integer vector."""
     dtype = node.outputs[0].dtype
     proto = node.definition.attr["value"].tensor
@@ -22,12 +35,12 @@ def const(node):
 operation("Const", value=const)
 
 
-def shape(node):
+def shape(node: Node) -> Shape | None:
     """The input's sizes, as far as they are known."""
     return node.inputs[0].shape
 
 
-def shapes(node):
+def shapes(node: Node) -> list[Shape | None]:
     """The sizes of each input, as far as they are known."""
     return [tensor.shape for tensor in node.inputs]
 
@@ -35,7 +48,7 @@ def shapes(node):
 operation("ShapeN", value=shapes, traits={Trait.SEVERAL_VALUES})
 
 
-def concat_offset(node):
+def concat_offset(node: Node) -> list[tuple] | None:
     """`(axis, shapes…)`: where each part begins in the whole."""
     axis, *parts = (tensor.value for tensor in node.inputs)
     if not isinstance(axis, int) or None in parts:
@@ -51,7 +64,7 @@ def concat_offset(node):
 operation("ConcatOffset", value=concat_offset, traits={Trait.SEVERAL_VALUES})
 
 
-def split(node):
+def split(node: Node) -> list[tuple] | None:
     """`(axis, vector)`: its parts, of as many entries each."""
     entries, number = node.inputs[1].value, len(node.outputs)
     if not isinstance(entries, tuple) or len(entries) % number:
@@ -60,30 +73,30 @@ def split(node):
     return [entries[n * each : (n + 1) * each] for n in range(number)]
 
 
-def unpack(node):
+def unpack(node: Node) -> list | None:
     """A vector's entries."""
     entries = node.inputs[0].value
     return list(entries) if isinstance(entries, tuple) else None
 
 
-def size(node):
+def size(node: Node) -> Value:
     """The product of the input's sizes."""
     return node.inputs[0].num_elements
 
 
-def rank(node):
+def rank(node: Node) -> Value:
     """The number of the input's axes."""
     return node.inputs[0].rank
 
 
-def same(node):
+def same(node: Node) -> Value:
     """What comes in, if it is integers."""
     if not node.inputs[0].dtype.is_integer:
         return None
     return node.inputs[0].value
 
 
-def pack(node):
+def pack(node: Node) -> Value:
     """Scalars, put together to a vector."""
     values = tuple(tensor.value for tensor in node.inputs)
     if any(isinstance(one, tuple) for one in values) or len(values) > LONGEST:
@@ -91,7 +104,7 @@ def pack(node):
     return values
 
 
-def concat(node):
+def concat(node: Node) -> Value:
     """Vectors, one after the other."""
     parts = [tensor.value for tensor in node.inputs[:-1]]
     if not all(isinstance(part, tuple) for part in parts):
@@ -99,7 +112,7 @@ def concat(node):
     return tuple(entry for part in parts for entry in part)
 
 
-def strided_slice(node):
+def strided_slice(node: Node) -> Value:
     """Entries of a vector."""
     entries, begin, end, strides = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple) or node.attr("ellipsis_mask"):
@@ -121,7 +134,7 @@ def strided_slice(node):
     return entries[slice(first, last, step)]
 
 
-def slice_(node):
+def slice_(node: Node) -> Value:
     """`(vector, begin, size)`: entries that follow one another."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
@@ -132,7 +145,7 @@ def slice_(node):
     return entries[first:] if count == -1 else entries[first : first + count]
 
 
-def gather(node):
+def gather(node: Node) -> Value:
     """`(vector, indices, axis)`: entries by their places."""
     entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
     if not isinstance(entries, tuple) or axis != 0:
@@ -146,7 +159,7 @@ def gather(node):
     return tuple(entries[index] for index in indices)
 
 
-def reshape(node):
+def reshape(node: Node) -> Value:
     """The same entries, where they become a scalar or a vector."""
     source, out = node.inputs[0].value, node.outputs[0].shape
     if source is None:
@@ -160,7 +173,7 @@ def reshape(node):
     return entries
 
 
-def _side_by_side(tensor):
+def _side_by_side(tensor: Tensor) -> tuple | None:
     """Multiples and sizes in turn, as the gradient of a repetition has them."""
     node = tensor.node
     if node.type != "Transpose" or node.inputs[0].node.type != "Pack":
@@ -174,7 +187,7 @@ def _side_by_side(tensor):
     return tuple(entry for entries in zip(*vectors) for entry in entries)
 
 
-def _slice_of_constant(tensor):
+def _slice_of_constant(tensor: Tensor) -> tuple | None:
     """What the gradient of a padding takes out of the table of paddings."""
     node = tensor.node
     if node.type != "Slice" or node.inputs[0].node.type != "Const":
@@ -193,7 +206,7 @@ def _slice_of_constant(tensor):
     return tuple(taken.ravel().tolist())
 
 
-def arithmetic(node):
+def arithmetic(node: Node) -> Value:
     """Entry by entry; not known where one of the two isn't."""
     operate = {
         "Add": lambda a, b: a + b,
@@ -202,7 +215,7 @@ def arithmetic(node):
         "Mul": lambda a, b: sizes.product([a, b]),
     }[node.type]
 
-    def result(a, b):
+    def result(a: Known, b: Known) -> Known:
         if a is None or b is None:
             return None
         # What hashes sizes means them to wrap around.
@@ -212,10 +225,10 @@ def arithmetic(node):
     return _broadcast(result, node)
 
 
-def quotient(node):
+def quotient(node: Node) -> Value:
     """Exact where it is exact; else only of numbers."""
 
-    def divide(a, b):
+    def divide(a: Known, b: Known) -> Known:
         exact = sizes.divide(a, b)
         if exact is None and isinstance(a, int) and isinstance(b, int) and b:
             if node.type == "FloorDiv" or a * b >= 0:
@@ -225,10 +238,10 @@ def quotient(node):
     return _broadcast(divide, node)
 
 
-def remainder(node):
+def remainder(node: Node) -> Value:
     """Of integers; 0 where a size can be divided exactly."""
 
-    def modulo(a, b):
+    def modulo(a: Known, b: Known) -> Known:
         if isinstance(a, int) and isinstance(b, int) and b:
             return a % b
         return None if sizes.divide(a, b) is None else 0
@@ -236,10 +249,10 @@ def remainder(node):
     return _broadcast(modulo, node)
 
 
-def maximum(node):
+def maximum(node: Node) -> Value:
     """Of sizes, which are not negative, and integers."""
 
-    def largest(a, b):
+    def largest(a: Known, b: Known) -> Known:
         if a == b:
             return a
         if isinstance(a, int) and isinstance(b, int):
@@ -249,7 +262,7 @@ def maximum(node):
     return _broadcast(largest, node)
 
 
-def reduce(node):
+def reduce(node: Node) -> Value:
     """Of the entries of a vector, if all of them are known."""
     entries, axes = node.inputs[0].value, node.inputs[1].value
     if entries is None or node.attr("keep_dims"):
@@ -263,7 +276,7 @@ def reduce(node):
     return sizes.product(entries) if node.type == "Prod" else sum(entries)
 
 
-def range_(node):
+def range_(node: Node) -> Value:
     """`(start, limit, delta)`, where all three are integers."""
     values = [tensor.value for tensor in node.inputs]
     if not all(isinstance(one, int) for one in values) or values[2] == 0:
@@ -272,7 +285,7 @@ def range_(node):
     return result if len(result) <= LONGEST else None
 
 
-def fill(node):
+def fill(node: Node) -> Value:
     """`(shape, entry)`: the entry, or a vector of nothing else."""
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():
@@ -282,7 +295,7 @@ def fill(node):
     return (entry,) * shape[0] if shape[0] <= LONGEST else None
 
 
-def stitch(node):
+def stitch(node: Node) -> Value:
     """Entries put together by their places; the last one at a place counts."""
     half = len(node.inputs) // 2
     found = {}
@@ -302,7 +315,7 @@ def stitch(node):
 operation("DynamicStitch", value=stitch)
 
 
-def invert(node):
+def invert(node: Node) -> Value:
     """The place at which each number stands."""
     order = node.inputs[0].value
     if not sizes.are_integers(order):
@@ -313,7 +326,7 @@ def invert(node):
 operation("InvertPermutation", value=invert)
 
 
-def broadcast_gradient(node):
+def broadcast_gradient(node: Node) -> tuple[tuple, tuple] | None:
     """The two vectors of a `BroadcastGradientArgs`: axes that were broadcast.
 
     An axis that both have with the same size, and one of size 1 that meets one
@@ -350,7 +363,7 @@ operation(
 )
 
 
-def _broadcast(operate, node):
+def _broadcast(operate: Callable[[Known, Known], Known], node: Node) -> Value:
     """Entry by entry; a scalar, or a single entry, meets each of the other's."""
     a, b = (tensor.value for tensor in node.inputs)
     if not isinstance(a, tuple) and not isinstance(b, tuple):

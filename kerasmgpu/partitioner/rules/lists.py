@@ -1,11 +1,16 @@
 """Lists of tensors, as loops have them."""
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import common
+from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
+    Kind,
     ListOf,
     LocalSizes,
     Partial,
@@ -14,13 +19,24 @@ from kerasmgpu.partitioner.kinds import (
 from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules.table import Plan, whole
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.facts import Inference
+    from kerasmgpu.partitioner.planning import Planner
 
-def empty_list_facts(node, inference):
+
+ListRule: TypeAlias = Callable[[Node, ListOf, Sequence[Kind]], Plan]
+"""Plans an operation on a list: `(node, list, kinds of the inputs)`."""
+
+Control: TypeAlias = Callable[[Node, Sequence[Kind], "Planner"], Plan]
+"""See `records.Record.control`."""
+
+
+def empty_list_facts(node: Node, inference: "Inference") -> None:
     """Nothing was put into a new list yet."""
     node.outputs[0].element = inference.elements(node)
 
 
-def reserved_list_facts(node, inference):
+def reserved_list_facts(node: Node, inference: "Inference") -> None:
     """What isn't set is zeros of the shape that the list is made with."""
     elements = inference.elements(node)
     value = node.inputs[0].value
@@ -29,7 +45,7 @@ def reserved_list_facts(node, inference):
     node.outputs[0].element = elements
 
 
-def from_tensor_facts(node, inference):
+def from_tensor_facts(node: Node, inference: "Inference") -> None:
     """Elements are what the tensor has behind its first axis."""
     elements = inference.elements(node)
     shape = node.inputs[0].shape
@@ -38,7 +54,7 @@ def from_tensor_facts(node, inference):
     node.outputs[0].element = elements
 
 
-def put_item_facts(node, inference):
+def put_item_facts(node: Node, inference: "Inference") -> None:
     """The same list, with the last input among its elements."""
     elements = node.inputs[0].element
     if elements is not None:
@@ -49,12 +65,12 @@ def put_item_facts(node, inference):
     node.outputs[0].element = elements
 
 
-def same_list_facts(node, inference):
+def same_list_facts(node: Node, inference: "Inference") -> None:
     """The list that comes in."""
     node.outputs[0].element = node.inputs[0].element
 
 
-def zeros_like_facts(node, inference):
+def zeros_like_facts(node: Node, inference: "Inference") -> None:
     """A list of zeros of the same shapes, to which others are added."""
     like = node.inputs[0].element
     if node.outputs[0].dtype == tf.variant and like is not None:
@@ -63,7 +79,7 @@ def zeros_like_facts(node, inference):
         node.outputs[0].element = elements
 
 
-def of_lists_facts(node, inference):
+def of_lists_facts(node: Node, inference: "Inference") -> None:
     """What is made of several lists is as all of them are."""
     if node.outputs[0].dtype == tf.variant:
         lists = [t for t in node.inputs if t.dtype == tf.variant]
@@ -76,7 +92,7 @@ def of_lists_facts(node, inference):
 operation("TensorListConcatLists", facts=of_lists_facts)
 
 
-def item_facts(node, inference):
+def item_facts(node: Node, inference: "Inference") -> None:
     """What comes out is as all elements of the list are."""
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
@@ -88,7 +104,7 @@ def item_facts(node, inference):
         item.value = elements.value
 
 
-def stack_facts(node, inference):
+def stack_facts(node: Node, inference: "Inference") -> None:
     """The number of elements, then the axes of one."""
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
@@ -99,7 +115,7 @@ def stack_facts(node, inference):
     out.shape = sizes.filled_in((count, *elements.shape), out.static)
 
 
-def element_shape_facts(node, inference):
+def element_shape_facts(node: Node, inference: "Inference") -> None:
     """Sizes that TensorFlow would only know as -1 may be told."""
     elements = node.inputs[0].element
     if elements is None or elements.shape is None:
@@ -111,9 +127,9 @@ def element_shape_facts(node, inference):
 operation("TensorListElementShape", facts=element_shape_facts)
 
 
-def new_list(node, kinds, plan):
+def new_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """Each replica has a list for its parts."""
-    made = plan.lists.setdefault(node, ListOf())
+    made = planner.lists.setdefault(node, ListOf())
     return Plan((_element_shape(made.kind), REPLICATED), (made,))
 
 
@@ -132,35 +148,37 @@ operation(
 )
 
 
-def _element_shape(kind):
+def _element_shape(kind: Kind | None) -> Kind:
     """How the input `element_shape` is wanted, for elements of a kind."""
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
-def kept_list(node, kinds, plan):
+def kept_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """A list that was kept has whole elements; see `of_lists`."""
-    gives = [REPLICATED] * len(node.outputs)
+    gives: list[Kind] = [REPLICATED] * len(node.outputs)
     for number, tensor in enumerate(node.outputs):
         if tensor.dtype == tf.variant:
-            gives[number] = plan.lists.setdefault(tensor, ListOf())
-            gives[number].must_be_whole()
+            gives[number] = made = planner.lists.setdefault(tensor, ListOf())
+            made.must_be_whole()
     return Plan(tuple(kinds), tuple(gives))
 
 
 operation("OptionalGetValue", control=kept_list)
 
 
-def from_tensor(node, kinds, plan):
+def from_tensor(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """`(tensor, element_shape)`: the first axis is cut up, so it is whole.
 
     What else is put into the list, or into one that must be alike, may have
     rows: then a whole tensor is cut up by rows.
     """
     kind = kinds[0]
-    made = plan.lists.setdefault(node, ListOf())
-    has_rows = isinstance(kind, Sharded) and kind.axis > 0
+    made = planner.lists.setdefault(node, ListOf())
     shape = node.inputs[0].shape and node.inputs[0].shape[1:]
-    made.put(kind.at(kind.axis - 1) if has_rows else REPLICATED, shape)
+    if isinstance(kind, Sharded) and kind.axis > 0:
+        made.put(kind.at(kind.axis - 1), shape)
+    else:
+        made.put(REPLICATED, shape)
     item = made.kind
     if not isinstance(item, Sharded):
         return Plan((REPLICATED, REPLICATED), (made,))
@@ -170,27 +188,28 @@ def from_tensor(node, kinds, plan):
 operation("TensorListFromTensor", facts=from_tensor_facts, control=from_tensor)
 
 
-def _of_known_list(rule):
+def _of_known_list(rule: ListRule) -> Control:
     """The rule, or one for a list that is whole for all that is known of it."""
 
-    def plan_list(node, kinds, plan):
+    def plan_list(
+        node: Node, kinds: Sequence[Kind], planner: "Planner"
+    ) -> Plan:
         if isinstance(kinds[0], ListOf):
-            return rule(node, kinds, plan)
+            return rule(node, kinds[0], kinds)
         return whole(node)
 
     return plan_list
 
 
 @_of_known_list
-def put_item(node, kinds, plan):
+def put_item(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
     """`(list, [index,] item)`."""
-    made, kind = kinds[0], kinds[-1]
+    kind = kinds[-1]
     if isinstance(kind, Partial):
         kind = REPLICATED
     made.put(kind, node.inputs[-1].shape)
-    wanted = made.kind
     rest = (REPLICATED,) * (len(kinds) - 2)
-    return Plan((made, *rest, wanted), (made,))
+    return Plan((made, *rest, made.kind or REPLICATED), (made,))
 
 
 operation(
@@ -202,13 +221,14 @@ operation(
 
 
 @_of_known_list
-def get_item(node, kinds, plan):
+def get_item(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
     """`(list, [index,] element_shape)`."""
-    made = kinds[0]
     kind = made.kind or REPLICATED
     shape = _element_shape(kind)
     rest = (REPLICATED,) * (len(kinds) - 2)
-    gives = (kind,) if node.type == "TensorListGetItem" else (made, kind)
+    gives: tuple[Kind, ...] = (
+        (kind,) if node.type == "TensorListGetItem" else (made, kind)
+    )
     return Plan((made, *rest, shape), gives)
 
 
@@ -218,9 +238,8 @@ operation(
 
 
 @_of_known_list
-def stack(node, kinds, plan):
+def stack(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
     """`(list, element_shape)`: a new first axis."""
-    made = kinds[0]
     kind = made.kind or REPLICATED
     gives = kind.at(kind.axis + 1) if isinstance(kind, Sharded) else kind
     return Plan((made, _element_shape(kind)), (gives,))
@@ -230,10 +249,9 @@ operation("TensorListStack", facts=stack_facts, control=stack)
 
 
 @_of_known_list
-def of_list(node, kinds, plan):
+def of_list(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
     """A length is replicated; a list of another length is the same list."""
-    made = kinds[0]
-    gives = made if node.type == "TensorListResize" else REPLICATED
+    gives: Kind = made if node.type == "TensorListResize" else REPLICATED
     return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))
 
 
@@ -242,7 +260,7 @@ operation("TensorListResize", facts=same_list_facts, control=of_list)
 operation("TensorListLength", control=of_list)
 
 
-def of_lists(node, kinds):
+def of_lists(node: Node, kinds: Sequence[Kind]) -> Plan:
     """What is done to lists as wholes is done to each replica's.
 
     Other operations get lists of whole elements.

@@ -5,15 +5,23 @@ Philox counter, `k` elements to a block (Salmon et al., SC 2011; TensorFlow's
 `FillPhiloxRandom`). So rows can be drawn from the middle, to the bit.
 """
 
+from typing import TYPE_CHECKING, cast
+
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules.table import Axes, shape_of_input
+from kerasmgpu.partitioner.rules.table import Axes, Plan, shape_of_input
+from kerasmgpu.partitioner.sizes import SizeLike
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
 
 
-def counted(node):
+def counted(node: Node) -> Axes | None:
     """`(shape, key, counter, algorithm, …)`; the first axis may be sharded."""
     out = node.outputs[0].shape
     if not out:
@@ -40,20 +48,22 @@ operation(
 )
 
 
-def _draw_rows(build, node, plan, place, inputs):
+def _draw_rows(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
     """Draws the elements of a replica's rows, from their place in the draw."""
     local_shape, key, counter, *rest = inputs
     dtype = node.outputs[0].dtype
     per_block = 2 if dtype.size == 8 else 4
-    sharded = plan.gives[0]
+    sharded = cast(Sharded, plan.gives[0])
     inner = sizes.product(
         [sharded.inner, *node.outputs[0].shape[sharded.axis + 1 :]]
     )
 
-    def op(type, *operands):
+    def op(type: str, *operands: str) -> str:
         return build.sizes.op(type, *operands, dtype=tf.int64)
 
-    def rows(number):
+    def rows(number: str) -> str:
         return op(
             "Mul",
             build.cast(number, tf.int32, tf.int64, HOST),
@@ -68,7 +78,9 @@ def _draw_rows(build, node, plan, place, inputs):
     draws_all = is_normal and build.compiles(node)
     if draws_all:
         skipped = first
-        drawn_shape = build.sizes.vector(node.outputs[0].shape, tf.int64)
+        drawn_shape = build.sizes.vector(
+            cast(tuple[SizeLike, ...], node.outputs[0].shape), tf.int64
+        )
     else:
         size = build.sizes.scalar(per_block, tf.int64)
         block = op("FloorDiv", first, size)
@@ -93,7 +105,7 @@ def _draw_rows(build, node, plan, place, inputs):
     return [build.reshape(own, local_shape, dtype, place, node.inputs[0].dtype)]
 
 
-def _advanced(build, counter, blocks):
+def _advanced(build: "Build", counter: str, blocks: str) -> str:
     """A counter of 128 bits, the lower 64 first, after a number of blocks."""
     blocks = build.cast(blocks, tf.int64, tf.uint64, HOST)
     zero = build.constant(0, tf.uint64, HOST)

@@ -6,13 +6,15 @@ runs as the forward one ran.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kept, Sharded
+from kerasmgpu.partitioner.graph import Node, Shape
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kept, Kind, Sharded
 from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules.table import Axes, Plan, by_axes
+from kerasmgpu.partitioner.rules.table import Axes, Label, Labels, Plan, by_axes
 
 
-def forward_axes(node):
+def forward_axes(node: Node) -> Axes | None:
     """`(input, h, c, parameters, lengths)` to `(output, h, c, kept, kept)`.
 
     `input` is `[time, rows, features]`, states are `[layers, rows, units]`; where
@@ -28,7 +30,7 @@ def forward_axes(node):
     )
 
 
-def forward(node, kinds):
+def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Each replica runs its own rows, and keeps what their gradient needs."""
     axes = forward_axes(node)
     plan = None if axes is None else by_axes(node, axes, kinds)
@@ -42,15 +44,24 @@ def forward(node, kinds):
     return dataclasses.replace(plan, gives=tuple(gives))
 
 
-def backward(node, kinds):
+def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """As the forward operation ran; parameters get a partial gradient."""
     kept = kinds[11]
     if not isinstance(kept, Kept):
         return None
     lengths = Sharded(0, kept.rows, kept.outer, kept.inner)
     rows = lengths.at(_rows(node).index("rows"))
-    wants = [rows, rows, rows, REPLICATED, lengths, *[rows] * 6, kept, kept]
-    gives = [rows, rows, rows, PARTIAL]
+    wants: list[Kind] = [
+        rows,
+        rows,
+        rows,
+        REPLICATED,
+        lengths,
+        *[rows] * 6,
+        kept,
+        kept,
+    ]
+    gives: list[Kind] = [rows, rows, rows, PARTIAL]
     if node.attr("rnn_mode") != "lstm":  # `c` is a scalar that nobody reads.
         for number in (2, 7, 10):
             wants[number] = kinds[number]
@@ -58,7 +69,7 @@ def backward(node, kinds):
     return Plan(tuple(wants), tuple(gives))
 
 
-def forward_shapes(node):
+def forward_shapes(node: Node) -> list[Shape | None] | None:
     """Rows and time of the input, states as they came in."""
     given, h, c, *_ = (tensor.shape for tensor in node.inputs)
     output = None if given is None else (*given[:2], None)
@@ -79,7 +90,7 @@ operation(
 )
 
 
-def backward_shapes(node):
+def backward_shapes(node: Node) -> list[Shape | None] | None:
     """Gradients have the shapes of what they are for."""
     return [tensor.shape for tensor in node.inputs[:4]]
 
@@ -92,11 +103,11 @@ operation(
 )
 
 
-def reverse_sequence(node):
+def reverse_sequence(node: Node) -> Axes | None:
     """`(values, lengths)`: the axis that is reversed must be whole."""
     if node.inputs[0].shape is None:
         return None
-    labels = list(range(len(node.inputs[0].shape)))
+    labels: list[Label] = list(range(len(node.inputs[0].shape)))
     batch = labels[node.attr("batch_dim")]
     labels[node.attr("seq_dim")] = None
     return Axes((tuple(labels), (batch,)), (tuple(labels),), linear=(0,))
@@ -105,7 +116,7 @@ def reverse_sequence(node):
 operation("ReverseSequence", axes=reverse_sequence)
 
 
-def _rows(node):
+def _rows(node: Node) -> Labels:
     """Labels of an operation's tensors of three axes."""
     if node.attr("time_major"):
         return (None, "rows", None)

@@ -1,25 +1,31 @@
 """Sums, means and extremes over axes, and what looks along one axis."""
 
+from typing import TYPE_CHECKING, cast
+
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.kinds import Partial
+from kerasmgpu.partitioner.graph import Node, Shape
+from kerasmgpu.partitioner.kinds import Partial, Sharded
 from kerasmgpu.partitioner.records import operation
 from kerasmgpu.partitioner.rules import integers
-from kerasmgpu.partitioner.rules.table import Axes, all_but
+from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan, all_but
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
 
 
-def reduce(node):
+def reduce(node: Node) -> Axes | None:
     """Axes that are reduced have no label in the output."""
     reduced = reduced_axes(node)
     if reduced is None:
         return None
     rank = len(node.inputs[0].shape)
     is_linear = node.type in ("Sum", "Mean")
-    by = "sum" if is_linear else node.type.lower()
+    by: str | None = "sum" if is_linear else node.type.lower()
     if node.type in ("EuclideanNorm", "Prod"):
         by = None  # Parts can't be put together.
     if node.type == "Mean" and node.outputs[0].dtype.is_integer:
         by, is_linear = None, False  # It is rounded.
-    labels = tuple(range(rank))
+    labels: Labels = tuple(range(rank))
     if by is None:
         labels = tuple(None if axis in reduced else axis for axis in labels)
     keeps = node.attr("keep_dims")
@@ -38,7 +44,7 @@ def reduce(node):
     )
 
 
-def reduced_shape(node):
+def reduced_shape(node: Node) -> list[Shape | None] | None:
     """The sizes that are left, with 1 for the others where axes are kept."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
     if reduced is None:
@@ -64,7 +70,7 @@ operation(
 )
 
 
-def reduced_axes(node):
+def reduced_axes(node: Node) -> set[int] | None:
     """Axes that a reduction goes over, or `None` where that isn't known."""
     shape, reduced = node.inputs[0].shape, sizes.as_tuple(node.inputs[1].value)
     if shape is None or not sizes.are_integers(reduced):
@@ -72,7 +78,9 @@ def reduced_axes(node):
     return {axis % len(shape) for axis in reduced} if shape else set()
 
 
-def _local_mean(build, node, plan, place, inputs):
+def _local_mean(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
     """A replica's mean over its rows, times its share of the rows.
 
     The mean of no rows is not a number; its share of 0 makes it 0.
@@ -80,11 +88,11 @@ def _local_mean(build, node, plan, place, inputs):
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
         return [mean]
-    rows, dtype = plan.wants[0].rows, node.outputs[0].dtype
+    rows, dtype = cast(Sharded, plan.wants[0]).rows, node.outputs[0].dtype
     return [build.times_share(mean, rows, dtype, place)]
 
 
-def arg(node):
+def arg(node: Node) -> Axes | None:
     """The axis that is looked along must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
@@ -96,7 +104,7 @@ def arg(node):
 operation("ArgMax", "ArgMin", axes=arg)
 
 
-def cumulative(node):
+def cumulative(node: Node) -> Axes | None:
     """The axis that is summed along must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
@@ -106,7 +114,7 @@ def cumulative(node):
     )
 
 
-def cumulative_shape(node):
+def cumulative_shape(node: Node) -> list[Shape | None] | None:
     """The input's."""
     return [node.inputs[0].shape]
 
@@ -120,14 +128,14 @@ operation(
 )
 
 
-def along_last_axis(node):
+def along_last_axis(node: Node) -> Axes | None:
     """The last axis must be whole; `L2Loss` sums over all axes."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
     if node.type == "L2Loss":
-        labels = tuple(range(len(shape)))
-        return Axes((labels,), ((),), sums=labels)
+        every = tuple(range(len(shape)))
+        return Axes((every,), ((),), sums=every)
     labels = (*range(len(shape) - 1), None)
     return Axes((labels,), (labels,))
 
@@ -135,15 +143,14 @@ def along_last_axis(node):
 operation("L2Loss", "LogSoftmax", "Softmax", axes=along_last_axis)
 
 
-def top_k(node):
+def top_k(node: Node) -> Axes | None:
     """The last axis must be whole."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
     rows = tuple(range(len(shape) - 1))
     if node.type.startswith("InTopK"):
-        inputs = ((0, None), (0,), None)[: len(node.inputs)]
-        return Axes(inputs, ((0,),))
+        return Axes(((0, None), (0,), None)[: len(node.inputs)], ((0,),))
     if node.type == "NthElement":
         return Axes(((*rows, None), None), (rows,))
     out = (*rows, None)
@@ -154,7 +161,7 @@ def top_k(node):
 operation("InTopK", "InTopKV2", "NthElement", "TopK", "TopKV2", axes=top_k)
 
 
-def softmax_cross_entropy(node):
+def softmax_cross_entropy(node: Node) -> Axes | None:
     """`[rows, classes]` twice to a loss `[rows]` and its gradient."""
     # Both inputs may be broadcast to each other.
     out = node.outputs[1].shape
@@ -167,12 +174,12 @@ def softmax_cross_entropy(node):
     return Axes(rows, (("b",), ("b", None)), broadcasts=True)
 
 
-def sparse_softmax_cross_entropy(node):
+def sparse_softmax_cross_entropy(node: Node) -> Axes | None:
     """`[rows, classes]`, `[rows]` to a loss `[rows]` and its gradient."""
     return Axes((("b", None), ("b",)), (("b",), ("b", None)))
 
 
-def cross_entropy_shape(node):
+def cross_entropy_shape(node: Node) -> list[Shape | None] | None:
     """A loss per row and a gradient like the logits, if these aren't broadcast."""
     logits, labels = (tensor.shape for tensor in node.inputs)
     if logits is None or labels is None:

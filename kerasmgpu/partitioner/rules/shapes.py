@@ -1,10 +1,20 @@
 """Operations that move, join or cut axes and leave the elements as they are."""
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import constant_array
+from kerasmgpu.partitioner.graph import (
+    Node,
+    Shape,
+    Tensor,
+    Value,
+    constant_array,
+)
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
+    Kind,
     LocalSizes,
     Sharded,
 )
@@ -13,15 +23,23 @@ from kerasmgpu.partitioner.rules import integers
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import (
     Axes,
+    Labels,
     Plan,
     all_but,
     shape_of_input,
 )
+from kerasmgpu.partitioner.sizes import SizeLike
+
+Taken: TypeAlias = tuple[int | None, str, sizes.SizeLike | None]
+"""`(axis, what, size)`; see `sliced_axes`."""
+
+Bound: TypeAlias = tuple[sizes.SizeLike | None] | None
+"""A bound of a slice in a tuple, or `None` for the end of the axis."""
 
 # Reshaping -------------------------------------------------------------------
 
 
-def reshape(node, kinds):
+def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Rows stay apart where they are not mixed with other axes."""
     kind = kinds[0]
     if kind == PARTIAL:
@@ -35,7 +53,7 @@ def reshape(node, kinds):
     return Plan((kind, wanted), (moved,))
 
 
-def reshape_shape(node):
+def reshape_shape(node: Node) -> list[Shape | None] | None:
     """The shape that is given; -1 is worked out."""
     target = node.inputs[1].value
     if not isinstance(target, tuple) or None in target:
@@ -57,7 +75,7 @@ operation(
 )
 
 
-def expand_or_squeeze(node, kinds):
+def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Axes of one element come and go."""
     kind, source = kinds[0], node.inputs[0].shape
     rest = (REPLICATED,) * (len(kinds) - 1)
@@ -80,7 +98,7 @@ def expand_or_squeeze(node, kinds):
     return Plan((kind, *rest), (kind.at(axis),))
 
 
-def moved_axis(node, kind):
+def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
     """Where sharded rows are after a reshape, or `None` if they are mixed.
 
     The elements of `[…, outer * rows * inner, …]` are in the order of the axes,
@@ -103,7 +121,7 @@ def moved_axis(node, kind):
     return None
 
 
-def expand_dims_shape(node):
+def expand_dims_shape(node: Node) -> list[Shape | None] | None:
     """One more axis, of size 1."""
     source = node.inputs[0].shape
     axis = sizes.as_scalar(node.inputs[1].value)
@@ -122,7 +140,7 @@ operation(
 )
 
 
-def squeeze_shape(node):
+def squeeze_shape(node: Node) -> list[Shape | None] | None:
     """Without the axes that are named."""
     source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
     if source is None or not squeezed:
@@ -140,7 +158,7 @@ operation(
 )
 
 
-def transpose(node):
+def transpose(node: Node) -> Axes | None:
     """Axes change places; each may be sharded."""
     order = node.inputs[1].value
     if not sizes.are_integers(order):
@@ -160,7 +178,7 @@ operation("ConjugateTranspose", axes=transpose)
 # Joining and cutting ---------------------------------------------------------
 
 
-def concat(node, kinds):
+def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """On another axis than that of the rows, or rows after rows."""
     *parts, where = node.inputs
     rank = node.outputs[0].rank
@@ -185,7 +203,7 @@ def concat(node, kinds):
     return Plan((*sharded, REPLICATED), (given,))
 
 
-def concat_shape(node):
+def concat_shape(node: Node) -> list[Shape | None] | None:
     """Sizes of the joined axis are added."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
@@ -206,7 +224,7 @@ operation(
 )
 
 
-def _most_known(shapes):
+def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
     """Sizes of an axis on which all shapes agree: integers where any has one."""
     return [
         next((size for size in axis if isinstance(size, int)), axis[0])
@@ -214,7 +232,7 @@ def _most_known(shapes):
     ]
 
 
-def pack(node):
+def pack(node: Node) -> Axes | None:
     """A new axis, which is whole; the others may be sharded."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
@@ -226,14 +244,14 @@ def pack(node):
     return Axes((labels,) * len(shapes), (out,))
 
 
-def pack_partial(node, kinds):
+def pack_partial(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Partial sums side by side are a partial sum."""
     if kinds and all(kind == PARTIAL for kind in kinds):
         return Plan(tuple(kinds), (PARTIAL,))
     return None
 
 
-def pack_shape(node):
+def pack_shape(node: Node) -> list[Shape | None] | None:
     """One more axis, with an entry for each input."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
@@ -254,7 +272,7 @@ operation(
 )
 
 
-def unpack(node):
+def unpack(node: Node) -> Axes | None:
     """The axis that is taken apart must be whole."""
     labels = all_but(node.inputs[0], node.attr("axis"))
     if labels is None:
@@ -271,13 +289,13 @@ operation(
 )
 
 
-def split(node):
+def split(node: Node) -> Axes | None:
     """`(axis, value)`; the axis that is cut must be whole."""
     where, value = node.inputs
     return _cut(node, value, where.value, (None,), ())
 
 
-def split_v(node):
+def split_v(node: Node) -> Axes | None:
     """`(value, sizes, axis)`."""
     value, _, where = node.inputs
     return _cut(node, value, where.value, (), (None, None))
@@ -286,7 +304,13 @@ def split_v(node):
 operation("SplitV", axes=split_v, traits={Trait.CHEAP, Trait.MOVES})
 
 
-def _cut(node, value, axis, before, behind):
+def _cut(
+    node: Node,
+    value: Tensor,
+    axis: object,
+    before: tuple[None, ...],
+    behind: tuple[None, ...],
+) -> Axes | None:
     """Axes of a value and its parts; the one that is cut must be whole."""
     labels = all_but(value, axis)
     if labels is None:
@@ -298,7 +322,7 @@ def _cut(node, value, axis, before, behind):
     )
 
 
-def split_blocks(node, kinds):
+def split_blocks(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Rows after rows are cut between the blocks of all rows."""
     axis, kind = node.inputs[0].value, kinds[1]
     if not isinstance(kind, Sharded) or not isinstance(axis, int):
@@ -313,7 +337,7 @@ def split_blocks(node, kinds):
     )
 
 
-def split_shape(node):
+def split_shape(node: Node) -> list[Shape | None] | None:
     """Parts of one size."""
     where, value = node.inputs
     if value.shape is None or not isinstance(where.value, int):
@@ -338,7 +362,7 @@ operation(
 # Taking parts ----------------------------------------------------------------
 
 
-def slice_(node):
+def slice_(node: Node) -> Axes | None:
     """`(value, begin, size)`; axes that are taken wholly may be sharded."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(begin.value, tuple):
@@ -354,7 +378,7 @@ def slice_(node):
     return Axes((labels, None, None), (labels,), sizes={2: 0}, linear=(0,))
 
 
-def slice_shape(node):
+def slice_shape(node: Node) -> list[Shape | None] | None:
     """The sizes that are given; -1 is what is left of the axis."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(size.value, tuple):
@@ -379,7 +403,7 @@ operation(
 )
 
 
-def sliced_axes(node, shape):
+def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
     """What a `StridedSlice` takes of each axis of its input.
 
     Args:
@@ -407,7 +431,8 @@ def sliced_axes(node, shape):
         if masks["new_axis"] >> n & 1 and not masks["ellipsis"] >> n & 1
     )
     rest = len(shape) - (count - new)
-    result, axis = [], 0
+    result: list[Taken] = []
+    axis = 0
     for n in range(count):
         if masks["ellipsis"] >> n & 1:
             for _ in range(rest + 1):
@@ -438,31 +463,37 @@ def sliced_axes(node, shape):
     return result
 
 
-def _size_of_part(size, begin, end, step):
-    """Elements of an axis between bounds, a tuple each; `None`: its own."""
-    numbers = (size, step, *(begin or ()), *(end or ()))
-    if not all(isinstance(number, int) for number in numbers):
+def _size_of_part(
+    size: SizeLike | None, begin: Bound, end: Bound, step: SizeLike | None
+) -> int | None:
+    """The number of elements that a slice takes; `None` where it isn't known."""
+    if not isinstance(size, int):
         return None
-    first, last = (
-        None if bound is None else bound[0] for bound in (begin, end)
-    )
-    return len(range(size)[first:last:step])
+    numbers: list[int | None] = []
+    for bound in (begin, end, (step,)):
+        if bound is None:
+            numbers.append(None)
+        elif isinstance(bound[0], int):
+            numbers.append(bound[0])
+        else:
+            return None
+    return len(range(size)[slice(*numbers)])
 
 
-def _entry(value, index):
+def _entry(value: Value, index: int) -> SizeLike | None:
     return value[index] if isinstance(value, tuple) else None
 
 
-def strided_slice(node):
+def strided_slice(node: Node) -> Axes | None:
     """Axes that are taken wholly may be sharded."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
-    labels, out = _labels_taken(taken, node.inputs[0].rank)
+    labels, out = _labels_taken(taken, len(node.inputs[0].shape))
     return Axes((labels, None, None, None), (out,), linear=(0,))
 
 
-def _labels_taken(taken, rank):
+def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
     """Labels of a value's axes, and of the axes of what is taken of it."""
     whole = [axis for axis, what, _ in taken if what == "whole"]
     labels = tuple(n if n in whole else None for n in range(rank))
@@ -470,7 +501,7 @@ def _labels_taken(taken, rank):
     return labels, tuple(axis if axis in whole else None for axis in left)
 
 
-def strided_slice_shape(node):
+def strided_slice_shape(node: Node) -> list[Shape | None] | None:
     """The sizes of what is taken of each axis, and of new ones."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
@@ -487,7 +518,7 @@ operation(
 )
 
 
-def strided_slice_grad(node):
+def strided_slice_grad(node: Node) -> Axes | None:
     """`(shape, begin, end, strides, dy)`: zeros around what was taken."""
     shape = node.inputs[0].value
     if not isinstance(shape, tuple):
@@ -504,7 +535,7 @@ def strided_slice_grad(node):
 operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
 
 
-def range_shape(node):
+def range_shape(node: Node) -> list[Shape | None] | None:
     """The numbers of rows, `arange(rows)`, are as many as there are rows."""
     start, limit, delta = (tensor.value for tensor in node.inputs)
     if start != 0 or delta != 1 or not isinstance(limit, sizes.Size):
@@ -520,7 +551,7 @@ operation(
 )
 
 
-def pad(node):
+def pad(node: Node) -> Axes | None:
     """Axes without padding may be sharded."""
     value = node.inputs[0]
     paddings = node.inputs[1].node
@@ -541,7 +572,7 @@ operation("MirrorPad", axes=pad, traits={Trait.MIRRORS, Trait.MOVES})
 operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
 
 
-def reverse(node):
+def reverse(node: Node) -> Axes | None:
     """Axes that are not reversed may be sharded."""
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
     if shape is None or not sizes.are_integers(where):
@@ -558,7 +589,7 @@ operation("ReverseV2", "Roll", axes=reverse, traits={Trait.MOVES})
 # Making more of it -----------------------------------------------------------
 
 
-def broadcast_to(node):
+def broadcast_to(node: Node) -> Axes | None:
     """`(value, shape)`: each axis of the result may be sharded."""
     source, out = node.inputs[0].shape, node.outputs[0].shape
     if source is None or out is None:
@@ -578,7 +609,7 @@ operation(
 )
 
 
-def fill(node):
+def fill(node: Node) -> Axes | None:
     """`(shape, entry)`: each axis may be sharded."""
     out = node.outputs[0].shape
     if out is None:
@@ -595,7 +626,7 @@ operation(
 )
 
 
-def tile(node):
+def tile(node: Node) -> Axes | None:
     """Axes that are not repeated may be sharded, and those made of one entry."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
@@ -608,7 +639,7 @@ def tile(node):
     return Axes((labels, None), (out,), multiples=1)
 
 
-def tile_rows(node, kinds):
+def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Rows after rows, as often as is said."""
     kind, multiples = kinds[0], node.inputs[1].value
     if not isinstance(kind, Sharded) or not isinstance(multiples, tuple):
@@ -620,7 +651,7 @@ def tile_rows(node, kinds):
     return Plan((kind, REPLICATED), (given,))
 
 
-def tile_shape(node):
+def tile_shape(node: Node) -> list[Shape | None] | None:
     """Sizes times multiples."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
@@ -637,7 +668,7 @@ operation(
 )
 
 
-def one_hot(node):
+def one_hot(node: Node) -> Axes | None:
     """`(indices, depth, on, off)`: all axes but the new one may be sharded."""
     shape = node.inputs[0].shape
     if shape is None:
@@ -654,11 +685,13 @@ operation("OneHot", axes=one_hot, traits={Trait.CHEAP, Trait.MOVES})
 # Matrices in the last two axes -----------------------------------------------
 
 
-def batch_of_matrices(node):
+def batch_of_matrices(node: Node) -> Axes | None:
     """Axes in front of the matrix may be sharded."""
-    ranks = [tensor.rank for tensor in (*node.inputs, *node.outputs)]
-    if None in ranks:
+    tensors = (*node.inputs, *node.outputs)
+    if any(tensor.shape is None for tensor in tensors):
         return None
+    ranks = [len(tensor.shape) for tensor in tensors]
+    outputs = ranks[len(node.inputs) :]
     inner = 2
     if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3"):
         inner = 1 + (ranks[-1] == ranks[0])  # Of a band there are several.
@@ -667,31 +700,30 @@ def batch_of_matrices(node):
     if node.type.endswith("FT3D"):
         inner = 3
     batch = ranks[0] - inner
-    if batch < 0:
+    if batch < 0 or min(outputs) < batch:
         return None
     front = tuple(range(batch))
 
-    def labels(rank):
-        if rank < batch:
-            return None
+    def labels(rank: int) -> Labels:
         return front + (None,) * (rank - batch)
 
     return Axes(
         tuple(
             labels(rank)
-            if tensor.dtype.is_floating or tensor.dtype.is_complex
+            if rank >= batch
+            and (tensor.dtype.is_floating or tensor.dtype.is_complex)
             else None
             for rank, tensor in zip(ranks, node.inputs)
         ),
-        tuple(labels(rank) for rank in ranks[len(node.inputs) :]),
+        tuple(map(labels, outputs)),
     )
 
 
 operation(
     *"""
 BatchMatrixBandPart Cholesky CholeskyGrad FFT FFT2D FFT3D IFFT IFFT2D IFFT3D
-IRFFT IRFFT2D MatrixDeterminant MatrixDiagPart MatrixDiagPartV2
-MatrixDiagPartV3 MatrixExponential MatrixInverse MatrixSetDiag
+IRFFT IRFFT2D LogMatrixDeterminant MatrixDeterminant MatrixDiagPart
+MatrixDiagPartV2 MatrixDiagPartV3 MatrixExponential MatrixInverse MatrixSetDiag
 MatrixSetDiagV2 MatrixSetDiagV3 MatrixSolve Qr RFFT RFFT2D SelfAdjointEigV2
 Svd
 """.split(),
@@ -710,7 +742,7 @@ operation(
 )
 
 
-def triangular_solve(node):
+def triangular_solve(node: Node) -> Axes | None:
     """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes broadcast."""
     left, right = (tensor.shape for tensor in node.inputs)
     out = node.outputs[0].shape

@@ -6,26 +6,36 @@ added to or made by these numbers, a replica needs its own rows only, counted
 from its first one.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Node, Shape, Tensor
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
+    Kind,
     LocalSizes,
     Rows,
     Sharded,
 )
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.records import Trait, operation, record
-from kerasmgpu.partitioner.rules.table import Plan, shape_of_input
+from kerasmgpu.partitioner.rules.table import Emit, Plan, shape_of_input
+from kerasmgpu.partitioner.sizes import SizeLike
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
 
 
-def to_dense(node, kinds):
+def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(indices, shape, values, default)`: rows of their own entries."""
-    entries, rows = _entries_and_rows(node, kinds, shape=1)
-    if entries is None:
+    found = _entries_and_rows(node, kinds, shape=1)
+    if found is None:
         return None
+    entries, rows = found
     wants = (entries, LocalSizes(rows), entries, REPLICATED)
     return Plan(wants, (rows,), _from_own_first_row(0))
 
@@ -33,19 +43,21 @@ def to_dense(node, kinds):
 operation("SparseToDense", plan=to_dense, shape=shape_of_input(1))
 
 
-def matmul(node, kinds):
+def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(indices, values, shape, dense)`: a product by rows, or over rows."""
-    entries, rows = _entries_and_rows(node, kinds, shape=2)
-    if entries is None:
+    found = _entries_and_rows(node, kinds, shape=2)
+    if found is None:
         return None
-    dense, gives = REPLICATED, rows
+    entries, rows = found
+    dense: Kind = REPLICATED
+    gives: Kind = rows
     if node.attr("adjoint_a"):
         dense, gives = rows.at(int(node.attr("adjoint_b"))), PARTIAL
     wants = (entries, entries, LocalSizes(rows), dense)
     return Plan(wants, (gives,), _from_own_first_row(0))
 
 
-def reorder(node, kinds):
+def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(indices, values, shape)`: entries of a row stay in it."""
     entries = _entries(node.inputs[0], kinds[0])
     if entries is None:
@@ -53,18 +65,22 @@ def reorder(node, kinds):
     return Plan((entries, entries, REPLICATED), (entries, entries))
 
 
-def fill_empty_rows(node, kinds):
+def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(indices, values, shape, default)`: what is filled in goes with its row."""
-    entries, rows = _entries_and_rows(node, kinds, shape=2)
-    if entries is None:
+    found = _entries_and_rows(node, kinds, shape=2)
+    if found is None:
         return None
+    entries, rows = found
     indices = node.outputs[0]
-    filled = Sharded(0, Rows(indices.shape[0], indices, of=rows.rows))
+    number = indices.shape[0]
+    if number is None:
+        return None
+    filled = Sharded(0, Rows(number, indices, of=rows.rows))
     whole = (REPLICATED,) * 4
     return Plan(whole, whole, dealt={0: filled, 1: filled})
 
 
-def sorted_segments(node, kinds):
+def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(data, segment_ids)`: a row of each row's entries, where all have some."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or len(node.inputs[1].shape) != 1:
@@ -75,7 +91,7 @@ def sorted_segments(node, kinds):
     return Plan((entries, entries), (rows,), _from_own_first_row(1))
 
 
-def gather_nd(node, kinds):
+def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(params, indices)`: elements of a replica's own rows."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
@@ -83,7 +99,7 @@ def gather_nd(node, kinds):
     return Plan((kinds[0], entries), (entries,), _from_own_first_row(1))
 
 
-def gather(node, kinds):
+def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(params, indices, axis)`: a replica's own rows."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
@@ -96,16 +112,17 @@ def gather(node, kinds):
     return Plan(wants, (entries,), _from_own_first_row(1))
 
 
-def scatter_nd(node, kinds):
+def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(indices, updates, shape)`: rows of their own entries."""
-    entries, rows = _entries_and_rows(node, kinds, shape=2)
-    if entries is None:
+    found = _entries_and_rows(node, kinds, shape=2)
+    if found is None:
         return None
+    entries, rows = found
     wants = (entries, entries, LocalSizes(rows))
     return Plan(wants, (rows,), _from_own_first_row(0))
 
 
-def segments(node, kinds):
+def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(data, segment_ids, num_segments)`: a row of each row's entries."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or node.inputs[2].value != entries.rows.of.size:
@@ -116,7 +133,7 @@ def segments(node, kinds):
     return Plan((entries, entries, REPLICATED), (rows,), _segments)
 
 
-def shapes_filled(node):
+def shapes_filled(node: Node) -> list[Shape | None] | None:
     """As many entries as are there then; which rows were empty, and places."""
     indices = node.inputs[0].shape
     rows = _first(node.inputs[2])
@@ -129,7 +146,7 @@ def shapes_filled(node):
 operation("SparseFillEmptyRows", plan=fill_empty_rows, shape=shapes_filled)
 
 
-def shape_of_sums(node):
+def shape_of_sums(node: Node) -> list[Shape | None] | None:
     """A row for each number up to the last one: for all, where none is empty."""
     data, ids = node.inputs
     filled = _source(ids)
@@ -143,7 +160,7 @@ def shape_of_sums(node):
 operation("SegmentSum", plan=sorted_segments, shape=shape_of_sums)
 
 
-def shapes_of_unique(node):
+def shapes_of_unique(node: Node) -> list[Shape | None] | None:
     """What is there, and for each element where it is."""
     return [(None,), node.inputs[0].shape]
 
@@ -151,7 +168,7 @@ def shapes_of_unique(node):
 operation("Unique", shape=shapes_of_unique, traits={Trait.SIZED_BY_VALUES})
 
 
-def shapes_in_order(node):
+def shapes_in_order(node: Node) -> list[Shape | None] | None:
     """As many entries as before."""
     return [node.inputs[0].shape, node.inputs[1].shape]
 
@@ -159,7 +176,7 @@ def shapes_in_order(node):
 operation("SparseReorder", plan=reorder, shape=shapes_in_order)
 
 
-def shape_of_product(node):
+def shape_of_product(node: Node) -> list[Shape | None] | None:
     """The axes of both that are not summed over."""
     sparse, dense = node.inputs[2].value, node.inputs[3].shape
     if not isinstance(sparse, tuple) or dense is None:
@@ -177,7 +194,7 @@ operation(
 )
 
 
-def _entries(numbers, kind):
+def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
     """The kind of a tensor of row numbers, or of indices that begin with them.
 
     Returns:
@@ -190,7 +207,9 @@ def _entries(numbers, kind):
     return kind if _source(numbers) is kind.rows.input else None
 
 
-def _entries_and_rows(node, kinds, shape):
+def _entries_and_rows(
+    node: Node, kinds: Sequence[Kind], shape: int
+) -> tuple[Sharded, Sharded] | None:
     """Kinds of the entries that a node begins with, and of their rows.
 
     Args:
@@ -199,15 +218,15 @@ def _entries_and_rows(node, kinds, shape):
         shape: Which input must be the shape of these rows.
 
     Returns:
-        Two `Sharded`s, or twice `None`.
+        `(entries, rows)`, or `None` where the node has none.
     """
     entries = _entries(node.inputs[0], kinds[0])
     if entries is None or _first(node.inputs[shape]) != entries.rows.of.size:
-        return None, None
+        return None
     return entries, Sharded(0, entries.rows.of)
 
 
-def _source(numbers):
+def _source(numbers: Tensor) -> Tensor:
     """The indices whose first column a tensor has, or begins with."""
     while True:
         node = numbers.node
@@ -222,7 +241,7 @@ def _source(numbers):
         numbers = node.inputs[0]
 
 
-def _is_zero(tensor):
+def _is_zero(tensor: Tensor) -> bool:
     """Whether all elements are known to be 0."""
     node = tensor.node
     if node.type == "Fill":
@@ -230,7 +249,7 @@ def _is_zero(tensor):
     return node.type == "ZerosLike" or tensor.value == 0
 
 
-def _is_first_column(node):
+def _is_first_column(node: Node) -> bool:
     """Whether a slice is `[:, 0]`."""
     given, *bounds = node.inputs
     begin, end, strides = (tensor.value for tensor in bounds)
@@ -248,24 +267,26 @@ def _is_first_column(node):
     )
 
 
-def _first(shape):
+def _first(shape: Tensor) -> SizeLike | None:
     """The first size that a vector of sizes says, or `None`."""
     return shape.value[0] if isinstance(shape.value, tuple) else None
 
 
-def _from_own_first_row(position):
+def _from_own_first_row(position: int) -> Emit:
     """Writes an operation with row numbers that begin with a replica's own.
 
     Args:
         position: Which of the inputs holds the numbers.
     """
 
-    def emit(build, node, plan, place, inputs):
+    def emit(
+        build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+    ) -> list[str]:
         inputs = list(inputs)
         inputs[position] = _own_numbers(
             build,
             node.inputs[position],
-            plan.wants[position],
+            cast(Sharded, plan.wants[position]),
             place,
             inputs[position],
         )
@@ -274,7 +295,9 @@ def _from_own_first_row(position):
     return emit
 
 
-def _own_numbers(build, tensor, entries, place, reference):
+def _own_numbers(
+    build: "Build", tensor: Tensor, entries: Sharded, place: int, reference: str
+) -> str:
     """Numbers of rows in a replica's share, of those in the whole batch.
 
     Args:
@@ -287,12 +310,12 @@ def _own_numbers(build, tensor, entries, place, reference):
     if build.replicas.total == 1:
         return reference
 
-    def write():
+    def write() -> str:
         start = build.sizes.start(entries.rows.of, place)
         start = build.cast(start, tf.int32, tensor.dtype, HOST)
         if len(tensor.shape) > 1:
             zero = build.constant(0, tensor.dtype, HOST)
-            others = [zero] * (tensor.shape[1] - 1)
+            others = [zero] * (cast(int, tensor.shape[1]) - 1)
             start = build.sizes.packed([start, *others], tensor.dtype)
         where = build.place_of(reference)
         operands = [reference, start]
@@ -301,9 +324,11 @@ def _own_numbers(build, tensor, entries, place, reference):
     return build.keep(("own numbers", reference), write)
 
 
-def _segments(build, node, plan, place, inputs):
+def _segments(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
     data, ids, _ = inputs
-    entries = plan.wants[1]
+    entries = cast(Sharded, plan.wants[1])
     count = build.sizes.count(entries.rows.of, place)
     dtype = node.inputs[2].dtype
     count = build.cast(count, tf.int32, dtype, HOST)

@@ -5,19 +5,26 @@ the same to the bit. A variable that TensorFlow sums when it is read (a metric's
 holds a part on each replica: its handle is partial, and so is what is read.
 """
 
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Partial
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kind, Partial
 from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.table import Plan
 
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.facts import Inference
 
-def read(node, kinds):
+
+def read(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Partial where the variable is a sum over the replicas."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (PARTIAL,))
     return Plan((REPLICATED,), (REPLICATED,))
 
 
-def assign(node, kinds):
+def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """`(variable, value)`: what is assigned to a partial variable is partial."""
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
     return Plan((handle, handle), ())
@@ -37,7 +44,7 @@ operation(
 )
 
 
-def _read_facts(node, infer):
+def _read_facts(node: Node, inference: "Inference") -> None:
     """What is read has the shape that the variable is known to have."""
     if node.outputs[0].shape is None:
         node.outputs[0].shape = node.inputs[0].element

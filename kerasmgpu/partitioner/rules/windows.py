@@ -1,12 +1,16 @@
 """Convolutions, pooling and images: rows are independent, the rest is whole."""
 
+from collections.abc import Sequence
+
 from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.kinds import REPLICATED, Sharded
+from kerasmgpu.partitioner.graph import Node, Shape, Tensor
+from kerasmgpu.partitioner.kinds import REPLICATED, Kind, Sharded
 from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules.table import Axes, Plan
+from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan
+from kerasmgpu.partitioner.sizes import SizeLike
 
 
-def rows_of_images(node):
+def rows_of_images(node: Node) -> Axes | None:
     """`(images, …)`: the first axis may be sharded, all else is whole."""
     rank = node.outputs[0].rank
     if rank is None or node.inputs[0].rank is None:
@@ -48,7 +52,7 @@ operation(
 )
 
 
-def projective_transform(node):
+def projective_transform(node: Node) -> Axes | None:
     """`(images, transforms, …)`: a transform per image, or one for all."""
     images, transforms = node.inputs[:2]
     if images.rank is None or transforms.shape is None:
@@ -69,7 +73,7 @@ operation(
 )
 
 
-def crop_and_resize(node):
+def crop_and_resize(node: Node) -> Axes | None:
     """`(images, boxes, indices, size)`: boxes choose among all images."""
     out = node.outputs[0].rank
     if out is None:
@@ -83,7 +87,7 @@ def crop_and_resize(node):
 operation("CropAndResize", axes=crop_and_resize)
 
 
-def boxes_gradient(node):
+def boxes_gradient(node: Node) -> Axes | None:
     """`(gradient, images, boxes, indices)`: boxes choose among all images."""
     if node.inputs[0].rank is None:
         return None
@@ -94,12 +98,13 @@ def boxes_gradient(node):
 operation("CropAndResizeGradBoxes", axes=boxes_gradient)
 
 
-def cropped_gradient(node):
+def cropped_gradient(node: Node) -> Axes | None:
     """`(gradient, boxes, indices, size)`: boxes are added to their images."""
-    if None in _ranks(node.inputs[0], node.outputs[0]):
+    rank, out = node.inputs[0].rank, node.outputs[0].rank
+    if rank is None or out is None:
         return None
-    crops = ("b", *(None,) * (node.inputs[0].rank - 1))
-    images = (None,) * node.outputs[0].rank
+    crops = ("b", *(None,) * (rank - 1))
+    images = (None,) * out
     return Axes(
         (crops, ("b", None), ("b",), None),
         (images,),
@@ -111,7 +116,7 @@ def cropped_gradient(node):
 operation("CropAndResizeGradImage", axes=cropped_gradient)
 
 
-def rows_of_gradients(node):
+def rows_of_gradients(node: Node) -> Axes | None:
     """The first axis of each value of rank 4 or 5 may be sharded."""
     if None in _ranks(*node.outputs, *node.inputs):
         return None
@@ -140,7 +145,7 @@ operation(
 )
 
 
-def pool_gradient(node):
+def pool_gradient(node: Node) -> Axes | None:
     """`(shape, gradient)` or `(gradient, size)`."""
     if None in _ranks(*node.outputs, *node.inputs):
         return None
@@ -158,7 +163,7 @@ operation(
 operation("ResizeNearestNeighborGrad", axes=pool_gradient)
 
 
-def input_gradient(node):
+def input_gradient(node: Node) -> Axes | None:
     """`(shape, filter, gradient)`."""
     if None in _ranks(node.outputs[0], node.inputs[2]):
         return None
@@ -184,14 +189,17 @@ operation(
 )
 
 
-def filter_gradient(node):
+def filter_gradient(node: Node) -> Axes | None:
     """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
-    if None in _ranks(*node.outputs, node.inputs[0], node.inputs[2]):
+    out = node.outputs[0].rank
+    if out is None or None in _ranks(
+        *node.outputs, node.inputs[0], node.inputs[2]
+    ):
         return None
     rows = _rows(node.inputs[0])
     return Axes(
         (rows, None, _rows(node.inputs[2])),
-        ((None,) * node.outputs[0].rank,),
+        ((None,) * out,),
         sums=("rows",),
         linear=(0, 2) if node.type != "Dilation2DBackpropFilter" else (),
     )
@@ -213,11 +221,12 @@ operation(
 operation("Dilation2DBackpropFilter", axes=filter_gradient)
 
 
-def space_and_batch(node, kinds):
+def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Of dilated convolutions: all rows once for each place in a window."""
     kind, places = kinds[0], _places_of_window(node)
     if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:
         return None
+    outer: SizeLike | None
     if node.type == "SpaceToBatchND":
         outer = sizes.product([kind.outer, places])
     else:
@@ -227,12 +236,13 @@ def space_and_batch(node, kinds):
     return Plan((kind, REPLICATED, REPLICATED), (kind.in_blocks(outer),))
 
 
-def space_and_batch_shape(node):
+def space_and_batch_shape(node: Node) -> list[Shape | None] | None:
     """Rows times, or by, the places of a window; the rest is TensorFlow's."""
     source, out = node.inputs[0].shape, node.outputs[0].static
     places = _places_of_window(node)
     if not source or not out or places is None:
         return None
+    rows: SizeLike | None
     if node.type == "SpaceToBatchND":
         rows = sizes.product([source[0], places])
     else:
@@ -248,7 +258,7 @@ operation(
 )
 
 
-def _places_of_window(node):
+def _places_of_window(node: Node) -> SizeLike | None:
     """How many places a window has, or `None` where that isn't known."""
     window = node.inputs[1].value
     if not sizes.are_integers(window) or min(window, default=1) < 1:
@@ -256,10 +266,10 @@ def _places_of_window(node):
     return sizes.product(window)
 
 
-def _ranks(*tensors):
+def _ranks(*tensors: Tensor) -> list[int | None]:
     return [tensor.rank for tensor in tensors]
 
 
-def _rows(tensor):
-    """Labels of images: rows first, and the rest is whole."""
-    return ("rows", *(None,) * (tensor.rank - 1))
+def _rows(tensor: Tensor) -> Labels:
+    """Labels of images of known rank: rows first, and the rest is whole."""
+    return ("rows", *(None for _ in tensor.shape[1:]))

@@ -246,11 +246,16 @@ def solve(scope):
         f"tf.matmul(tf.tanh({x}), tf.tanh({x}), transpose_b=True) + "
         f"4 * tf.eye(tf.shape({x})[-2], dtype={x.type})"
     )
-    name = scope.choice(["inv", "cholesky", "det", "logdet", "solve"])
+    name = scope.choice(
+        ["inv", "cholesky", "det", "logdet", "slogdet", "solve"]
+    )
     if name == "solve":
         side = f"tf.eye(tf.shape({x})[-2], dtype={x.type})"
         side += scope.choice(["", "[None]", "[:, :1]"])
         scope.let(f"tf.linalg.triangular_solve({square}, {side})")
+        return
+    if name == "slogdet":
+        scope.unpack(f"tf.linalg.slogdet({square})", 2)
         return
     scope.let(f"tf.linalg.{name}({square})")
 
