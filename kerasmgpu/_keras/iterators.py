@@ -50,7 +50,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
                 most=_most_batches(kwargs, running if is_for_fit else None),
             )
             super().__init__(feeder, *args, **kwargs)
-            feeder.set_batch_size(self.data_adapter.batch_size)
+            feeder.set_batch_size(self._batch_size(kwargs.get("x")))
             # Of a data set that the user distributed, that itself.
             self.feed: Feed | None = feeder.feed or Feed(
                 self._distributed_dataset
@@ -61,6 +61,12 @@ class EpochSteps(trainer_module.TFEpochIterator):
             self.feed, self.source = None, None
         if running is not None and is_for_fit:
             running.iterator = self
+
+    def _batch_size(self, x: Any) -> int | None:
+        """Rows of the batches that Keras forms of `x`; `None` if unknown."""
+        datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
+        # The adapter of a data set assumes that its elements have a `shape`.
+        return None if isinstance(x, datasets) else self.data_adapter.batch_size
 
     def reset(self) -> None:
         super().reset()

@@ -1,4 +1,4 @@
-"""How a tensor of the one-device step lies on the replicas."""
+"""How a tensor of the one-device step is distributed over the replicas."""
 
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
@@ -14,16 +14,16 @@ Shape = tuple
 
 
 class Rows:
-    """How rows are dealt out: in order, in shares that differ by at most one.
+    """The rows of a batch, split into consecutive shares, one per replica.
 
-    Replica i holds consecutive rows; it may hold none. Inputs with as many rows
-    are dealt out alike, so `Rows` of one size are equal.
+    Shares differ by at most one row and may be empty. Inputs with equal numbers of
+    rows are split alike, so `Rows` of one size are equal.
 
     Args:
         size: Number of rows in all, an integer or a `sizes.Size`.
         input: An input of the function whose first axis has these rows.
-        of: For entries of sparse rows, whose indices are `input`: the `Rows`
-            with which they are dealt out, by the numbers of their rows.
+        of: For entries of a sparse tensor, whose indices are `input`: the
+            `Rows` that they belong to; an entry is where its row is.
     """
 
     __slots__ = ("size", "input", "of")
@@ -58,7 +58,7 @@ class Replicated:
 
 @dataclasses.dataclass(frozen=True)
 class Sharded:
-    """Every replica holds its rows, an interval of the axis.
+    """Every replica holds its share of the rows along one axis.
 
     The axis has `outer * rows * inner` elements, in this order: after a
     reshape from `[rows, tokens, units]` to `[rows * tokens, units]`, `inner` is
@@ -73,7 +73,7 @@ class Sharded:
 
     @property
     def size(self) -> "SizeLike":
-        """Elements of the axis in all."""
+        """Size of the whole axis."""
         return sizes.product([self.outer, self.rows.size, self.inner])
 
     def at(self, axis: int) -> "Sharded":
@@ -81,7 +81,7 @@ class Sharded:
         return dataclasses.replace(self, axis=axis)
 
     def in_blocks(self, outer: "SizeLike") -> "Sharded":
-        """The same rows, in so many blocks of all rows."""
+        """The same rows, in `outer` blocks of all rows."""
         return dataclasses.replace(self, outer=outer)
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Kept(Sharded):
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """The value is the sum (maximum, minimum …) of what the replicas hold."""
+    """The value is the sum (maximum, minimum …) of the replicas' values."""
 
     by: str = "sum"
 
@@ -113,7 +113,7 @@ class Partial:
 class PerReplica:
     """Every replica holds a value computed from its rows alone.
 
-    Its whole value is the mean over the replicas, weighted by their rows. Only
+    The one-device value is the mean over the replicas, weighted by their rows. Only
     `rules.per_replica` gives this kind, for layers that ask for it.
     """
 
@@ -128,9 +128,9 @@ class PerReplica:
 class LocalSizes:
     """A vector of sizes, one of them the local size of a sharded axis.
 
-    Operations that take the shape of their output want it, so that each replica
-    makes its part. With `may_infer` the operation infers one size, given as -1,
-    if it has rows; `shape` is the whole's shape, where it is known.
+    Operations with an input that is the shape of their output want it, so that
+    each replica makes its shard. With `may_infer` the operation infers one size,
+    given as -1, if it has rows; `shape` is the shape of the whole value, if known.
     """
 
     sharded: Sharded
@@ -143,7 +143,7 @@ class LocalSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Sizes that are known by symbol: no operation has to compute them."""
+    """Sizes known by symbol, which no operation has to compute."""
 
     def __str__(self) -> str:
         return "known"
@@ -151,7 +151,7 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class PerWorker:
-    """Whole on every worker, and maybe not the same to the last bit."""
+    """Whole on every worker; workers' values may differ in the last bits."""
 
     def __str__(self) -> str:
         return "of each worker"
@@ -167,8 +167,8 @@ class MergedKind:
     """The kind of a value with several definitions, as a loop variable has.
 
     A replicated value becomes sharded or partial without communication, so the
-    other kind wins; of sharded and partial, or of different rows, none does, and
-    the value is replicated.
+    other kind is chosen. Of sharded and partial kinds, or of different rows, the
+    value is replicated.
     """
 
     def __init__(self, kind: "Kind | None" = None) -> None:
@@ -236,7 +236,7 @@ class ListOf:
         return self._cell()._merged.kind
 
     def put(self, kind: "Kind", shape: Shape | None = None) -> bool:
-        """Adds an element; returns whether that changed what the list is."""
+        """Adds an element; returns whether that changed the elements' kind."""
         return self._cell()._merged.add(kind, shape)
 
     def must_be_whole(self) -> None:

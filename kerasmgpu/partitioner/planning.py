@@ -1,4 +1,4 @@
-"""Plans how each tensor of a graph lies on the replicas.
+"""Plans how each tensor of a graph is distributed over the replicas.
 
 Kinds are propagated from the inputs along the operations, by the rules. A partial
 sum that some operation needs whole is summed once, for all. Lists and loops are
@@ -111,9 +111,9 @@ class Planner:
             ):
                 if isinstance(kind, Partial) and tensor in self._summed:
                     kind = REPLICATED
-                if number in plan.dealt:
-                    plans.kinds[tensor] = self._dealt(
-                        tensor, plan.dealt[number], plans
+                if number in plan.sliced:
+                    plans.kinds[tensor] = self._sliced(
+                        tensor, plan.sliced[number], plans
                     )
                     continue
                 plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
@@ -231,7 +231,7 @@ class Planner:
                     return Sharded(axis, rows, 1, inner)
         return None
 
-    def _dealt(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
+    def _sliced(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
         """The kind of a whole value that each replica slices for free."""
         plans.free.add(tensor)
         return dataclasses.replace(kind, rows=self._known(kind.rows))

@@ -48,7 +48,7 @@ operation(
 
 
 def einsum(node: Node) -> Axes | None:
-    """The labels are those of the equation; `...` stands for the axes left."""
+    """Labels are the equation's letters, and numbers for the axes of `...`."""
     terms, out = node.attr("equation").split("->")
     terms = terms.split(",")
     given = []
@@ -101,7 +101,7 @@ def _labels(term: str, shape: Shape) -> list[Label]:
 
 
 def cross(node: Node) -> Axes | None:
-    """Products of vectors along the last axis, which must be whole."""
+    """Cross products along the last axis, which must be whole."""
     if any(tensor.shape is None for tensor in node.inputs):
         return None
     labels = (*range(len(node.inputs[0].shape) - 1), None)

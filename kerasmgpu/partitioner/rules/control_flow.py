@@ -20,7 +20,7 @@ _MOST_PASSES = 20
 
 
 def while_facts(node: Node, inference: "Inference") -> None:
-    """Sizes are those that stay the same from one pass to the next."""
+    """Keeps sizes that are the same after every iteration of the loop."""
     condition, body = node.bodies
     shapes = [tensor.shape for tensor in node.inputs]
     elements = [tensor.element for tensor in node.inputs]
@@ -48,7 +48,7 @@ def _give(
     elements: Sequence[Element],
     values: Sequence[Value],
 ) -> None:
-    """Sets what is known of tensors."""
+    """Sets shapes, elements and values of tensors."""
     for n, tensor in enumerate(tensors):
         tensor.shape, tensor.element = shapes[n], elements[n]
         tensor.value = values[n]
@@ -56,7 +56,7 @@ def _give(
 
 
 def while_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
-    """Kinds of loop variables are those that hold for every pass."""
+    """Gives each loop variable a kind that holds for every iteration."""
     condition, body = node.bodies
     merged_kinds = [MergedKind() for _ in kinds]
     for merged, kind, tensor in zip(merged_kinds, kinds, node.outputs):
@@ -97,7 +97,7 @@ operation(
 
 
 def branch_facts(node: Node, inference: "Inference") -> None:
-    """Of outputs is known what all branches agree on."""
+    """Keeps the facts on which all branches agree."""
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
             inner.shape, inner.value = outer.shape, outer.value
@@ -116,7 +116,7 @@ def branch_facts(node: Node, inference: "Inference") -> None:
 
 
 def branch_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
-    """Outputs have the kind that those of all branches can have."""
+    """Gives each output a kind that the outputs of all branches can have."""
     given = kinds[1:]
     plans = [planner(body, given) for body in node.bodies]
     merged_kinds = [MergedKind() for _ in node.outputs]

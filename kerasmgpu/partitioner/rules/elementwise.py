@@ -1,4 +1,4 @@
-"""Operations that work on each element by itself, with broadcasting."""
+"""Elementwise operations, with broadcasting."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def elementwise(node: Node) -> Axes | None:
-    """Axes are the same from the last one on; those of size 1 are broadcast."""
+    """Aligns axes from the last one; axes of size 1 are broadcast."""
     if node.type == "IdentityN":
         return None
     out = node.outputs[0].shape
@@ -203,7 +203,7 @@ operation(
 
 
 def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
-    """The shape of what is made of several, as far as it is known."""
+    """The broadcast shape of several shapes; unknown sizes are `None`."""
     out = []
     for axis in range(-max(map(len, shapes), default=0), 0):
         found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
@@ -221,7 +221,7 @@ def broadcast_labels(shape: Shape, out: Shape) -> Labels:
 
 
 def _labels(shape: Shape, out: Shape) -> Labels:
-    """Labels of an input that has the shape `out`, if it runs at all."""
+    """Labels of an input that must have the shape `out`."""
     return tuple(range(-len(shape), 0))
 
 
@@ -250,7 +250,7 @@ def _linear(node: Node) -> tuple[int, ...]:
 
 
 def _is_wild(tensor: Tensor) -> bool:
-    """Whether a constant makes no number of a part that is 0: infinity, say."""
+    """Whether it is a constant of infinity or NaN, which times 0 is NaN."""
     if tensor.node.type != "Const" or tensor.static != ():
         return False
     if not tensor.dtype.is_floating:
@@ -259,7 +259,7 @@ def _is_wild(tensor: Tensor) -> bool:
 
 
 def bias_add(node: Node) -> Axes | None:
-    """`(value, bias)`: each axis may be sharded; the bias is on the channels."""
+    """`(value, bias)`: each axis may be sharded; the bias has the channel axis."""
     rank = node.inputs[0].rank
     if rank is None:
         return None
@@ -271,7 +271,7 @@ operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
 
 
 def bias_add_grad(node: Node) -> Axes | None:
-    """Sums all axes but the last (or the second: `NCHW`)."""
+    """Sums over all axes but that of the channels."""
     rank = node.inputs[0].rank
     if rank is None:
         return None
@@ -290,7 +290,7 @@ def _channel(node: Node, rank: int) -> int:
 
 
 def select(node: Node) -> Axes | None:
-    """As `SelectV2`, but a vector condition chooses rows."""
+    """Like `SelectV2`, but a vector condition selects rows."""
     out = node.outputs[0].shape
     condition = node.inputs[0].shape
     if out is None or condition is None:
@@ -308,7 +308,7 @@ operation(
 
 
 def ensure_shape(node: Node) -> Axes | None:
-    """What it ensures was checked on whole values: the input's shape."""
+    """The inferred shape of the whole value was checked; shards need no check."""
     rank = node.outputs[0].rank
     if rank is None:
         return None
@@ -331,7 +331,7 @@ def _identity(
 
 
 def no_op(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Holds control dependencies together."""
+    """Only has control dependencies."""
     return Plan((), ())
 
 
@@ -339,7 +339,7 @@ operation("NoOp", plan=no_op, traits={Trait.OUTSIDE_XLA})
 
 
 def bitcast(node: Node) -> Axes | None:
-    """Bits of one element become one element."""
+    """Elementwise, if both types have one size."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
     rank = node.inputs[0].rank

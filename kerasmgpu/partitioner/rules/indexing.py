@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.rules.table import Axes, Label
 
 
 def gather(node: Node) -> Axes | None:
-    """`params[batch, outer, indices…, inner]`; the axis gathered from is whole."""
+    """`params[batch, outer, indices…, inner]`; the gathered axis must be whole."""
     params, indices = node.inputs[0], node.inputs[1]
     batch = node.attr("batch_dims") or 0
     axis = 0
@@ -41,7 +41,7 @@ operation("Gather", axes=gather, traits={Trait.MOVES})
 
 
 def gather_nd(node: Node) -> Axes | None:
-    """`indices[…, depth]` pick whole values out of `params`."""
+    """`(params, indices[…, depth])`; `params` must be whole."""
     shape = node.inputs[1].shape
     out = node.outputs[0].shape
     if shape is None or out is None:
@@ -62,10 +62,7 @@ operation(
 
 
 def scatter_nd(node: Node) -> Axes | None:
-    """`(indices, updates, shape)`: what meets at one place is added.
-
-    Truth values are: one that holds is enough.
-    """
+    """`(indices, updates, shape)`: sums updates of one index; booleans: any."""
     indices, updates, _ = node.inputs
     if indices.shape is None or updates.shape is None:
         return None
@@ -90,7 +87,7 @@ operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
 
 
 def unsorted_segment(node: Node) -> Axes | None:
-    """`(data, segment_ids, num_segments)`: parts over the rows are put together."""
+    """`(data, segment_ids, num_segments)`: reduces over the rows."""
     data, ids, _ = node.inputs
     out = node.outputs[0].shape
     if data.shape is None or ids.shape is None or out is None:
@@ -108,7 +105,7 @@ def unsorted_segment(node: Node) -> Axes | None:
 
 
 def bincount(node: Node) -> Axes | None:
-    """`(input, size, weights)`: counts of the rows are added."""
+    """`(input, size, weights)`: sums counts over the rows."""
     shape = node.inputs[0].shape
     if shape is None or len(shape) != 1:
         return None
@@ -125,7 +122,7 @@ operation("DenseBincount", axes=bincount)
 
 
 def lookup(node: Node) -> Axes | None:
-    """`(table, keys, default)`: keys are looked up one by one."""
+    """`(table, keys, default)`: elementwise in the keys."""
     if node.inputs[1].shape is None or node.outputs[0].shape is None:
         return None
     keys = tuple(range(len(node.inputs[1].shape)))
@@ -137,7 +134,7 @@ operation("LookupTableFind", "LookupTableFindV2", axes=lookup)
 
 
 def gather_shape(node: Node) -> list[Shape | None] | None:
-    """The axes of the indices stand for the axis gathered from."""
+    """The shape of `params` with the gathered axis replaced by those of indices."""
     params, indices, axis = (node.inputs[n] for n in range(3))
     batch = node.attr("batch_dims") or 0
     if params.shape is None or indices.shape is None:
@@ -167,7 +164,7 @@ operation(
 
 
 def resource_gather_shape(node: Node) -> list[Shape | None] | None:
-    """The axes of the indices, then those of a row of the variable."""
+    """The shape of the indices, then that of a row of the variable."""
     element, indices = node.inputs[0].element, node.inputs[1].shape
     if element is None or indices is None or node.attr("batch_dims"):
         return None
@@ -183,7 +180,7 @@ operation(
 
 
 def unsorted_segment_shape(node: Node) -> list[Shape | None] | None:
-    """As many rows as `num_segments` says."""
+    """`num_segments` rows."""
     data, ids, count = node.inputs
     if data.shape is None or ids.shape is None:
         return None

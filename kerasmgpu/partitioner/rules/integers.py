@@ -1,4 +1,8 @@
-"""What is known of small integer tensors: arithmetic on shapes."""
+"""Values of small integer tensors, such as shapes, by symbol.
+
+Each rule returns the value of its operation's output (see `graph.Tensor.value`),
+or `None` if it is unknown.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -18,7 +22,7 @@ Known: TypeAlias = SizeLike | None
 """A known entry; `None` for one that is not known."""
 
 LONGEST = 32
-"""Vectors with more elements are not followed."""
+"""Longer vectors have no known value."""
 
 
 def const(node: Node) -> Value:
@@ -36,12 +40,12 @@ operation("Const", value=const)
 
 
 def shape(node: Node) -> Shape | None:
-    """The input's sizes, as far as they are known."""
+    """The shape of the input; unknown sizes are `None`."""
     return node.inputs[0].shape
 
 
 def shapes(node: Node) -> list[Shape | None]:
-    """The sizes of each input, as far as they are known."""
+    """The shape of each input; unknown sizes are `None`."""
     return [tensor.shape for tensor in node.inputs]
 
 
@@ -49,7 +53,7 @@ operation("ShapeN", value=shapes, traits={Trait.SEVERAL_VALUES})
 
 
 def concat_offset(node: Node) -> list[tuple] | None:
-    """`(axis, shapes…)`: where each part begins in the whole."""
+    """`(axis, shapes…)`: the offset of each part of a concatenation."""
     axis, *parts = (tensor.value for tensor in node.inputs)
     if not isinstance(axis, int) or None in parts:
         return None
@@ -65,7 +69,7 @@ operation("ConcatOffset", value=concat_offset, traits={Trait.SEVERAL_VALUES})
 
 
 def split(node: Node) -> list[tuple] | None:
-    """`(axis, vector)`: its parts, of as many entries each."""
+    """`(axis, vector)`: equal parts of a vector."""
     entries, number = node.inputs[1].value, len(node.outputs)
     if not isinstance(entries, tuple) or len(entries) % number:
         return None
@@ -90,14 +94,14 @@ def rank(node: Node) -> Value:
 
 
 def same(node: Node) -> Value:
-    """What comes in, if it is integers."""
+    """The input's value, if it has an integer type."""
     if not node.inputs[0].dtype.is_integer:
         return None
     return node.inputs[0].value
 
 
 def pack(node: Node) -> Value:
-    """Scalars, put together to a vector."""
+    """A vector of the inputs, which are scalars."""
     values = tuple(tensor.value for tensor in node.inputs)
     if any(isinstance(one, tuple) for one in values) or len(values) > LONGEST:
         return None
@@ -105,7 +109,7 @@ def pack(node: Node) -> Value:
 
 
 def concat(node: Node) -> Value:
-    """Vectors, one after the other."""
+    """The concatenation of vectors."""
     parts = [tensor.value for tensor in node.inputs[:-1]]
     if not all(isinstance(part, tuple) for part in parts):
         return None
@@ -135,7 +139,7 @@ def strided_slice(node: Node) -> Value:
 
 
 def slice_(node: Node) -> Value:
-    """`(vector, begin, size)`: entries that follow one another."""
+    """`(vector, begin, size)`: consecutive entries of a vector."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
         return None
@@ -146,7 +150,7 @@ def slice_(node: Node) -> Value:
 
 
 def gather(node: Node) -> Value:
-    """`(vector, indices, axis)`: entries by their places."""
+    """`(vector, indices, axis)`: the entries at the indices."""
     entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
     if not isinstance(entries, tuple) or axis != 0:
         return None
@@ -160,7 +164,7 @@ def gather(node: Node) -> Value:
 
 
 def reshape(node: Node) -> Value:
-    """The same entries, where they become a scalar or a vector."""
+    """The input's entries, if the output is a scalar or a vector."""
     source, out = node.inputs[0].value, node.outputs[0].shape
     if source is None:
         given = node.inputs[0]
@@ -174,7 +178,7 @@ def reshape(node: Node) -> Value:
 
 
 def _side_by_side(tensor: Tensor) -> tuple | None:
-    """Multiples and sizes in turn, as the gradient of a repetition has them."""
+    """Interleaves multiples and sizes, as in the gradient of `Tile`."""
     node = tensor.node
     if node.type != "Transpose" or node.inputs[0].node.type != "Pack":
         return None
@@ -188,7 +192,7 @@ def _side_by_side(tensor: Tensor) -> tuple | None:
 
 
 def _slice_of_constant(tensor: Tensor) -> tuple | None:
-    """What the gradient of a padding takes out of the table of paddings."""
+    """A slice of a constant matrix, as the gradient of `Pad` takes of paddings."""
     node = tensor.node
     if node.type != "Slice" or node.inputs[0].node.type != "Const":
         return None
@@ -207,7 +211,7 @@ def _slice_of_constant(tensor: Tensor) -> tuple | None:
 
 
 def arithmetic(node: Node) -> Value:
-    """Entry by entry; not known where one of the two isn't."""
+    """Sum, difference or product of each pair of entries."""
     operate = {
         "Add": lambda a, b: a + b,
         "AddV2": lambda a, b: a + b,
@@ -218,7 +222,7 @@ def arithmetic(node: Node) -> Value:
     def result(a: Known, b: Known) -> Known:
         if a is None or b is None:
             return None
-        # What hashes sizes means them to wrap around.
+        # Hashes of sizes overflow on purpose: their value is unknown.
         made = operate(a, b)
         return made if sizes.fits(made, node.outputs[0].dtype, 128) else None
 
@@ -226,7 +230,7 @@ def arithmetic(node: Node) -> Value:
 
 
 def quotient(node: Node) -> Value:
-    """Exact where it is exact; else only of numbers."""
+    """Quotient of each pair of entries; inexact ones of numbers only."""
 
     def divide(a: Known, b: Known) -> Known:
         exact = sizes.divide(a, b)
@@ -239,7 +243,7 @@ def quotient(node: Node) -> Value:
 
 
 def remainder(node: Node) -> Value:
-    """Of integers; 0 where a size can be divided exactly."""
+    """Remainder of each pair of entries; 0 for a multiple of a symbolic size."""
 
     def modulo(a: Known, b: Known) -> Known:
         if isinstance(a, int) and isinstance(b, int) and b:
@@ -250,7 +254,7 @@ def remainder(node: Node) -> Value:
 
 
 def maximum(node: Node) -> Value:
-    """Of sizes, which are not negative, and integers."""
+    """Maximum of each pair of entries: of equal ones, or of numbers."""
 
     def largest(a: Known, b: Known) -> Known:
         if a == b:
@@ -263,7 +267,7 @@ def maximum(node: Node) -> Value:
 
 
 def reduce(node: Node) -> Value:
-    """Of the entries of a vector, if all of them are known."""
+    """Sum or product of a vector's entries, if all are known."""
     entries, axes = node.inputs[0].value, node.inputs[1].value
     if entries is None or node.attr("keep_dims"):
         return None
@@ -277,7 +281,7 @@ def reduce(node: Node) -> Value:
 
 
 def range_(node: Node) -> Value:
-    """`(start, limit, delta)`, where all three are integers."""
+    """`(start, limit, delta)`: the range, if all three are numbers."""
     values = [tensor.value for tensor in node.inputs]
     if not all(isinstance(one, int) for one in values) or values[2] == 0:
         return None
@@ -286,7 +290,7 @@ def range_(node: Node) -> Value:
 
 
 def fill(node: Node) -> Value:
-    """`(shape, entry)`: the entry, or a vector of nothing else."""
+    """`(shape, entry)`: a scalar, or a vector of equal entries."""
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():
         return entry
@@ -296,7 +300,7 @@ def fill(node: Node) -> Value:
 
 
 def stitch(node: Node) -> Value:
-    """Entries put together by their places; the last one at a place counts."""
+    """`(indices…, entries…)`: entries by index; the last one of an index wins."""
     half = len(node.inputs) // 2
     found = {}
     for places, entries in zip(node.inputs[:half], node.inputs[half:]):
@@ -316,7 +320,7 @@ operation("DynamicStitch", value=stitch)
 
 
 def invert(node: Node) -> Value:
-    """The place at which each number stands."""
+    """The inverse of a permutation."""
     order = node.inputs[0].value
     if not sizes.are_integers(order):
         return None
@@ -329,9 +333,8 @@ operation("InvertPermutation", value=invert)
 def broadcast_gradient(node: Node) -> tuple[tuple, tuple] | None:
     """The two vectors of a `BroadcastGradientArgs`: axes that were broadcast.
 
-    An axis that both have with the same size, and one of size 1 that meets one
-    whose size is not known, are told apart here; where a size happens to be 1
-    when the graph runs, summing over the axis changes nothing.
+    Symbolic sizes count as larger than 1. If such a size is 1 when the graph runs,
+    summing over the axis changes nothing.
     """
     one, two = (tensor.value for tensor in node.inputs)
     if not isinstance(one, tuple) or not isinstance(two, tuple):
@@ -364,7 +367,7 @@ operation(
 
 
 def _broadcast(operate: Callable[[Known, Known], Known], node: Node) -> Value:
-    """Entry by entry; a scalar, or a single entry, meets each of the other's."""
+    """Applies an operation to pairs of entries; broadcasts a single entry."""
     a, b = (tensor.value for tensor in node.inputs)
     if not isinstance(a, tuple) and not isinstance(b, tuple):
         return operate(a, b)

@@ -1,4 +1,4 @@
-"""Lists of tensors, as loops have them."""
+"""Tensor lists, as loops have them."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -32,12 +32,12 @@ Control: TypeAlias = Callable[[Node, Sequence[Kind], "Planner"], Plan]
 
 
 def empty_list_facts(node: Node, inference: "Inference") -> None:
-    """Nothing was put into a new list yet."""
+    """A new list has no elements."""
     node.outputs[0].element = inference.elements(node)
 
 
 def reserved_list_facts(node: Node, inference: "Inference") -> None:
-    """What isn't set is zeros of the shape that the list is made with."""
+    """Elements that aren't set are zeros of the given shape."""
     elements = inference.elements(node)
     value = node.inputs[0].value
     if isinstance(value, tuple) and not {None, -1}.intersection(value):
@@ -46,7 +46,7 @@ def reserved_list_facts(node: Node, inference: "Inference") -> None:
 
 
 def from_tensor_facts(node: Node, inference: "Inference") -> None:
-    """Elements are what the tensor has behind its first axis."""
+    """The elements are slices along the tensor's first axis."""
     elements = inference.elements(node)
     shape = node.inputs[0].shape
     item = None if shape is None else shape[1:]
@@ -55,7 +55,7 @@ def from_tensor_facts(node: Node, inference: "Inference") -> None:
 
 
 def put_item_facts(node: Node, inference: "Inference") -> None:
-    """The same list, with the last input among its elements."""
+    """Adds the last input to the list's elements."""
     elements = node.inputs[0].element
     if elements is not None:
         item = node.inputs[-1]
@@ -66,12 +66,12 @@ def put_item_facts(node: Node, inference: "Inference") -> None:
 
 
 def same_list_facts(node: Node, inference: "Inference") -> None:
-    """The list that comes in."""
+    """The output is the input's list."""
     node.outputs[0].element = node.inputs[0].element
 
 
 def zeros_like_facts(node: Node, inference: "Inference") -> None:
-    """A list of zeros of the same shapes, to which others are added."""
+    """A new list of zeros with the input's shapes."""
     like = node.inputs[0].element
     if node.outputs[0].dtype == tf.variant and like is not None:
         elements = inference.elements(node)
@@ -80,7 +80,7 @@ def zeros_like_facts(node: Node, inference: "Inference") -> None:
 
 
 def of_lists_facts(node: Node, inference: "Inference") -> None:
-    """What is made of several lists is as all of them are."""
+    """The output has the common facts of its input lists."""
     if node.outputs[0].dtype == tf.variant:
         lists = [t for t in node.inputs if t.dtype == tf.variant]
         element = lists[0].element
@@ -93,19 +93,19 @@ operation("TensorListConcatLists", facts=of_lists_facts)
 
 
 def item_facts(node: Node, inference: "Inference") -> None:
-    """What comes out is as all elements of the list are."""
+    """The output has the common facts of the list's elements."""
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
         node.outputs[0].element = elements
     if elements is not None and elements.shape is not None:
-        # Sizes that nobody knows are left to TensorFlow, or get symbols.
+        # Unknown sizes are TensorFlow's static ones, or get symbols.
         item = node.outputs[-1]
         item.shape = sizes.filled_in(elements.shape, item.static)
         item.value = elements.value
 
 
 def stack_facts(node: Node, inference: "Inference") -> None:
-    """The number of elements, then the axes of one."""
+    """The number of elements, then the shape of one."""
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
         return
@@ -116,7 +116,7 @@ def stack_facts(node: Node, inference: "Inference") -> None:
 
 
 def element_shape_facts(node: Node, inference: "Inference") -> None:
-    """Sizes that TensorFlow would only know as -1 may be told."""
+    """The elements' shape, where TensorFlow may only know -1."""
     elements = node.inputs[0].element
     if elements is None or elements.shape is None:
         return
@@ -128,7 +128,7 @@ operation("TensorListElementShape", facts=element_shape_facts)
 
 
 def new_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
-    """Each replica has a list for its parts."""
+    """Each replica makes a list of its shards."""
     made = planner.lists.setdefault(node, ListOf())
     return Plan((_element_shape(made.kind), REPLICATED), (made,))
 
@@ -149,12 +149,12 @@ operation(
 
 
 def _element_shape(kind: Kind | None) -> Kind:
-    """How the input `element_shape` is wanted, for elements of a kind."""
+    """The kind of the input `element_shape` for elements of a kind."""
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
 def kept_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
-    """A list that was kept has whole elements; see `of_lists`."""
+    """A list from an `Optional` has whole elements; see `of_lists`."""
     gives: list[Kind] = [REPLICATED] * len(node.outputs)
     for number, tensor in enumerate(node.outputs):
         if tensor.dtype == tf.variant:
@@ -167,10 +167,10 @@ operation("OptionalGetValue", control=kept_list)
 
 
 def from_tensor(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
-    """`(tensor, element_shape)`: the first axis is cut up, so it is whole.
+    """`(tensor, element_shape)`: elements are slices along the first axis.
 
-    What else is put into the list, or into one that must be alike, may have
-    rows: then a whole tensor is cut up by rows.
+    The list, or one joined with it, may have other elements that are sharded.
+    Then this tensor is sharded as well.
     """
     kind = kinds[0]
     made = planner.lists.setdefault(node, ListOf())
@@ -189,7 +189,7 @@ operation("TensorListFromTensor", facts=from_tensor_facts, control=from_tensor)
 
 
 def _of_known_list(rule: ListRule) -> Control:
-    """The rule, or one for a list that is whole for all that is known of it."""
+    """Extends a rule to lists of unknown origin, which are replicated."""
 
     def plan_list(
         node: Node, kinds: Sequence[Kind], planner: "Planner"
@@ -250,7 +250,7 @@ operation("TensorListStack", facts=stack_facts, control=stack)
 
 @_of_known_list
 def of_list(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
-    """A length is replicated; a list of another length is the same list."""
+    """A length is replicated; a resized list is the same list."""
     gives: Kind = made if node.type == "TensorListResize" else REPLICATED
     return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))
 
@@ -261,9 +261,9 @@ operation("TensorListLength", control=of_list)
 
 
 def of_lists(node: Node, kinds: Sequence[Kind]) -> Plan:
-    """What is done to lists as wholes is done to each replica's.
+    """Runs operations on whole lists on every replica's list.
 
-    Other operations get lists of whole elements.
+    Operations that don't know lists get lists of replicated elements.
     """
     lists = [kind for kind in kinds if isinstance(kind, ListOf)]
     if Trait.OF_LISTS not in record(node.type).traits:

@@ -1,8 +1,9 @@
-"""Draws: every replica draws its own rows of what one device would draw.
+"""Random numbers: every replica draws its rows of the one-device draw.
 
-The generators count: element `n` of a draw comes from block `n // k` of the
+The generators are counter-based: element `n` of a draw comes from block `n // k` of the
 Philox counter, `k` elements to a block (Salmon et al., SC 2011; TensorFlow's
-`FillPhiloxRandom`). So rows can be drawn from the middle, to the bit.
+`FillPhiloxRandom`). So a replica draws any
+rows, equal to the bit.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -51,7 +52,7 @@ operation(
 def _draw_rows(
     build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
 ) -> list[str]:
-    """Draws the elements of a replica's rows, from their place in the draw."""
+    """Writes the draw of a replica's rows, from the counter of their first block."""
     local_shape, key, counter, *rest = inputs
     dtype = node.outputs[0].dtype
     per_block = 2 if dtype.size == 8 else 4
@@ -72,8 +73,8 @@ def _draw_rows(
 
     first = rows(build.sizes.start(sharded.rows, place))
     count = rows(build.sizes.count(sharded.rows, place))
-    # XLA pairs the halves of a draw for normals (Box-Muller), by its shape: each
-    # replica draws all and takes its own.
+    # XLA pairs the halves of a draw for normals (Box-Muller), so that numbers
+    # depend on its shape: each replica draws all rows and slices its own.
     is_normal = node.type == "StatelessRandomNormalV2"
     draws_all = is_normal and build.compiles(node)
     if draws_all:
@@ -106,7 +107,7 @@ def _draw_rows(
 
 
 def _advanced(build: "Build", counter: str, blocks: str) -> str:
-    """A counter of 128 bits, the lower 64 first, after a number of blocks."""
+    """Writes a counter (128 bits, the lower 64 first) advanced by some blocks."""
     blocks = build.cast(blocks, tf.int64, tf.uint64, HOST)
     zero = build.constant(0, tf.uint64, HOST)
     step = build.sizes.packed([blocks, zero], tf.uint64)

@@ -1,8 +1,8 @@
-"""cuDNN's recurrent layers: rows know nothing of each other.
+"""cuDNN's recurrent layers, whose rows are independent.
 
-LSTMs and GRUs on GPUs are one operation each way. What the forward one keeps
-for its gradient only that gradient can read, on the device where it was made: it
-runs as the forward one ran.
+An LSTM or GRU on a GPU is one forward and one backward operation. The state that
+the forward one keeps for its gradient is opaque and readable on its device only,
+so the backward one runs on the same shards.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from kerasmgpu.partitioner.rules.table import Axes, Label, Labels, Plan, by_axes
 def forward_axes(node: Node) -> Axes | None:
     """`(input, h, c, parameters, lengths)` to `(output, h, c, kept, kept)`.
 
-    `input` is `[time, rows, features]`, states are `[layers, rows, units]`; where
-    the operation isn't time-major, rows come first. A GRU has no `c`.
+    `input` is `[time, rows, features]`, states are `[layers, rows, units]`; if the
+    operation isn't time-major, rows come first. A GRU has no `c`.
     """
     if node.attr("dropout"):
-        return None  # Which numbers a row's are drawn is cuDNN's secret.
+        return None  # cuDNN does not document which numbers a row draws.
     rows = _rows(node)
     c = rows if node.attr("rnn_mode") == "lstm" else None
     kept = ("rows",)
@@ -31,7 +31,7 @@ def forward_axes(node: Node) -> Axes | None:
 
 
 def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Each replica runs its own rows, and keeps what their gradient needs."""
+    """Runs each replica's rows; the kept state stays on the replica."""
     axes = forward_axes(node)
     plan = None if axes is None else by_axes(node, axes, kinds)
     if plan is None or not isinstance(plan.gives[0], Sharded):
@@ -45,7 +45,7 @@ def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """As the forward operation ran; parameters get a partial gradient."""
+    """Sharded as the forward operation; the parameters' gradient is partial."""
     kept = kinds[11]
     if not isinstance(kept, Kept):
         return None
@@ -62,7 +62,7 @@ def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         kept,
     ]
     gives: list[Kind] = [rows, rows, rows, PARTIAL]
-    if node.attr("rnn_mode") != "lstm":  # `c` is a scalar that nobody reads.
+    if node.attr("rnn_mode") != "lstm":  # `c` is an unused scalar.
         for number in (2, 7, 10):
             wants[number] = kinds[number]
         gives[2] = kept
@@ -70,7 +70,7 @@ def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def forward_shapes(node: Node) -> list[Shape | None] | None:
-    """Rows and time of the input, states as they came in."""
+    """Rows and time of the input; states keep their shapes."""
     given, h, c, *_ = (tensor.shape for tensor in node.inputs)
     output = None if given is None else (*given[:2], None)
     return [output, h, c, None, None]
@@ -91,7 +91,7 @@ operation(
 
 
 def backward_shapes(node: Node) -> list[Shape | None] | None:
-    """Gradients have the shapes of what they are for."""
+    """Gradients have the shapes of their inputs."""
     return [tensor.shape for tensor in node.inputs[:4]]
 
 
@@ -104,7 +104,7 @@ operation(
 
 
 def reverse_sequence(node: Node) -> Axes | None:
-    """`(values, lengths)`: the axis that is reversed must be whole."""
+    """`(values, lengths)`: the reversed axis must be whole."""
     if node.inputs[0].shape is None:
         return None
     labels: list[Label] = list(range(len(node.inputs[0].shape)))

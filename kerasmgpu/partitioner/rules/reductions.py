@@ -1,4 +1,4 @@
-"""Sums, means and extremes over axes, and what looks along one axis."""
+"""Reductions over axes, and operations along one axis."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reduce(node: Node) -> Axes | None:
-    """Axes that are reduced have no label in the output."""
+    """Reduced axes have no label in the output."""
     reduced = reduced_axes(node)
     if reduced is None:
         return None
@@ -22,7 +22,7 @@ def reduce(node: Node) -> Axes | None:
     is_linear = node.type in ("Sum", "Mean")
     by: str | None = "sum" if is_linear else node.type.lower()
     if node.type in ("EuclideanNorm", "Prod"):
-        by = None  # Parts can't be put together.
+        by = None  # Can't be reduced in parts.
     if node.type == "Mean" and node.outputs[0].dtype.is_integer:
         by, is_linear = None, False  # It is rounded.
     labels: Labels = tuple(range(rank))
@@ -45,7 +45,7 @@ def reduce(node: Node) -> Axes | None:
 
 
 def reduced_shape(node: Node) -> list[Shape | None] | None:
-    """The sizes that are left, with 1 for the others where axes are kept."""
+    """The shape without reduced axes, or with 1 for them (`keep_dims`)."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
     if reduced is None:
         return None
@@ -71,7 +71,7 @@ operation(
 
 
 def reduced_axes(node: Node) -> set[int] | None:
-    """Axes that a reduction goes over, or `None` where that isn't known."""
+    """The reduced axes; `None` if unknown."""
     shape, reduced = node.inputs[0].shape, sizes.as_tuple(node.inputs[1].value)
     if shape is None or not sizes.are_integers(reduced):
         return None
@@ -81,9 +81,9 @@ def reduced_axes(node: Node) -> set[int] | None:
 def _local_mean(
     build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
 ) -> list[str]:
-    """A replica's mean over its rows, times its share of the rows.
+    """Writes the mean of a replica's rows, times its fraction of all rows.
 
-    The mean of no rows is not a number; its share of 0 makes it 0.
+    Of no rows it is 0, not NaN.
     """
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
@@ -93,7 +93,7 @@ def _local_mean(
 
 
 def arg(node: Node) -> Axes | None:
-    """The axis that is looked along must be whole."""
+    """The searched axis must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
@@ -105,7 +105,7 @@ operation("ArgMax", "ArgMin", axes=arg)
 
 
 def cumulative(node: Node) -> Axes | None:
-    """The axis that is summed along must be whole."""
+    """The accumulated axis must be whole."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
@@ -115,7 +115,7 @@ def cumulative(node: Node) -> Axes | None:
 
 
 def cumulative_shape(node: Node) -> list[Shape | None] | None:
-    """The input's."""
+    """The shape of the input."""
     return [node.inputs[0].shape]
 
 
@@ -162,7 +162,7 @@ operation("InTopK", "InTopKV2", "NthElement", "TopK", "TopKV2", axes=top_k)
 
 
 def softmax_cross_entropy(node: Node) -> Axes | None:
-    """`[rows, classes]` twice to a loss `[rows]` and its gradient."""
+    """`[rows, classes]` twice to a loss `[rows]` and a gradient."""
     # Both inputs may be broadcast to each other.
     out = node.outputs[1].shape
     if any(t.shape is None for t in node.inputs) or out is None:
@@ -180,7 +180,7 @@ def sparse_softmax_cross_entropy(node: Node) -> Axes | None:
 
 
 def cross_entropy_shape(node: Node) -> list[Shape | None] | None:
-    """A loss per row and a gradient like the logits, if these aren't broadcast."""
+    """A loss per row, and a gradient with the broadcast shape of the logits."""
     logits, labels = (tensor.shape for tensor in node.inputs)
     if logits is None or labels is None:
         return None

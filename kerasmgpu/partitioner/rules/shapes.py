@@ -1,4 +1,4 @@
-"""Operations that move, join or cut axes and leave the elements as they are."""
+"""Operations that reshape, join, slice or repeat axes."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -40,7 +40,7 @@ Bound: TypeAlias = tuple[sizes.SizeLike | None] | None
 
 
 def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Rows stay apart where they are not mixed with other axes."""
+    """Keeps rows sharded where the reshape does not mix them with other axes."""
     kind = kinds[0]
     if kind == PARTIAL:
         return Plan((PARTIAL, REPLICATED), (PARTIAL,))
@@ -54,7 +54,7 @@ def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def reshape_shape(node: Node) -> list[Shape | None] | None:
-    """The shape that is given; -1 is worked out."""
+    """The target shape, with -1 replaced by the inferred size."""
     target = node.inputs[1].value
     if not isinstance(target, tuple) or None in target:
         return None
@@ -76,7 +76,7 @@ operation(
 
 
 def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Axes of one element come and go."""
+    """Inserts or removes axes of size 1."""
     kind, source = kinds[0], node.inputs[0].shape
     rest = (REPLICATED,) * (len(kinds) - 1)
     if kind == PARTIAL:
@@ -99,7 +99,7 @@ def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
-    """Where sharded rows are after a reshape, or `None` if they are mixed.
+    """The sharding after a reshape; `None` if it mixes rows with other axes.
 
     The elements of `[…, outer * rows * inner, …]` are in the order of the axes,
     so rows stay apart if the new shape has an axis that begins with what was in
@@ -122,7 +122,7 @@ def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
 
 
 def expand_dims_shape(node: Node) -> list[Shape | None] | None:
-    """One more axis, of size 1."""
+    """The input's shape with a new axis of size 1."""
     source = node.inputs[0].shape
     axis = sizes.as_scalar(node.inputs[1].value)
     if source is None or not isinstance(axis, int):
@@ -141,7 +141,7 @@ operation(
 
 
 def squeeze_shape(node: Node) -> list[Shape | None] | None:
-    """Without the axes that are named."""
+    """The input's shape without the squeezed axes."""
     source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
     if source is None or not squeezed:
         return None
@@ -159,7 +159,7 @@ operation(
 
 
 def transpose(node: Node) -> Axes | None:
-    """Axes change places; each may be sharded."""
+    """Permutes axes; any of them may be sharded."""
     order = node.inputs[1].value
     if not sizes.are_integers(order):
         return None
@@ -179,7 +179,7 @@ operation("ConjugateTranspose", axes=transpose)
 
 
 def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """On another axis than that of the rows, or rows after rows."""
+    """Joins along an axis other than that of the rows, or in blocks of all rows."""
     *parts, where = node.inputs
     rank = node.outputs[0].rank
     if rank is None or not isinstance(where.value, int):
@@ -204,7 +204,7 @@ def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def concat_shape(node: Node) -> list[Shape | None] | None:
-    """Sizes of the joined axis are added."""
+    """Adds the sizes of the joined axis."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
     if None in shapes or not isinstance(where.value, int):
@@ -225,7 +225,7 @@ operation(
 
 
 def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
-    """Sizes of an axis on which all shapes agree: integers where any has one."""
+    """The common shape of equal shapes: known sizes where any shape has one."""
     return [
         next((size for size in axis if isinstance(size, int)), axis[0])
         for axis in zip(*shapes)
@@ -233,7 +233,7 @@ def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
 
 
 def pack(node: Node) -> Axes | None:
-    """A new axis, which is whole; the others may be sharded."""
+    """Inserts a new axis, which is whole; the others may be sharded."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -245,14 +245,14 @@ def pack(node: Node) -> Axes | None:
 
 
 def pack_partial(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Partial sums side by side are a partial sum."""
+    """Packs partial sums into a partial sum."""
     if kinds and all(kind == PARTIAL for kind in kinds):
         return Plan(tuple(kinds), (PARTIAL,))
     return None
 
 
 def pack_shape(node: Node) -> list[Shape | None] | None:
-    """One more axis, with an entry for each input."""
+    """The common shape of the inputs with a new axis, an entry per input."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -273,7 +273,7 @@ operation(
 
 
 def unpack(node: Node) -> Axes | None:
-    """The axis that is taken apart must be whole."""
+    """The unpacked axis must be whole."""
     labels = all_but(node.inputs[0], node.attr("axis"))
     if labels is None:
         return None
@@ -290,13 +290,13 @@ operation(
 
 
 def split(node: Node) -> Axes | None:
-    """`(axis, value)`; the axis that is cut must be whole."""
+    """`(axis, value)`; the split axis must be whole."""
     where, value = node.inputs
     return _cut(node, value, where.value, (None,), ())
 
 
 def split_v(node: Node) -> Axes | None:
-    """`(value, sizes, axis)`."""
+    """`(value, sizes, axis)`; the split axis must be whole."""
     value, _, where = node.inputs
     return _cut(node, value, where.value, (), (None, None))
 
@@ -311,7 +311,7 @@ def _cut(
     before: tuple[None, ...],
     behind: tuple[None, ...],
 ) -> Axes | None:
-    """Axes of a value and its parts; the one that is cut must be whole."""
+    """`Axes` of a split, whose axis must be whole."""
     labels = all_but(value, axis)
     if labels is None:
         return None
@@ -323,7 +323,7 @@ def _cut(
 
 
 def split_blocks(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Rows after rows are cut between the blocks of all rows."""
+    """Splits an axis of several blocks of all rows between blocks."""
     axis, kind = node.inputs[0].value, kinds[1]
     if not isinstance(kind, Sharded) or not isinstance(axis, int):
         return None
@@ -338,7 +338,7 @@ def split_blocks(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def split_shape(node: Node) -> list[Shape | None] | None:
-    """Parts of one size."""
+    """Divides the split axis into equal parts."""
     where, value = node.inputs
     if value.shape is None or not isinstance(where.value, int):
         return None
@@ -363,7 +363,7 @@ operation(
 
 
 def slice_(node: Node) -> Axes | None:
-    """`(value, begin, size)`; axes that are taken wholly may be sharded."""
+    """`(value, begin, size)`; axes that are not sliced may be sharded."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(begin.value, tuple):
         return None
@@ -379,7 +379,7 @@ def slice_(node: Node) -> Axes | None:
 
 
 def slice_shape(node: Node) -> list[Shape | None] | None:
-    """The sizes that are given; -1 is what is left of the axis."""
+    """The `size` input; -1 stands for the rest of the axis."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(size.value, tuple):
         return None
@@ -404,7 +404,7 @@ operation(
 
 
 def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
-    """What a `StridedSlice` takes of each axis of its input.
+    """Describes the result's axes of a `StridedSlice`.
 
     Args:
         node: A `StridedSlice`, or its gradient.
@@ -413,8 +413,8 @@ def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
     Returns:
         List of `(axis, what, size)` in the order of the result's axes: `axis`
         of the value or `None` for a new one, `what` of `"whole"`, `"part"`,
-        `"one"` (the axis goes) and `"new"`, and the size of what is taken,
-        `None` where that isn't known. `None` where nothing is known.
+        `"one"` (the axis is removed) and `"new"`, and the size of the slice,
+        `None` if unknown. `None` if the operation's axes are unknown.
     """
     begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
     first = node.inputs[1].shape
@@ -485,7 +485,7 @@ def _entry(value: Value, index: int) -> SizeLike | None:
 
 
 def strided_slice(node: Node) -> Axes | None:
-    """Axes that are taken wholly may be sharded."""
+    """Axes that are not sliced may be sharded."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -494,7 +494,7 @@ def strided_slice(node: Node) -> Axes | None:
 
 
 def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
-    """Labels of a value's axes, and of the axes of what is taken of it."""
+    """Labels of a value's axes and of the axes of its slice."""
     whole = [axis for axis, what, _ in taken if what == "whole"]
     labels = tuple(n if n in whole else None for n in range(rank))
     left = [axis for axis, what, _ in taken if what != "one"]
@@ -502,7 +502,7 @@ def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
 
 
 def strided_slice_shape(node: Node) -> list[Shape | None] | None:
-    """The sizes of what is taken of each axis, and of new ones."""
+    """Sizes of the slices of all axes, and of new axes."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -519,7 +519,7 @@ operation(
 
 
 def strided_slice_grad(node: Node) -> Axes | None:
-    """`(shape, begin, end, strides, dy)`: zeros around what was taken."""
+    """`(shape, begin, end, strides, dy)`: zeros around the gradient of a slice."""
     shape = node.inputs[0].value
     if not isinstance(shape, tuple):
         return None
@@ -536,7 +536,7 @@ operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
 
 
 def range_shape(node: Node) -> list[Shape | None] | None:
-    """The numbers of rows, `arange(rows)`, are as many as there are rows."""
+    """`arange(rows)` has one element per row."""
     start, limit, delta = (tensor.value for tensor in node.inputs)
     if start != 0 or delta != 1 or not isinstance(limit, sizes.Size):
         return None
@@ -586,7 +586,7 @@ def reverse(node: Node) -> Axes | None:
 operation("ReverseV2", "Roll", axes=reverse, traits={Trait.MOVES})
 
 
-# Making more of it -----------------------------------------------------------
+# Repeating -----------------------------------------------------------------
 
 
 def broadcast_to(node: Node) -> Axes | None:
@@ -627,7 +627,7 @@ operation(
 
 
 def tile(node: Node) -> Axes | None:
-    """Axes that are not repeated may be sharded, and those made of one entry."""
+    """Axes that are not repeated may be sharded, and repeated axes of size 1."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None
@@ -640,7 +640,7 @@ def tile(node: Node) -> Axes | None:
 
 
 def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Rows after rows, as often as is said."""
+    """Repeats the axis of the rows: blocks of all rows."""
     kind, multiples = kinds[0], node.inputs[1].value
     if not isinstance(kind, Sharded) or not isinstance(multiples, tuple):
         return None
@@ -652,7 +652,7 @@ def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def tile_shape(node: Node) -> list[Shape | None] | None:
-    """Sizes times multiples."""
+    """Multiplies sizes by multiples."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None

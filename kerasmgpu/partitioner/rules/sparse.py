@@ -1,9 +1,8 @@
-"""Entries of sparse rows, and the numbers of the rows that they are in.
+"""Sparse tensors, whose entries are sharded with their rows.
 
-Each replica has the entries of its own rows. The first column of their indices
-says which: the number of the row in the whole batch. Where rows are looked up,
-added to or made by these numbers, a replica needs its own rows only, counted
-from its first one.
+Each replica has the entries of its rows. The first column of their indices is the
+row's number in the whole batch. Operations that gather, scatter or sum by these
+numbers run on the replica's rows, with numbers relative to its first row.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, shape, values, default)`: rows of their own entries."""
+    """`(indices, shape, values, default)`: each replica's rows of its entries."""
     found = _entries_and_rows(node, kinds, shape=1)
     if found is None:
         return None
@@ -44,7 +43,7 @@ operation("SparseToDense", plan=to_dense, shape=shape_of_input(1))
 
 
 def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape, dense)`: a product by rows, or over rows."""
+    """`(indices, values, shape, dense)`: a product of rows, or a sum over rows."""
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -58,7 +57,7 @@ def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape)`: entries of a row stay in it."""
+    """`(indices, values, shape)`: sorts the entries of each row."""
     entries = _entries(node.inputs[0], kinds[0])
     if entries is None:
         return None
@@ -66,7 +65,7 @@ def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape, default)`: what is filled in goes with its row."""
+    """`(indices, values, shape, default)`: new entries are sharded with their rows."""
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -77,11 +76,11 @@ def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     filled = Sharded(0, Rows(number, indices, of=rows.rows))
     whole = (REPLICATED,) * 4
-    return Plan(whole, whole, dealt={0: filled, 1: filled})
+    return Plan(whole, whole, sliced={0: filled, 1: filled})
 
 
 def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(data, segment_ids)`: a row of each row's entries, where all have some."""
+    """`(data, segment_ids)`: sums the entries of each row, if none is empty."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or len(node.inputs[1].shape) != 1:
         return None
@@ -92,7 +91,7 @@ def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(params, indices)`: elements of a replica's own rows."""
+    """`(params, indices)`: gathers from the replica's rows."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
         return None
@@ -100,7 +99,7 @@ def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(params, indices, axis)`: a replica's own rows."""
+    """`(params, indices, axis)`: gathers the replica's rows."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
         return None
@@ -113,7 +112,7 @@ def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, updates, shape)`: rows of their own entries."""
+    """`(indices, updates, shape)`: scatters into the replica's rows."""
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -123,7 +122,7 @@ def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(data, segment_ids, num_segments)`: a row of each row's entries."""
+    """`(data, segment_ids, num_segments)`: sums the entries of each row."""
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or node.inputs[2].value != entries.rows.of.size:
         return None
@@ -134,7 +133,7 @@ def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def shapes_filled(node: Node) -> list[Shape | None] | None:
-    """As many entries as are there then; which rows were empty, and places."""
+    """New number of entries, a flag per row, and a position per old entry."""
     indices = node.inputs[0].shape
     rows = _first(node.inputs[2])
     number = sizes.of(node.outputs[0].symbol(0))
@@ -147,7 +146,7 @@ operation("SparseFillEmptyRows", plan=fill_empty_rows, shape=shapes_filled)
 
 
 def shape_of_sums(node: Node) -> list[Shape | None] | None:
-    """A row for each number up to the last one: for all, where none is empty."""
+    """A row for each segment up to the last one: for all, if none is empty."""
     data, ids = node.inputs
     filled = _source(ids)
     if data.shape is None or filled.node.type != "SparseFillEmptyRows":
@@ -161,7 +160,7 @@ operation("SegmentSum", plan=sorted_segments, shape=shape_of_sums)
 
 
 def shapes_of_unique(node: Node) -> list[Shape | None] | None:
-    """What is there, and for each element where it is."""
+    """The distinct elements, and an index per element."""
     return [(None,), node.inputs[0].shape]
 
 
@@ -169,7 +168,7 @@ operation("Unique", shape=shapes_of_unique, traits={Trait.SIZED_BY_VALUES})
 
 
 def shapes_in_order(node: Node) -> list[Shape | None] | None:
-    """As many entries as before."""
+    """The shapes of the input's indices and values."""
     return [node.inputs[0].shape, node.inputs[1].shape]
 
 
@@ -177,7 +176,7 @@ operation("SparseReorder", plan=reorder, shape=shapes_in_order)
 
 
 def shape_of_product(node: Node) -> list[Shape | None] | None:
-    """The axes of both that are not summed over."""
+    """`[rows, columns]` of the product."""
     sparse, dense = node.inputs[2].value, node.inputs[3].shape
     if not isinstance(sparse, tuple) or dense is None:
         return None
@@ -195,10 +194,9 @@ operation(
 
 
 def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
-    """The kind of a tensor of row numbers, or of indices that begin with them.
+    """Returns the kind of a tensor of row numbers, or of indices, of entries.
 
-    Returns:
-        `Sharded`, or `None` if it is something else.
+    `None` if its rows aren't entries of a sparse tensor.
     """
     if not isinstance(kind, Sharded) or kind.rows.of is None:
         return None
@@ -210,12 +208,12 @@ def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
 def _entries_and_rows(
     node: Node, kinds: Sequence[Kind], shape: int
 ) -> tuple[Sharded, Sharded] | None:
-    """Kinds of the entries that a node begins with, and of their rows.
+    """Returns the kinds of the entries that are a node's first input, and of rows.
 
     Args:
         node: The node.
         kinds: Kinds of its inputs.
-        shape: Which input must be the shape of these rows.
+        shape: Number of the input that must be the shape of these rows.
 
     Returns:
         `(entries, rows)`, or `None` where the node has none.
@@ -227,7 +225,7 @@ def _entries_and_rows(
 
 
 def _source(numbers: Tensor) -> Tensor:
-    """The indices whose first column a tensor has, or begins with."""
+    """The indices from which a tensor's row numbers were taken unchanged."""
     while True:
         node = numbers.node
         is_same = (
@@ -268,15 +266,15 @@ def _is_first_column(node: Node) -> bool:
 
 
 def _first(shape: Tensor) -> SizeLike | None:
-    """The first size that a vector of sizes says, or `None`."""
+    """The first entry of a vector of sizes; `None` if unknown."""
     return shape.value[0] if isinstance(shape.value, tuple) else None
 
 
 def _from_own_first_row(position: int) -> Emit:
-    """Writes an operation with row numbers that begin with a replica's own.
+    """Returns an `Emit` that makes row numbers relative to the replica's first row.
 
     Args:
-        position: Which of the inputs holds the numbers.
+        position: Number of the input that holds the numbers.
     """
 
     def emit(
@@ -298,14 +296,14 @@ def _from_own_first_row(position: int) -> Emit:
 def _own_numbers(
     build: "Build", tensor: Tensor, entries: Sharded, place: int, reference: str
 ) -> str:
-    """Numbers of rows in a replica's share, of those in the whole batch.
+    """Writes row numbers relative to the replica's first row.
 
     Args:
         build: The `building.Build`.
-        tensor: Row numbers, or indices whose first column they are.
+        tensor: Row numbers in the whole batch, or indices that begin with them.
         entries: Its kind.
         place: The replica's place.
-        reference: What it is there.
+        reference: The tensor on this replica.
     """
     if build.replicas.total == 1:
         return reference

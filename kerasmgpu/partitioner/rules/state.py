@@ -1,8 +1,8 @@
 """Variables and other state.
 
-A variable has a copy on each replica. What is assigned is whole, so copies stay
-the same to the bit. A variable that TensorFlow sums when it is read (a metric's)
-holds a part on each replica: its handle is partial, and so is what is read.
+Each replica has a copy of a variable. Assigned values are replicated, so copies
+stay equal to the bit. A variable that TensorFlow sums when it is read (a metric's)
+holds a partial sum on each replica: its handle and its reads are partial.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def read(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Partial where the variable is a sum over the replicas."""
+    """Partial if the variable is summed over the replicas."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (PARTIAL,))
     return Plan((REPLICATED,), (REPLICATED,))
 
 
 def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(variable, value)`: what is assigned to a partial variable is partial."""
+    """`(variable, value)`: values assigned to a partial variable are partial."""
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
     return Plan((handle, handle), ())
 
@@ -45,7 +45,7 @@ operation(
 
 
 def _read_facts(node: Node, inference: "Inference") -> None:
-    """What is read has the shape that the variable is known to have."""
+    """The output has the variable's shape."""
     if node.outputs[0].shape is None:
         node.outputs[0].shape = node.inputs[0].element
 

@@ -1,10 +1,10 @@
-"""What a rule is: what each operation does to sharded rows.
+"""Rules: how each operation is sharded.
 
 Most operations are described by their *axes*, as in an einsum: axes of inputs
 and outputs that correspond have the same label. A sharded axis whose label the
-outputs have stays sharded; one that is summed away leaves a partial sum.
-Others have a function that says what they want and what they give. Operations
-that are not declared, or whose rule says `None`, run on whole values.
+outputs have stays sharded; one that is summed over gives a partial sum.
+Other operations have a function from the kinds of their inputs to a `Plan`.
+Operations without a rule, or whose rule returns `None`, run on whole values.
 """
 
 import dataclasses
@@ -61,16 +61,15 @@ class Axes:
             whole.
         outputs: The same for the outputs.
         sums: Labels of axes that are summed over.
-        by: How parts over those axes are put together: `"sum"`, `"max"` or
-            `"min"`.
+        by: Reduction over those axes: `"sum"`, `"max"`, `"min"` ….
         linear: Numbers of inputs in which the operation is linear.
         additive: Whether it adds its inputs.
         broadcasts: Whether an axis of size 1 is broadcast to that of another
             input; else axes with one label have one size.
         sizes: `{input: output}`: the input is the shape of the output.
-        multiples: Number of the input that says how often an axis of the first
-            output is repeated, which no input has; or `None`.
-        in_blocks: Whether several blocks of all rows will do as well.
+        multiples: Number of the input that has the number of repetitions of
+            each axis of the first output; or `None`.
+        in_blocks: Whether the rule also holds for several blocks of all rows.
         emit: See `Plan`.
     """
 
@@ -102,12 +101,12 @@ class Plan:
         wants: Kind that each input is wanted in.
         gives: Kind of each output.
         emit: Function `(build, node, plan, place, inputs)` that writes the operation
-            for one replica and returns its outputs, where that is more than
-            the same operation on other inputs.
+            for one replica and returns its outputs; `None` to copy the
+            operation with its local inputs.
         rule: Whether a rule applied; else the inputs are whole.
-        details: What a rule keeps for building.
-        dealt: `{output: kind}`: outputs that every replica has whole, and of
-            which it may as well take its own part.
+        details: Plans of the operation's bodies, by its `control` rule.
+        sliced: `{output: kind}`: replicated outputs of which each replica
+            slices its shard.
     """
 
     wants: tuple[Kind, ...]
@@ -115,16 +114,16 @@ class Plan:
     emit: Emit | None = None
     rule: bool = True
     details: Any = None
-    dealt: Mapping[int, Sharded] = dataclasses.field(default_factory=dict)
+    sliced: Mapping[int, Sharded] = dataclasses.field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
-        """Whether replicas have something of their own to do, or all the same."""
+        """Whether replicas hold different inputs or outputs."""
         return any(map(is_local, (*self.wants, *self.gives)))
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
-    """The shape rule of operations to which an input says their shape."""
+    """The shape rule of operations with an input that is their output's shape."""
 
     def given(node: Node) -> list[Shape] | None:
         value = node.inputs[number].value
@@ -140,9 +139,9 @@ def axes_of(node: Node) -> Axes | None:
 
 
 def all_but(tensor: Tensor, axis: object) -> Labels | None:
-    """Labels of a tensor's axes, of which one must be whole.
+    """Labels of a tensor's axes but one, which must be whole.
 
-    `None` where its rank, or the axis, isn't known.
+    `None` if its rank, or the axis, is unknown.
     """
     rank = tensor.rank
     if rank is None or not isinstance(axis, int):
@@ -151,7 +150,7 @@ def all_but(tensor: Tensor, axis: object) -> Labels | None:
 
 
 def whole(node: Node) -> Plan:
-    """The plan of an operation without a rule: all is whole."""
+    """The plan of an operation without a rule, on replicated values."""
     return dataclasses.replace(replicated(node), rule=False)
 
 
@@ -175,7 +174,7 @@ def by_axes(
         node: The node.
         axes: Its `Axes`.
         kinds: Kinds of its inputs.
-        free: Inputs that can be had whole without communication.
+        free: Inputs whose whole value needs no communication.
         cost: The `cost.CostModel` of a batch.
 
     Returns:
@@ -246,10 +245,10 @@ def _may_shard(axes: Axes, label: Label) -> bool:
 def _may_be_broadcast(
     node: Node, axes: Axes, label: Label, kind: Sharded
 ) -> bool:
-    """Whether rows meet an axis of another size: a batch of one row may.
+    """Whether the sharded axis may be broadcast: a batch of one row may.
 
-    Where their number is known, what turns out to be one row is seen when it is
-    dealt out; but for rows in several blocks.
+    With a known number of rows, a batch of one row is detected when it is
+    sharded, unless it has several blocks.
     """
     if isinstance(kind.size, int) and kind.outer == 1:
         return False
@@ -274,7 +273,10 @@ def _whole_is_better(
     kinds: Sequence[Kind],
     free: Collection[Tensor],
 ) -> bool:
-    """Whether rows that nobody has to gather meet a value that is whole."""
+    """Whether an operation on whole values needs less communication.
+
+    It does if its sharded inputs are free and others are replicated.
+    """
     if any(
         isinstance(kind, Sharded) and tensor not in free
         for tensor, kind in zip(node.inputs, kinds)
@@ -309,7 +311,7 @@ def _linear(node: Node, axes: Axes, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def _grows(node: Node, number: int) -> bool:
-    """Whether what comes out has more elements than what goes in."""
+    """Whether the outputs have more elements than an input."""
     before = node.inputs[number].num_elements
     after = sizes.sum_of(tensor.num_elements for tensor in node.outputs)
     if before is None or after is None:

@@ -1,4 +1,4 @@
-"""Convolutions, pooling and images: rows are independent, the rest is whole."""
+"""Convolutions, pooling and images: sharded by rows only."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from kerasmgpu.partitioner.sizes import SizeLike
 
 
 def rows_of_images(node: Node) -> Axes | None:
-    """`(images, …)`: the first axis may be sharded, all else is whole."""
+    """`(images, …)`: only the images' first axis may be sharded."""
     rank = node.outputs[0].rank
     if rank is None or node.inputs[0].rank is None:
         return None
@@ -74,7 +74,7 @@ operation(
 
 
 def crop_and_resize(node: Node) -> Axes | None:
-    """`(images, boxes, indices, size)`: boxes choose among all images."""
+    """`(images, boxes, indices, size)`: sharded by boxes; images must be whole."""
     out = node.outputs[0].rank
     if out is None:
         return None
@@ -88,7 +88,7 @@ operation("CropAndResize", axes=crop_and_resize)
 
 
 def boxes_gradient(node: Node) -> Axes | None:
-    """`(gradient, images, boxes, indices)`: boxes choose among all images."""
+    """`(gradient, images, boxes, indices)`: sharded by boxes; images are whole."""
     if node.inputs[0].rank is None:
         return None
     crops = ("b", *(None,) * (node.inputs[0].rank - 1))
@@ -99,7 +99,7 @@ operation("CropAndResizeGradBoxes", axes=boxes_gradient)
 
 
 def cropped_gradient(node: Node) -> Axes | None:
-    """`(gradient, boxes, indices, size)`: boxes are added to their images."""
+    """`(gradient, boxes, indices, size)`: sums over the boxes."""
     rank, out = node.inputs[0].rank, node.outputs[0].rank
     if rank is None or out is None:
         return None
@@ -190,7 +190,7 @@ operation(
 
 
 def filter_gradient(node: Node) -> Axes | None:
-    """`(images, shape, gradient)`; `Dilation2D` has the filter for its shape."""
+    """`(images, shape, gradient)`; of `Dilation2D`: the filter, not its shape."""
     out = node.outputs[0].rank
     if out is None or None in _ranks(
         *node.outputs, node.inputs[0], node.inputs[2]
@@ -222,7 +222,7 @@ operation("Dilation2DBackpropFilter", axes=filter_gradient)
 
 
 def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Of dilated convolutions: all rows once for each place in a window."""
+    """Of dilated convolutions: a block of all rows per position of a window."""
     kind, places = kinds[0], _places_of_window(node)
     if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:
         return None
@@ -237,7 +237,7 @@ def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def space_and_batch_shape(node: Node) -> list[Shape | None] | None:
-    """Rows times, or by, the places of a window; the rest is TensorFlow's."""
+    """Multiplies or divides rows by the positions of a window."""
     source, out = node.inputs[0].shape, node.outputs[0].static
     places = _places_of_window(node)
     if not source or not out or places is None:
@@ -259,7 +259,7 @@ operation(
 
 
 def _places_of_window(node: Node) -> SizeLike | None:
-    """How many places a window has, or `None` where that isn't known."""
+    """Number of positions of a window; `None` if unknown."""
     window = node.inputs[1].value
     if not sizes.are_integers(window) or min(window, default=1) < 1:
         return None
@@ -271,5 +271,5 @@ def _ranks(*tensors: Tensor) -> list[int | None]:
 
 
 def _rows(tensor: Tensor) -> Labels:
-    """Labels of images of known rank: rows first, and the rest is whole."""
+    """Labels of images of known rank: rows first; other axes must be whole."""
     return ("rows", *(None for _ in tensor.shape[1:]))
