@@ -584,7 +584,7 @@ def _merged(graph: Graph) -> Graph:
 def _can_merge(node: Node) -> bool:
     # Reads of a variable after the same assignment are equal; automatic
     # control dependencies name the assignment, and are part of the key.
-    if node.type == "ReadVariableOp":
+    if Trait.READS in record(node.type).traits:
         return True
     if Trait.MAKES_LIST in record(node.type).traits:
         return False  # Elements are inserted later, and may differ.

@@ -168,19 +168,18 @@ class Planner:
             and len(sums) == 1 < len(kinds)
             and node in self._outer
             and bool(node.outputs[0].shape)
-            and sums[0].node.type != "ReadVariableOp"  # A metric's.
+            # Not that of a metric.
+            and Trait.READS not in record(sums[0].node.type).traits
             and not self._state.isdisjoint(node.inputs)
         )
 
     def _note_state(self, node: Node, plan: Plan) -> None:
         """Records whole values that are functions of variables."""
+        traits = record(node.type).traits
         if plan.gives == (REPLICATED,) and (
-            node.type == "ReadVariableOp"
+            Trait.READS in traits
             or not self._state.isdisjoint(node.inputs)
-            and (
-                Trait.ELEMENTWISE in record(node.type).traits
-                or node.type == "Pack"
-            )
+            and (Trait.ELEMENTWISE in traits or node.type == "Pack")
         ):
             self._state.update(node.outputs)
 

@@ -13,6 +13,7 @@ class Trait(enum.Enum):
     """A property of a type of operation."""
 
     ADDITIVE = "adds its inputs"
+    ASSIGNS = "assigns a variable a new value"
     BRANCH = "runs one of its bodies, which its first input selects"
     CALLS = "calls a function; calls are inlined"
     CHEAP = "costs less to recompute on whole values than to gather"
@@ -25,6 +26,8 @@ class Trait(enum.Enum):
     GENERATES = "generates rows: each replica generates its own"
     KEEPS_NUMBERS = "returns row numbers of its input unchanged"
     READ_ONLY = "reads a variable, or its shape, without changing it"
+    READS = "returns the value of a variable"
+    LOOP = "runs a body while its condition holds"
     MAKES_LIST = "creates a tensor list"
     MIRRORS = "needs more rows than it pads, even where it pads none"
     MOVES = "moves elements, or adds two of them"

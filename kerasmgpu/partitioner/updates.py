@@ -49,7 +49,7 @@ def with_forwarded_stores(graph: Graph) -> Graph:
     same, nodes = {}, []
     for node in graph.nodes:
         node.inputs = [same.get(tensor, tensor) for tensor in node.inputs]
-        if node.type == "ReadVariableOp":
+        if _reads(node):
             value = _assigned_before(node)
             if value is not None:
                 same[node.outputs[0]] = value
@@ -61,11 +61,19 @@ def with_forwarded_stores(graph: Graph) -> Graph:
     return graph
 
 
+def _reads(node: Node) -> bool:
+    return Trait.READS in record(node.type).traits
+
+
+def _assigns(node: Node) -> bool:
+    return Trait.ASSIGNS in record(node.type).traits
+
+
 def _assigned_before(read: Node) -> Tensor | None:
     """The tensor that was assigned last before a read; `None` if unknown."""
     handle = read.inputs[0]
     before = [node for node in read.controls if handle in node.inputs]
-    if len(before) != 1 or before[0].type != "AssignVariableOp":
+    if len(before) != 1 or not _assigns(before[0]):
         return None
     value = before[0].inputs[1]
     return value if value.dtype == read.outputs[0].dtype else None
@@ -98,9 +106,9 @@ def _read_before(node: Node) -> Node | None:
     """A read of the value that `node` updates; `None` if there is none."""
     handle = node.inputs[0]
     about = [other for other in node.controls if handle in other.inputs]
-    writes = {other for other in about if other.type != "ReadVariableOp"}
+    writes = {other for other in about if not _reads(other)}
     for other in about:
-        if other.type == "ReadVariableOp" and writes <= set(other.controls):
+        if _reads(other) and writes <= set(other.controls):
             return other
     return None
 
@@ -114,13 +122,13 @@ def without_dead_stores(graph: Graph) -> Graph:
     outputs = set(graph.outputs)
     last, removed = {}, {}
     for node in graph.nodes:
-        if node.type == "ReadVariableOp" and not (
+        if _reads(node) and not (
             outputs.intersection(node.outputs)
             or any(node.outputs[0] in other.inputs for other in needed_by[node])
         ):
             removed[node] = node.controls  # An unused read.
             continue
-        is_assignment = node.type == "AssignVariableOp"
+        is_assignment = _assigns(node)
         for tensor in node.inputs:
             before = last.pop(tensor, None)
             if is_assignment and before in _controls(node, removed):
@@ -205,7 +213,7 @@ def _lanes(graph: Graph) -> Iterable[Lane]:
     index = {node: number for number, node in enumerate(graph.nodes)}
     lane_of = {}
     for node in graph.nodes:
-        if node.type != "AssignVariableOp":
+        if not _assigns(node):
             continue
         members = _members(node.inputs[1])
         if members is None:

@@ -18,7 +18,7 @@ NOT_RUN = {
 """Page, and how the code begins."""
 
 QUOTED = {
-    ("docs/partition.md", "def cross(node)"): (
+    ("docs/partition.md", "def cross(node: Node)"): (
         "kerasmgpu/partitioner/rules/contractions.py"
     ),
     ("docs/partition.md", "@operation(1)\ndef cross"): (

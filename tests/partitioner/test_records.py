@@ -22,23 +22,17 @@ ELSEWHERE = {
     # `_MERGE` says which operation to write for a reduction.
     "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
     "replicas.py": {"LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
-    # Rewrites reads and assignments of variables into others.
+    # Rewrites updates of variables into sums and assignments.
     "updates.py": {
         "AddV2",
         "AssignAddVariableOp",
         "AssignSubVariableOp",
         "AssignVariableOp",
-        "ReadVariableOp",
         "Sub",
     },
-    # Reads after the same assignment are one.
-    "graph.py": {"ReadVariableOp"},
-    # What optimizers compute of variables, and stacks of their new values.
-    "planning.py": {"Pack", "ReadVariableOp"},
-    "place_operations.py": {"AssignVariableOp", "Unpack"},
-    # A part of the names of several types, which differ in being stateful.
-    "instructions.py": {"While"},
-    "passes/__init__.py": {"While"},
+    # Stacks of several variables' new values; see `updates.py`.
+    "planning.py": {"Pack"},
+    "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
     # Nodes of a trace that are looked for before there is a `Graph`.
     "tracing.py": {"Case", "Cast", "If"},

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.kinds import Kind, Placement
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.sizes import SizeLike
 
@@ -107,7 +108,7 @@ class Region(Instruction):
 
     @property
     def is_loop(self) -> bool:
-        return "While" in self.node.type
+        return Trait.LOOP in record(self.node.type).traits
 
 
 @dataclasses.dataclass(eq=False)

@@ -34,6 +34,7 @@ from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.planning import Plans
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.partitioner.rules.table import Plan
 
@@ -105,7 +106,7 @@ def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
 
 def _bodies(node: Node, plan: Plan, replicas: Replicas) -> list[Lowered]:
     """The programs of a loop's or branch's functions."""
-    is_loop = "While" in node.type
+    is_loop = Trait.LOOP in record(node.type).traits
     carried = plan.wants if is_loop else plan.wants[1:]
     bodies = []
     for number, (body, inner) in enumerate(zip(node.bodies, plan.details)):

@@ -38,7 +38,7 @@ class _Placing:
         self._assigned: set[Tensor] = {
             node.inputs[1]
             for node in program.graph.nodes
-            if node.type == "AssignVariableOp"
+            if Trait.ASSIGNS in record(node.type).traits
         }
 
     def place(self, instruction: Instruction) -> None:

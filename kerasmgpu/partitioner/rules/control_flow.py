@@ -82,7 +82,7 @@ operation(
     facts=while_facts,
     control=while_plan,
     bodies=("cond", "body"),
-    traits={Trait.XLA_BODIES},
+    traits={Trait.LOOP, Trait.XLA_BODIES},
 )
 
 operation(
@@ -90,6 +90,7 @@ operation(
     facts=while_facts,
     control=while_plan,
     bodies=("cond", "body"),
+    traits={Trait.LOOP},
 )
 
 

@@ -33,7 +33,7 @@ def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 operation(
     "AssignVariableOp",
     plan=assign,
-    traits={Trait.COPIED, Trait.OUTSIDE_XLA, Trait.UPDATES},
+    traits={Trait.ASSIGNS, Trait.COPIED, Trait.OUTSIDE_XLA, Trait.UPDATES},
 )
 
 operation(
@@ -54,7 +54,7 @@ operation(
     "ReadVariableOp",
     plan=read,
     facts=_read_facts,
-    traits={Trait.COPIED, Trait.READ_ONLY, Trait.OUTSIDE_XLA},
+    traits={Trait.COPIED, Trait.OUTSIDE_XLA, Trait.READS, Trait.READ_ONLY},
 )
 
 
