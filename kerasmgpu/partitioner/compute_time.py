@@ -89,9 +89,10 @@ class Clock:
         return names
 
     def _time(self, after: list[str]) -> str:
-        return self._build.op("Timestamp", [], {}, HOST, "compute_time", after)[
-            0
-        ]
+        (time,) = self._build.op(
+            "Timestamp", [], {}, HOST, "compute_time", after
+        )
+        return time
 
     def _there(self, reference: str, dtype: tf.DType) -> str:
         """Name of a node on the host that fires once a value is computed.

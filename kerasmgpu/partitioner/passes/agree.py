@@ -33,8 +33,10 @@ def agree(program: Lowered) -> None:
 
 
 def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
-    """Whole tensors, also of loops and branches, that workers must not round
-    differently, and whose kernels may."""
+    """Whole tensors that change variables and that workers may round differently.
+
+    Includes those of loops and branches.
+    """
     found: set[Tensor] = set()
     for node in graph.nodes:
         plan = plans.nodes.get(node)
