@@ -5,14 +5,16 @@ worker's result or traceback.
 """
 
 import functools
+import io
 import linecache
+import marshal
 import os
 import pathlib
 import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import cloudpickle
@@ -55,7 +57,7 @@ def write(
     with open(folder / _CALL, "wb") as file:
         pickle.dump(_sources_without_files(), file)
         try:
-            cloudpickle.dump((function, args), file)
+            _Pickler(file).dump((function, args))
         except Exception as error:  # Whatever the objects' own code raises.
             raise InputError(
                 "The function and its arguments can't be sent to the workers: "
@@ -88,13 +90,14 @@ def run(folder: pathlib.Path) -> None:
         function, args = pickle.load(file)
     result = function(*args)
     try:
-        data = cloudpickle.dumps(result)
+        data = io.BytesIO()
+        _Pickler(data).dump(result)
     except Exception as error:  # Whatever the objects' own code raises.
         raise InputError(
             f"What the function returned ({type(result).__name__}) can't be "
             f"sent back: {_one_line(error)}. Return arrays, numbers or names."
         ) from None
-    _write_whole(_result(folder, number), data)
+    _write_whole(_result(folder, number), data.getvalue())
 
 
 def results(folder: pathlib.Path, num_workers: int) -> list[Any] | None:
@@ -119,6 +122,19 @@ def failure(folder: pathlib.Path, number: int | None) -> str | None:
     """
     path = _failure(folder, number)
     return path.read_text("utf-8") if path.exists() else None
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Keeps the file names of code, by which tracebacks find its lines.
+
+    cloudpickle replaces them since 3.1.3. Workers run the same Python, so that
+    they can read its own format of code.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CodeType):
+            return marshal.loads, (marshal.dumps(obj),)
+        return super().reducer_override(obj)
 
 
 def _result(folder: pathlib.Path, number: int | None) -> pathlib.Path:
