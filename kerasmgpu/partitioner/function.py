@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.program import Program
-from kerasmgpu.partitioner.tracing import Trace
+from kerasmgpu.partitioner.tracing import Trace, without_garbage_collection
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.compute_time import ComputeTime
@@ -161,17 +161,17 @@ class Partitioned:
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
-        trace = Trace(on_one_device, types, self._name)
         if self._replicas.total > self._replicas.num:
             first_batch = None  # Workers may have other batches.
-        return Program(
-            trace,
-            self._replicas,
-            in_shares,
-            self._jit_compile,
-            self._compute_time,
-            first_batch,
-        )
+        with without_garbage_collection():
+            return Program(
+                Trace(on_one_device, types, self._name),
+                self._replicas,
+                in_shares,
+                self._jit_compile,
+                self._compute_time,
+                first_batch,
+            )
 
 
 class Shares:

@@ -32,7 +32,11 @@ from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
-from kerasmgpu.partitioner.tracing import Sparse, Trace
+from kerasmgpu.partitioner.tracing import (
+    Sparse,
+    Trace,
+    without_garbage_collection,
+)
 
 _numbers = itertools.count()
 
@@ -217,7 +221,8 @@ class Program:
         if True in self._written:
             return self._written[True]
         if with_outputs not in self._written:
-            self._written[with_outputs] = self._write(with_outputs)
+            with without_garbage_collection():
+                self._written[with_outputs] = self._write(with_outputs)
         return self._written[with_outputs]
 
     @functools.cached_property

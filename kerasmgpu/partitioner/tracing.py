@@ -232,6 +232,22 @@ def done_once() -> Iterator[None]:
         _thread.is_done_once = before
 
 
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Context without Python's cyclic garbage collection.
+
+    A full collection takes 0.16 s with TensorFlow and Keras imported, as long
+    as the first step of a small model, and finds nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _func_graph(
     function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
 ) -> tuple[func_graphs.FuncGraph, bool]:
@@ -246,18 +262,10 @@ def _func_graph(
         settings["initial_value"] = _lifted(settings["initial_value"])
         return next_creator(**settings)
 
-    # Garbage collection takes a sixth of the time of a trace, and finds
-    # nothing.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with tf.variable_creator_scope(note):
-            func_graph = func_graphs.func_graph_from_py_func(
-                name, function, arguments, {}
-            )
-    finally:
-        if was_enabled:
-            gc.enable()
+    with without_garbage_collection(), tf.variable_creator_scope(note):
+        func_graph = func_graphs.func_graph_from_py_func(
+            name, function, arguments, {}
+        )
     return func_graph, bool(made)
 
 
