@@ -23,6 +23,7 @@ from keras.src.backend.tensorflow.layer import TFLayer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
+from kerasmgpu._keras.made_variables import made_by
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import Original, seam
@@ -57,17 +58,19 @@ def _open_name_scope(
 ) -> AbstractContextManager[Any]:
     """The context in which a layer is built and called."""
     names = original(self)
-    # While a step is traced, its model's scope is already entered.
-    if self.built or not tf.executing_eagerly():
+    if self.built:
         return names
-    return _inside(scope_of(self), names)
+    # While a step is traced, its model's scope is already entered.
+    is_traced = not tf.executing_eagerly()
+    scope = contextlib.nullcontext() if is_traced else scope_of(self)
+    return _inside(scope, made_by(self), names)
 
 
 @contextlib.contextmanager
-def _inside(
-    scope: AbstractContextManager[Any], names: AbstractContextManager[Any]
-) -> Iterator[None]:
-    with scope, names:
+def _inside(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
         yield
 
 
@@ -91,7 +94,7 @@ def _init_optimizer(
     build = self.build  # Subclasses override it, so there is no seam for it.
 
     def build_in_scope(*args: Any, **kwargs: Any) -> Any:
-        with scope_of(self):
+        with scope_of(self), made_by(self):
             return build(*args, **kwargs)
 
     # Bypasses Keras's attribute tracker. The only attribute that we give to

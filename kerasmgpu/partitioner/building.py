@@ -10,7 +10,7 @@ from tensorflow.core.framework import function_pb2
 from kerasmgpu.partitioner.compilation import compile_clusters
 from kerasmgpu.partitioner.graph import MUST_COMPILE, Node, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
-from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.ir.instructions import Instruction, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, PerReplica, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
@@ -67,6 +67,7 @@ class Build:
         self._natural: dict[Tensor, Value] = {}
         self._values: dict[Value, References] = {}
         self._done: dict[Node, list[str]] = {}
+        self._ran: dict[Instruction, list[str]] = {}
         self.clock: Clock | None = None
         self.last_collective: dict[int, str | None] = {}
         self.twins: dict[str, list[str]] = {}
@@ -279,6 +280,25 @@ class Build:
         """Records the node written last as a copy of `node`; returns its name."""
         self._done.setdefault(node, []).append(self.writer.last)
         return self.writer.last
+
+    def note_ran(self, instruction: Instruction, names: list[str]) -> None:
+        """Records the names of the nodes that an instruction was written as."""
+        self._ran[instruction] = names
+
+    def ran(self, instructions: Sequence[Instruction], place: int) -> list[str]:
+        """Names of the nodes that some instructions were written as.
+
+        Args:
+            instructions: The instructions.
+            place: Of those on each replica, only the node of this one.
+        """
+        names: dict[str, None] = {}
+        for instruction in instructions:
+            found = self._ran.get(instruction, [])
+            if len(found) == self.replicas.num:
+                found = [found[place]]
+            names.update(dict.fromkeys(found))
+        return list(names)
 
     def controls(self, node: Node, place: int) -> list[str]:
         """Names of the control inputs of a node at a place."""

@@ -8,6 +8,7 @@ all processes; collectives run in this order on every device.
 import functools
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -17,9 +18,9 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Rows, Sharded
+from kerasmgpu.partitioner.kinds import Rows, Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.replicas import Replicas, bounds_of, split
 from kerasmgpu.partitioner.sizes import SizeLike
 from kerasmgpu.partitioner.writing import Attributes, node_name
 
@@ -51,6 +52,17 @@ _SENT_AS = {
     tf.uint32: tf.int64,
 }
 """Types without collective kernels, and the types their values are cast to."""
+
+_GATHERED_AS = {
+    tf.bfloat16: tf.float32,  # `CollectiveGatherV2` has no kernel for it.
+    tf.float16: tf.float16,
+    tf.float32: tf.float32,
+    tf.float64: tf.float64,
+    tf.int32: tf.int32,
+    tf.int64: tf.int64,
+}
+"""Types of sharded variables that are gathered by an all-gather, and the types
+in which they are sent; others are gathered by a sum."""
 
 _SENDABLE = {
     tf.bfloat16,
@@ -169,18 +181,249 @@ class CollectiveReplicas(Replicas):
     # Communication -----------------------------------------------------------
 
     def gather(
-        self, build: "Build", tensor: Tensor, sharded: Sharded
+        self,
+        build: "Build",
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
     ) -> "References":
-        parts = build.parts(tensor)
         if self.num_workers == 1:
             return OnEachPlace(
                 lambda place: self.joined(
                     build, tensor, sharded, parts, max(place, 0)
                 )
             )
+        if is_of_variable(sharded) and tensor.dtype in _GATHERED_AS:
+            return self._gathered_parts(build, tensor, sharded, parts)
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
+
+    def _gathered_parts(
+        self,
+        build: "Build",
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
+    ) -> list[str]:
+        """All-gathers parts of known sizes, padded to the longest one."""
+        dtype, axis = tensor.dtype, sharded.axis
+        sent_type = _GATHERED_AS[dtype]
+        members, sizes = self._sizes_of_members(sharded)
+        if members == "hosts":
+            parts = [build.concat(parts, axis, dtype, HOST)]
+        is_even = len(set(sizes)) == 1 and axis == 0
+        elements = _elements(_with_size(tensor, axis, max(sizes)))
+        keys = self._next_keys(
+            build, members, len(sizes), "Gather", elements, sent_type
+        )
+        gathered = []
+        for number, part in enumerate(parts):
+            place = HOST if members == "hosts" else number
+            size = sizes[self._own_member(number)]
+            value = build.cast(part, dtype, sent_type, place)
+            if not is_even:
+                value = _lengthened(
+                    build,
+                    value,
+                    cast(int, tensor.rank),
+                    axis,
+                    max(sizes) - size,
+                    sent_type,
+                    place,
+                )
+                value = _expanded(build, value, sent_type, place)
+            value = self._collective_op(
+                build, "CollectiveGatherV2", value, {"T": sent_type}, place, keys
+            )
+            gathered.append(value)
+        build.writer.keep_all_or_none(list(map(node_name, gathered)))
+        made = []
+        for number, value in enumerate(gathered):
+            place = HOST if members == "hosts" else number
+            if not is_even:
+                value = self._joined_again(
+                    build, value, axis, sizes, sent_type, place
+                )
+            made.append(build.cast(value, sent_type, dtype, place))
+        return build.same(made[0]) if members == "hosts" else made
+
+    def _sizes_of_members(self, sharded: Sharded) -> tuple[str, list[int]]:
+        """Who takes part in a collective, and the sizes of their parts."""
+        bounds = bounds_of(cast(int, sharded.size), self.total)
+        if self._reduces_on_host_first:
+            bounds = bounds[:: self.num]
+        sizes = [end - start for start, end in zip(bounds, bounds[1:])]
+        return "hosts" if self._reduces_on_host_first else "replicas", sizes
+
+    def _own_member(self, number: int) -> int:
+        """Index of a local replica, or of this host, among all members."""
+        if self._reduces_on_host_first:
+            return self.first // self.num
+        return self.first + number
+
+    def _joined_again(
+        self,
+        build: "Build",
+        stack: str,
+        axis: int,
+        sizes: Sequence[int],
+        dtype: tf.DType,
+        place: int,
+    ) -> str:
+        """Concatenates a stack of padded parts, without the padding."""
+        attributes = {"num": len(sizes), "T": dtype, "axis": 0}
+        padded = build.op("Unpack", [stack], attributes, place)
+        longest = max(sizes)
+        cut = [
+            one
+            if size == longest
+            else split(build, one, axis, [size, longest - size], dtype, place)[0]
+            for one, size in zip(padded, sizes)
+        ]
+        return build.concat(cut, axis, dtype, place)
+
+    def reduce_scatter(
+        self,
+        build: "Build",
+        tensors: Sequence[Tensor],
+        dtypes: Sequence[tf.DType],
+        kinds: Sequence[Sharded],
+        parts: Sequence[Sequence[str]],
+    ) -> Sequence[Sequence[str]]:
+        if self.num_workers == 1:
+            return super().reduce_scatter(build, tensors, dtypes, kinds, parts)
+        results: dict[int, list[str]] = {}
+        for dtype in dict.fromkeys(dtypes):
+            numbers = [n for n, one in enumerate(dtypes) if one == dtype]
+            made = self._scattered_pack(
+                build,
+                dtype,
+                [tensors[n] for n in numbers],
+                [kinds[n] for n in numbers],
+                [parts[n] for n in numbers],
+            )
+            results.update(zip(numbers, made))
+        return [results[number] for number in range(len(tensors))]
+
+    def _scattered_pack(
+        self,
+        build: "Build",
+        dtype: tf.DType,
+        tensors: Sequence[Tensor],
+        kinds: Sequence[Sharded],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """Reduce-scatters tensors of one type by one all-to-all.
+
+        Each member sends every other the rows that this one gets, as one
+        vector, and adds what it receives in the order of the members.
+        """
+        on_hosts = self._reduces_on_host_first
+        if on_hosts:
+            many = {"N": self.num, "T": dtype}
+            parts = [
+                [own[0] if self.num == 1 else build.op("AddN", own, many, HOST)[0]]
+                for own in map(list, parts)
+            ]
+        members = "hosts" if on_hosts else "replicas"
+        sizes = [self._sizes_of_members(kind)[1] for kind in kinds]
+        shapes = [
+            [_with_size(tensor, kind.axis, size) for size in of_kind]
+            for tensor, kind, of_kind in zip(tensors, kinds, sizes)
+        ]
+        longest = [max(map(_elements, of_kind)) for of_kind in shapes]
+        num = len(sizes[0])
+        keys = self._next_keys(
+            build, members, num, "AddScattered", sum(longest), dtype
+        )
+        received = []
+        for number in range(len(parts[0])):
+            place = HOST if on_hosts else number
+            rows = [
+                self._rows_to_send(
+                    build, own[number], kind.axis, of_size, of_shape, dtype, place
+                )
+                for own, kind, of_size, of_shape in zip(
+                    parts, kinds, sizes, shapes
+                )
+            ]
+            value = build.concat(rows, 1, dtype, place)
+            received.append(
+                self._collective_op(
+                    build, "CollectiveAllToAllV2", value, {"T": dtype}, place, keys
+                )
+            )
+        build.writer.keep_all_or_none(list(map(node_name, received)))
+        results: list[list[str]] = [[] for _ in tensors]
+        for number, value in enumerate(received):
+            place = HOST if on_hosts else number
+            attributes = {"num": num, "T": dtype, "axis": 0}
+            values = build.op("Unpack", [value], attributes, place)
+            total = build.op("AddN", values, {"N": num, "T": dtype}, place)[0]
+            vectors = split(build, total, 0, longest, dtype, place)
+            member = self._own_member(number)
+            for result, vector, kind, of_shape in zip(
+                results, vectors, kinds, shapes
+            ):
+                own = self._own_rows(
+                    build, vector, of_shape[member], dtype, place
+                )
+                if on_hosts:
+                    local = bounds_of(cast(int, kind.size), self.total)
+                    local = local[self.first : self.first + self.num + 1]
+                    counts = [b - a for a, b in zip(local, local[1:])]
+                    result += split(build, own, kind.axis, counts, dtype, HOST)
+                else:
+                    result.append(own)
+        return results
+
+    def _rows_to_send(
+        self,
+        build: "Build",
+        whole: str,
+        axis: int,
+        sizes: Sequence[int],
+        shapes: Sequence[tuple[int, ...]],
+        dtype: tf.DType,
+        place: int,
+    ) -> str:
+        """A matrix with a row for each member: its part, flat and padded."""
+        longest = max(map(_elements, shapes))
+        if axis == 0 and len(set(sizes)) == 1:
+            shape = build.constant([len(sizes), longest], tf.int32, HOST)
+            return build.reshape(whole, shape, dtype, place)
+        rows = []
+        pieces = split(build, whole, axis, sizes, dtype, place)
+        for piece, shape in zip(pieces, shapes):
+            flat = build.flat(piece, dtype, place)
+            missing = longest - _elements(shape)
+            if missing:
+                flat = _padded(
+                    build,
+                    flat,
+                    [build.sizes.scalar(0), build.sizes.scalar(missing)],
+                    dtype,
+                    place,
+                )
+            rows.append(flat)
+        attributes = {"N": len(rows), "T": dtype, "axis": 0}
+        return build.op("Pack", rows, attributes, place)[0]
+
+    def _own_rows(
+        self,
+        build: "Build",
+        vector: str,
+        shape: tuple[int, ...],
+        dtype: tf.DType,
+        place: int,
+    ) -> str:
+        """A padded vector as the rows that it holds."""
+        elements = build.constant([_elements(shape)], tf.int32, HOST)
+        zero, one = (build.constant([n], tf.int32, HOST) for n in (0, 1))
+        vector = build.strided_slice(vector, zero, elements, one, dtype, place)
+        wanted = build.constant(list(shape), tf.int32, HOST)
+        return build.reshape(vector, wanted, dtype, place)
 
     def worker_size(self, build: "Build", sharded: Sharded) -> str:
         if self.num_workers == 1:
@@ -619,6 +862,40 @@ class CollectiveReplicas(Replicas):
         )
         build.last_collective[place] = build.writer.last
         return outputs[0]
+
+
+def _with_size(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
+    """A static shape with another size of an axis."""
+    shape = cast(tuple[int, ...], tensor.shape)
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _elements(shape: Sequence[int]) -> int:
+    return math.prod(shape)
+
+
+def _lengthened(
+    build: "Build",
+    value: str,
+    rank: int,
+    axis: int,
+    missing: int,
+    dtype: tf.DType,
+    place: int,
+) -> str:
+    """A value with `missing` zeros more along an axis."""
+    if not missing:
+        return value
+    paddings = [build.sizes.scalar(0)] * (2 * rank)
+    paddings[2 * axis + 1] = build.sizes.scalar(missing)
+    return _padded(build, value, paddings, dtype, place)
+
+
+def _expanded(build: "Build", value: str, dtype: tf.DType, place: int) -> str:
+    """A value with a first axis of one element."""
+    zero = build.constant(0, tf.int32, HOST)
+    attributes = {"T": dtype, "Tdim": tf.int32}
+    return build.op("ExpandDims", [value, zero], attributes, place)[0]
 
 
 def _concurrent(build: "Build") -> str:

@@ -10,7 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import Kind, Partial, PerReplica, Sharded
+from kerasmgpu.partitioner.kinds import (
+    Kind,
+    Partial,
+    PerReplica,
+    Sharded,
+    is_of_variable,
+)
 
 ASSUMED_SIZE = 64
 """Size of an axis that is known when the step runs only, and of which no batch
@@ -66,11 +72,20 @@ class CostModel:
                 continue
             if isinstance(kind, Sharded):
                 total += self.bytes_of(tensor)
+            elif isinstance(kind, Partial) and is_of_variable(want):
+                total += self.bytes_of(tensor)  # A reduce-scatter.
             elif isinstance(kind, (Partial, PerReplica)):
                 total += 2 * self.bytes_of(tensor)
+        mixes = any(
+            isinstance(kind, Sharded) and not is_of_variable(kind)
+            for kind in given
+        )
         for tensor, kind in zip(node.outputs, gives):
             if isinstance(kind, Partial):
                 total += 2 * self.bytes_of(tensor)
+            elif mixes and is_of_variable(kind):
+                # What a weight's columns give is brought back to rows by and by.
+                total += self.bytes_of(tensor)
         return total
 
     def _values(self, size: sizes.Size) -> dict[sizes.Symbol, int]:

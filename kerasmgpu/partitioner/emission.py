@@ -1,6 +1,6 @@
 """Writes a program as a `FunctionDef`, instruction by instruction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -45,6 +45,7 @@ def _operation(build: Build, operation: ir.Operation) -> None:
     inputs = list(map(build.references, operation.inputs))
     if operation.runs is ir.Runs.ONCE:
         outputs = _once(build, operation.node, inputs)
+        build.note_ran(operation, [build.writer.last])
     else:
         outputs = _on_each(build, operation, inputs)
     # Known sizes are no value of their own.
@@ -77,6 +78,7 @@ def _on_each(
         names.append(build.note_done(node))
         for references, reference in zip(outputs, made):
             references.append(reference)
+    build.note_ran(operation, names)
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
     return list(outputs)
@@ -138,7 +140,48 @@ def _cast(
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
     sharded = cast(Sharded, source.kind)
-    build.hold(made, build.replicas.gather(build, source.tensor, sharded))
+    parts = cast(Sequence[str], build.references(source))
+    if gather.after:
+        parts = _delayed(build, gather, parts)
+    references = build.replicas.gather(build, source.tensor, sharded, parts)
+    build.hold(made, references)
+
+
+def _delayed(
+    build: Build, gather: ir.AllGather, parts: Sequence[str]
+) -> list[str]:
+    """Parts that are there once other instructions have run."""
+    attributes = {"T": gather.inputs[0].tensor.dtype}
+    made: list[str] = []
+    names = []
+    for place, part in enumerate(parts):
+        after = build.ran(gather.after, place)
+        made += build.op(
+            "Identity", [part], attributes, place, "gather", after
+        )
+        names.append(build.writer.last)
+    build.note_ran(gather, names)
+    return made
+
+
+def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
+    parts, types = [], []
+    for one in reduction.inputs:
+        dtype = reduction.type_of(one)
+        given = enumerate(build.references(one))
+        parts.append(
+            [build.cast(r, one.tensor.dtype, dtype, place) for place, r in given]
+        )
+        types.append(dtype)
+    kinds = [cast(Sharded, made.kind) for made in reduction.outputs]
+    tensors = [one.tensor for one in reduction.inputs]
+    shares = build.replicas.reduce_scatter(build, tensors, types, kinds, parts)
+    for made, dtype, own in zip(reduction.outputs, types, shares):
+        wanted = made.tensor.dtype
+        build.hold(
+            made,
+            [build.cast(r, dtype, wanted, place) for place, r in enumerate(own)],
+        )
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -305,6 +348,7 @@ def _rows_unless_one(
 
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
+    build.note_ran(region, [build.writer.last])
 
 
 _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
@@ -317,6 +361,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.KnownSizes: _known_sizes,
     ir.LocalShape: _local_shape,
     ir.Operation: _operation,
+    ir.ReduceScatter: _reduce_scatter,
     ir.Region: _region,
     ir.Slice: _slice,
 }

@@ -24,22 +24,30 @@ class Rows:
         input: An input of the function whose first axis has these rows.
         of: For entries of a sparse tensor, whose indices are `input`: the
             `Rows` that they belong to; an entry is where its row is.
+        are_of_variable: Whether they are not a batch's, but an axis of a
+            variable that is sharded: their shares are fixed.
     """
 
-    __slots__ = ("size", "input", "of")
+    __slots__ = ("size", "input", "of", "are_of_variable")
 
     def __init__(
         self,
         size: "SizeLike",
         input: "Tensor | None" = None,
         of: "Rows | None" = None,
+        are_of_variable: bool = False,
     ) -> None:
         self.size = size
+        self.are_of_variable = are_of_variable
         self.input: Tensor | sizes.MaybeNone = input
         self.of: Rows | sizes.MaybeNone = of
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rows) and self.size == other.size
+        return (
+            isinstance(other, Rows)
+            and self.size == other.size
+            and self.are_of_variable == other.are_of_variable
+        )
 
     def __hash__(self) -> int:
         return hash(self.size)
@@ -282,6 +290,11 @@ def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:
     return shape is None or (
         kind.axis < len(shape) and shape[kind.axis] == kind.size
     )
+
+
+def is_of_variable(kind: Kind | None) -> bool:
+    """Whether a tensor is sharded along an axis of a sharded variable."""
+    return isinstance(kind, Sharded) and kind.rows.are_of_variable
 
 
 def is_local(kind: Kind | None) -> bool:

@@ -10,10 +10,14 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import distribute_lib, numpy_dataset
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner import sharded_variable
+from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 if TYPE_CHECKING:
     from tensorflow.python.distribute.distribute_lib import (
@@ -26,12 +30,35 @@ Creator: TypeAlias = Callable[..., tf.Variable]
 """Makes a variable of the settings of `tf.variable_creator_scope`."""
 
 
+READ_TIMEOUT_SECONDS = 300.0
+"""Seconds that a worker waits for the others to read a sharded variable."""
+
+
+class AxisToShard(Protocol):
+    """Chooses the variables that are sharded, and their axes."""
+
+    def may_shard(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a variable of these settings can be sharded at all."""
+
+    def __call__(
+        self, settings: Mapping[str, Any], value: tf.Tensor
+    ) -> int | None:
+        """The axis along which a variable is sharded, or `None`.
+
+        Args:
+            settings: Arguments of `tf.Variable`.
+            value: Its initial value.
+        """
+
+
 class OneDevice(_Extended):
     """Mixin for the `extended` of a strategy, before TensorFlow's class."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._mode = threading.local()
         self._created: list[weakref.ref] = []
+        self.axis_to_shard: AxisToShard | None = None
+        self.read_timeout_seconds = READ_TIMEOUT_SECONDS
         super().__init__(*args, **kwargs)
 
     @property
@@ -64,7 +91,21 @@ class OneDevice(_Extended):
             is_first_worker: Whether this worker holds the new values of variables
                 that are sums over the replicas.
         """
-        sums = [v for v in self._variables() if is_sum(v)]
+        with contextlib.ExitStack() as stack:
+            for variable in self._variables():
+                if isinstance(variable, ShardedVariable):
+                    stack.enter_context(variable.whole())
+            return self._run_on_copies(function, arguments, is_first_worker)
+
+    def _run_on_copies(
+        self, function: Callable, arguments: Iterable, is_first_worker: bool
+    ) -> Any:
+        variables = [
+            variable
+            for variable in self._variables()
+            if not isinstance(variable, ShardedVariable)
+        ]
+        sums = [v for v in variables if is_sum(v)]
         for variable in sums:
             # The function sees the total on the first replica of every worker.
             total = variable.read_value()
@@ -75,6 +116,8 @@ class OneDevice(_Extended):
         with self.one_device():
             outputs = function(*arguments)
         for variable in self._variables():
+            if isinstance(variable, ShardedVariable):
+                continue
             first, *others = variable.values
             if not is_sum(variable):
                 for copy in others:
@@ -90,9 +133,13 @@ class OneDevice(_Extended):
         return [variable for _, variable in alive if variable is not None]
 
     def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
-        if _makes_a_sum(kwargs):
+        if is_sum_of_settings(kwargs):
             first = self._container_strategy().replicas.first
             next_creator = _first_gets_initial_value(next_creator, first)
+        sharded = self._create_sharded(kwargs)
+        if sharded is not None:
+            self._created.append(weakref.ref(sharded))
+            return sharded
         variable = super()._create_variable(next_creator, **kwargs)
         if hasattr(variable, "values"):
             self._created.append(weakref.ref(variable))
@@ -105,6 +152,37 @@ class OneDevice(_Extended):
                 # while a `tf.function` is first traced.
                 copy.handle._distributed_container = weakref.ref(variable)
         return variable
+
+    def _create_sharded(self, settings: dict[str, Any]) -> Any:
+        """A sharded variable, or `None` for one that each replica holds.
+
+        The initial value is computed once: drawn values advance seeds.
+        """
+        if self.axis_to_shard is None or not self.axis_to_shard.may_shard(
+            settings
+        ):
+            return None
+        if isinstance(settings.get("colocate_with"), numpy_dataset.SingleDevice):
+            return None
+        devices = self._container_strategy().extended.worker_devices
+        with tf.init_scope(), tf.device(devices[0]):
+            given = self._get_variable_creator_initial_value(
+                replica_id=0, device=devices[0], primary_var=None, **settings
+            )
+            value = given() if callable(given) else given
+            value = getattr(value, "wrapped_value", value)
+            value = tf.convert_to_tensor(value, settings.get("dtype"))
+        axis = self.axis_to_shard(settings, value)
+        if isinstance(settings.get("colocate_with"), ShardedVariable):
+            del settings["colocate_with"]
+        if axis is None:
+            settings["initial_value"] = value
+            return None
+        return sharded_variable.create(self, axis, value, settings)
+
+    def _validate_colocate_with_variable(self, variable: Any) -> None:
+        if not isinstance(variable, ShardedVariable):
+            super()._validate_colocate_with_variable(variable)
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -132,8 +210,15 @@ class OneDevice(_Extended):
         group: bool,
     ) -> Any:
         if not self.is_one_device:
+            if isinstance(var, ShardedVariable):
+                raise InputError(
+                    f"The variable {var.name!r} is sharded, and strategy.run "
+                    "needs a copy on each replica. Received: an update in a "
+                    "loop over strategy.run; use model.fit or "
+                    "kerasmgpu.partition, or a strategy without shard="
+                )
             return super()._update(var, fn, args, kwargs, group)
-        copy = var.values[0]
+        copy = var if isinstance(var, ShardedVariable) else var.values[0]
         with tf.device(copy.device), distribute_lib.UpdateContext(0):
             return fn(copy, *args, **kwargs)
 
@@ -249,7 +334,7 @@ def is_sum(variable: Any) -> bool:
     )
 
 
-def _makes_a_sum(settings: Mapping[str, Any]) -> bool:
+def is_sum_of_settings(settings: Mapping[str, Any]) -> bool:
     """Whether a variable of these settings is the sum of its copies."""
     return (
         settings.get("synchronization") == tf.VariableSynchronization.ON_READ

@@ -8,6 +8,9 @@ planned again until nothing changes.
 import dataclasses
 from collections.abc import Sequence
 
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.facts import is_known
@@ -22,6 +25,7 @@ from kerasmgpu.partitioner.kinds import (
     Placement,
     Rows,
     Sharded,
+    is_of_variable,
 )
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules import (
@@ -70,6 +74,7 @@ class Planner:
         self._state: set[Tensor] = set()
         self._changed = False
         self._outer: set[Node] = set()
+        self._scattered: dict[Tensor, Sharded] = {}
 
     def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
@@ -82,6 +87,7 @@ class Planner:
             `Plans`.
         """
         self._outer = set(graph.nodes)
+        self._scattered = scattered(graph, kinds)
         for _ in range(_MOST_PASSES):
             self._changed = False
             self._state = set()
@@ -110,7 +116,7 @@ class Planner:
                 zip(node.outputs, plan.gives)
             ):
                 if isinstance(kind, Partial) and tensor in self._summed:
-                    kind = REPLICATED
+                    kind = self._reduced(tensor, kind)
                 if number in plan.sliced:
                     plans.kinds[tensor] = self._sliced(
                         tensor, plan.sliced[number], plans
@@ -135,6 +141,36 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
+        plan = self._by_own_rule(node, kinds, plans)
+        other = self._by_batch_rows(node, kinds)
+        if other is None:
+            return plan
+        alternative = self._by_own_rule(node, other, plans)
+        return min((alternative, plan), key=lambda one: self._rank(node, kinds, one))
+
+    def _rank(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan
+    ) -> tuple[bool, float]:
+        """How good a plan is: shared by the replicas, then by what it sends."""
+        sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
+        return not plan.is_local, sent
+
+    def _by_batch_rows(
+        self, node: Node, kinds: Sequence[Kind]
+    ) -> list[Kind] | None:
+        """Kinds in which activations that are sharded as a weight is are
+        sharded by the batch's rows; `None` without such inputs."""
+        other: list[Kind] = []
+        for tensor, kind in zip(node.inputs, kinds):
+            if is_of_variable(kind) and tensor.dtype != tf.resource:
+                kind = self._rows_of(tensor) or kind
+            other.append(kind)
+        return None if other == list(kinds) else other
+
+    def _by_own_rule(
+        self, node: Node, kinds: Sequence[Kind], plans: Plans
+    ) -> Plan:
+        known = record(node.type)
         if any(isinstance(kind, ListOf) for kind in kinds):
             return lists.of_lists(node, kinds)
         if known.plan is not None:
@@ -152,6 +188,7 @@ class Planner:
             plan = table.by_axes(node, axes, kinds, plans.free, self._cost)
             if plan is not None and not self._updates(node, plan, kinds):
                 return plan
+        _require_no_sharded_handle(node, kinds)
         if any(isinstance(kind, Sharded) for kind in kinds):
             return table.whole(node)
         return table.replicated(node)
@@ -269,7 +306,13 @@ class Planner:
                 self._changed = True
             # Later consumers get the whole, too: a product of two parts would
             # need another sum.
-            plans.kinds[tensor] = REPLICATED
+            plans.kinds[tensor] = self._reduced(tensor, kind)
+
+    def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
+        """What a partial tensor is reduced to, for all of its consumers."""
+        if kind != PARTIAL:
+            return REPLICATED
+        return self._scattered.get(tensor, REPLICATED)
 
     def _note_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
@@ -317,9 +360,52 @@ def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:
 
 def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
     """The different rows by which inputs are sharded."""
-    rows = [kind.rows for kind in kinds if isinstance(kind, Sharded)]
+    rows = [
+        kind.rows
+        for kind in kinds
+        if isinstance(kind, Sharded) and not is_of_variable(kind)
+    ]
     rows = [one.of for one in rows if one.of is not None] + rows
     return list(dict.fromkeys(rows))
+
+
+def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
+    """Tensors of which each replica needs its own part only.
+
+    They are what is assigned to sharded variables, and what elementwise
+    operations compute that from, gradients among it. Partial sums among them
+    are reduce-scattered.
+
+    Args:
+        graph: The graph of a function.
+        kinds: Kinds of its inputs.
+    """
+    handles = dict(zip(graph.inputs, kinds))
+    found: dict[Tensor, Sharded] = {}
+    for node in reversed(graph.nodes):
+        traits = record(node.type).traits
+        if Trait.ASSIGNS in traits:
+            kind = handles.get(node.inputs[0])
+            if isinstance(kind, Sharded):
+                found.setdefault(node.inputs[1], kind)
+        elif Trait.ELEMENTWISE in traits and len(node.outputs) == 1:
+            (made,) = node.outputs
+            if made in found:
+                for tensor in node.inputs:
+                    if tensor.shape == made.shape:
+                        found.setdefault(tensor, found[made])
+    return found
+
+
+def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
+    for tensor, kind in zip(node.inputs, kinds):
+        if is_of_variable(kind) and tensor.dtype == tf.resource:
+            raise InputError(
+                f"The operation {node.type} can't work on a sharded variable, "
+                f"or its slots are sharded in another way. Received: "
+                f"{node.name!r} of {tensor.node.name!r}; leave that variable "
+                "whole with shard=function."
+            )
 
 
 def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:

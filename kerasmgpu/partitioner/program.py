@@ -32,6 +32,7 @@ from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.sharded_variable import variable_of
 from kerasmgpu.partitioner.tracing import (
     Sparse,
     Trace,
@@ -148,6 +149,12 @@ class Program:
                 self._handles[tensor] = [c.handle for c in variable.values]
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
+            sharded = variable_of(outer)
+            if sharded is not None:
+                axis = sharded.shard_axis
+                rows = Rows(sharded.shape[axis], are_of_variable=True)
+                self._kinds[tensor] = Sharded(axis, rows)
+                self._handles[tensor] = [p.handle for p in sharded.parts]
 
     def _cost_model(
         self, first_batch: Sequence[Sequence[int | None]]

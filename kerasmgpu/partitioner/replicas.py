@@ -82,7 +82,9 @@ class Replicas:
         """
         if rows.of is not None:
             return entries.shares(build, rows)
-        counts = self._passed_counts(build, rows)
+        counts = None
+        if not rows.are_of_variable:
+            counts = self._passed_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, counts)
         if isinstance(rows.size, int):
@@ -93,6 +95,11 @@ class Replicas:
                 for start, end in pairs[self.first : self.first + self.num]
             ]
         return self._computed_shares(build, build.sizes.scalar(rows.size))
+
+    def part_of(self, rows: Rows, place: int) -> tuple[int, int]:
+        """First row of a replica's part of a sharded variable, and its end."""
+        bounds = bounds_of(rows.size, self.total)
+        return bounds[self.first + place], bounds[self.first + place + 1]
 
     def shares_of_counts(
         self, build: "Build", counts: Sequence[str]
@@ -117,7 +124,7 @@ class Replicas:
     def _passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
         """Rows of each local share of an input; `None` if it is passed whole."""
         for tensor in build.graph.inputs:
-            if not build.is_written(tensor):
+            if not build.is_written(tensor) or tensor.dtype == tf.resource:
                 continue
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
@@ -148,14 +155,23 @@ class Replicas:
     # Communication -----------------------------------------------------------
 
     def gather(
-        self, build: "Build", tensor: Tensor, sharded: Sharded
+        self,
+        build: "Build",
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
     ) -> "References":
         """All-gathers the rows of a sharded tensor, in order.
+
+        Args:
+            build: The `Build`.
+            tensor: The tensor.
+            sharded: Its kind.
+            parts: References to the rows of each replica.
 
         Returns:
             References by replica.
         """
-        parts = build.parts(tensor)
         if self.num == 1:
             return parts
         place = 0 if tensor.dtype.is_floating else HOST
@@ -226,6 +242,57 @@ class Replicas:
             totals.update(zip(numbers, map(build.same, sums)))
         return [totals[number] for number in range(len(tensors))]
 
+    def reduce_scatter(
+        self,
+        build: "Build",
+        tensors: Sequence[Tensor],
+        dtypes: Sequence[tf.DType],
+        kinds: Sequence[Sharded],
+        parts: Sequence[Sequence[str]],
+    ) -> Sequence[Sequence[str]]:
+        """Sums partial tensors; each replica gets its rows of the sum.
+
+        Args:
+            build: The `Build`.
+            tensors: The tensors, which have one reduction.
+            dtypes: Types in which they are summed.
+            kinds: What they become: sharded as a variable.
+            parts: For each tensor, references by replica.
+
+        Returns:
+            For each tensor, references by replica.
+        """
+        if self.num == 1:
+            return parts
+        return [
+            self._scattered_sum(build, *one)
+            for one in zip(tensors, dtypes, kinds, parts)
+        ]
+
+    def _scattered_sum(
+        self,
+        build: "Build",
+        tensor: Tensor,
+        dtype: tf.DType,
+        kind: Sharded,
+        parts: Sequence[str],
+    ) -> list[str]:
+        """The sum of the local replicas' parts, cut into their rows."""
+        bounds = bounds_of(cast(int, kind.size), self.num)
+        sizes = [end - start for start, end in zip(bounds, bounds[1:])]
+        many = {"N": self.num, "T": dtype}
+        if self.shares_memory:
+            total = build.op("AddN", list(parts), many, 0)[0]
+            return split(build, total, kind.axis, sizes, dtype, 0)
+        cut = [
+            split(build, part, kind.axis, sizes, dtype, place)
+            for place, part in enumerate(parts)
+        ]
+        return [
+            build.op("AddN", [pieces[place] for pieces in cut], many, place)[0]
+            for place in range(self.num)
+        ]
+
     def may_differ(self, tensor: Tensor) -> bool:
         """Whether a replicated value may differ between workers by rounding."""
         return False
@@ -262,6 +329,23 @@ class Replicas:
         return build.op(
             "Unpack", [total], {"num": len(parts), "T": dtype, "axis": 0}, 0
         )
+
+
+def split(
+    build: "Build",
+    reference: str,
+    axis: int,
+    sizes: Sequence[int],
+    dtype: tf.DType,
+    place: int,
+) -> list[str]:
+    """Splits a value along an axis into pieces of known sizes."""
+    if len(sizes) == 1:
+        return [reference]
+    attributes = {"num_split": len(sizes), "T": dtype, "Tlen": tf.int32}
+    numbers = build.constant(list(sizes), tf.int32, HOST)
+    where = build.constant(axis, tf.int32, HOST)
+    return build.op("SplitV", [reference, numbers, where], attributes, place)
 
 
 def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:

@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
     Broadcast,
+    ReduceScatter,
     Sent,
 )
 from kerasmgpu.partitioner.planning import Plans
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 _logged: set[tuple[Any, ...]] = set()
 
-_SENT = {AllReduce: "summed", Broadcast: "summed", AllGather: "gathered"}
+_SENT = {
+    AllReduce: "summed",
+    Broadcast: "summed",
+    ReduceScatter: "summed",
+    AllGather: "gathered",
+}
 
 
 def counts(program: "Program") -> tuple[int, int, int, Counter[str]]:
@@ -76,7 +82,7 @@ def summed_bytes(written: "Written") -> int:
     return sum(
         _bytes(sent, 0)
         for one in written.lowered.communication()
-        if isinstance(one, AllReduce)
+        if isinstance(one, (AllReduce, ReduceScatter))
         for sent in one.sizes()
     )
 

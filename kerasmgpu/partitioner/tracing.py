@@ -14,10 +14,11 @@ from tensorflow.python.framework import func_graph as func_graphs
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import graph as graphs
-from kerasmgpu.partitioner import updates
+from kerasmgpu.partitioner import sharded_handles, updates
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.sharded_variable import variable_of
 
 
 class Trace:
@@ -52,11 +53,17 @@ class Trace:
         self._func_graph = func_graph
         graph, self.leaves, self.captured = self._read()
         self.dump("read", lambda: graph_text(graph))
+        sharded = {
+            tensor
+            for tensor, outer in self.captured
+            if variable_of(outer) is not None
+        }
+        graph = sharded_handles.rewritten(graph, sharded)
         graph = updates.without_dead_stores(
             updates.with_forwarded_stores(graph)
         )
         graph = graphs.without_dead_nodes(graph)
-        self.graph = graphs.without_dead_nodes(updates.stacked(graph))
+        self.graph = graphs.without_dead_nodes(updates.stacked(graph, sharded))
         # With updates last, all-reduces for updates alone can be grouped.
         self.graph.nodes.sort(key=_is_late)
         self.graph.nodes = graphs.ordered(self.graph)

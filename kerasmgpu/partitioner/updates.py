@@ -13,7 +13,7 @@ the same for all. Three rewrites of the one-device graph, which change no bit:
 """
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -157,10 +157,15 @@ def _controls(node: Node, removed: dict[Node, list[Node]]) -> list[Node]:
 # The same function of several variables ----------------------------------------
 
 
-def stacked(graph: Graph) -> Graph:
-    """Stacks equal updates of variables of one shape into one update."""
+def stacked(graph: Graph, sharded: Collection[Tensor] = ()) -> Graph:
+    """Stacks equal updates of variables of one shape into one update.
+
+    Args:
+        graph: The graph, which is changed.
+        sharded: Handles of variables that are not stacked.
+    """
     lanes = collections.defaultdict(list)
-    for lane in _lanes(graph):
+    for lane in _lanes(graph, sharded):
         if lane.members:
             lanes[lane.code()].append(lane)
     needed_by = _consumers(graph)
@@ -208,7 +213,7 @@ class Lane:
         return tuple(code)
 
 
-def _lanes(graph: Graph) -> Iterable[Lane]:
+def _lanes(graph: Graph, sharded: Collection[Tensor]) -> Iterable[Lane]:
     """The updates of small variables; those that share nodes are one lane."""
     index = {node: number for number, node in enumerate(graph.nodes)}
     lane_of = {}
@@ -216,7 +221,7 @@ def _lanes(graph: Graph) -> Iterable[Lane]:
         if not _assigns(node):
             continue
         members = _members(node.inputs[1])
-        if members is None:
+        if members is None or node.inputs[0] in sharded:
             continue
         lane = Lane()
         lane.assignments.append(node)

@@ -14,6 +14,7 @@ from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership, rendezvous
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.strategies.exact_steps import ExactSteps
+from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, Shard
 
 ALL_REDUCES = (
     "auto",
@@ -43,6 +44,14 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             of the global batch, as on one device, at the cost of a collective
             per layer; `"per_replica"`: each replica normalises with the
             moments of its rows, and moving averages use the replicas' mean.
+        shard: Which variables are divided over the replicas, instead of copied
+            to each: `None` (default): none; `"optimizer"`: the optimizer's
+            slots, and gradients (ZeRO-2); `"weights"`: weights, too (ZeRO-3,
+            FSDP); `"embeddings"`: tables of `Embedding` layers, and their
+            slots, by rows; or a function of a `strategies.sharding.NewVariable`
+            that returns whether to shard it, or the axis. Results are those of
+            one device; see `docs/memory.md`.
+        min_shard_bytes: Bytes of the smallest variable that `shard` divides.
 
     Example:
 
@@ -60,6 +69,8 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         devices: Sequence[str] | None = None,
         cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
         batch_norm: str = "global",
+        shard: Shard = None,
+        min_shard_bytes: int = MIN_SHARD_BYTES,
     ) -> None:
         _keras.install()
         log_filter.install()
@@ -72,6 +83,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
+        self._shard(shard, min_shard_bytes)
 
 
 class MultiWorkerMirroredStrategy(
@@ -100,6 +112,9 @@ class MultiWorkerMirroredStrategy(
             counts as lost; the next collective then raises
             `tf.errors.UnavailableError`, which names the worker. A killed
             process is detected at once. Default: the launcher's, or 30.
+        shard: See `MirroredStrategy`. Reading a sharded variable outside of a
+            step, as `model.save` does, is a collective: all workers must.
+        min_shard_bytes: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -130,6 +145,8 @@ class MultiWorkerMirroredStrategy(
         devices: Sequence[str] | None = None,
         virtual_devices: int | None = None,
         timeout_seconds: float | None = None,
+        shard: Shard = None,
+        min_shard_bytes: int = MIN_SHARD_BYTES,
     ) -> None:
         _keras.install()
         log_filter.install()
@@ -169,6 +186,7 @@ class MultiWorkerMirroredStrategy(
                 timeout_seconds,
             )
         )
+        self._shard(shard, min_shard_bytes)
         if worker is not None:
             self.compute_time = ComputeTime()
             membership.join(self, worker, timeout_seconds, token)
@@ -181,6 +199,8 @@ def strategy(
     all_reduce: str = "auto",
     num_packs: int = 1,
     batch_norm: str = "global",
+    shard: Shard = None,
+    min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -203,6 +223,8 @@ def strategy(
             before they are summed (`"nccl"` and `"hierarchical_copy"` in one
             process).
         batch_norm: See `MirroredStrategy`.
+        shard: See `MirroredStrategy`.
+        min_shard_bytes: See `MirroredStrategy`.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -226,12 +248,16 @@ def strategy(
             num_replicas=num_replicas,
             devices=devices,
             virtual_devices=virtual_devices,
+            shard=shard,
+            min_shard_bytes=min_shard_bytes,
         )
     names = device_choice.choose(num_replicas, devices, virtual_devices)
     return MirroredStrategy(
         names,
         cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
         batch_norm=batch_norm,
+        shard=shard,
+        min_shard_bytes=min_shard_bytes,
     )
 
 

@@ -20,6 +20,7 @@ from kerasmgpu.partitioner.function import Partitioned, joined
 from kerasmgpu.partitioner.program import Program, Written
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.strategies import shares
+from kerasmgpu.strategies.sharding import Shard, Sharding
 
 if TYPE_CHECKING:
 
@@ -84,6 +85,13 @@ class ExactSteps(_Strategy):
             with tf.Graph().as_default():
                 variables.set_caching_device(None)
         return super().scope()
+
+    def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
+        """Divides new variables over the replicas; see `MirroredStrategy`."""
+        if shard is not None:
+            self.extended.axis_to_shard = Sharding(
+                shard, min_shard_bytes, lambda: self.replicas.total
+            )
 
     # Workers -----------------------------------------------------------------
 

@@ -192,9 +192,31 @@ class AllReduce(Communication):
 
 
 @dataclasses.dataclass(eq=False)
-class AllGather(Communication):
-    """All rows, in order, of each replica's own."""
+class ReduceScatter(Communication):
+    """Of sums of parts, the rows of each replica.
 
+    Attributes:
+        widens: See `AllReduce`.
+    """
+
+    widens: bool
+    name: ClassVar[str] = "reduce_scatter.sum"
+
+    def type_of(self, one: Value) -> tf.DType:
+        is_wide = self.widens and one.tensor.is_narrow
+        return tf.float32 if is_wide else one.tensor.dtype
+
+
+@dataclasses.dataclass(eq=False)
+class AllGather(Communication):
+    """All rows, in order, of each replica's own.
+
+    Attributes:
+        after: Instructions that must have run before: the consumers of weights
+            that were gathered earlier; see `passes.order_gathers`.
+    """
+
+    after: tuple[Instruction, ...] = ()
     name: ClassVar[str] = "all_gather"
 
 

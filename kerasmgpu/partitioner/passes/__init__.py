@@ -7,6 +7,8 @@ place_regions.py       who runs a loop or branch
 agree.py               workers take the first one's value
 place_operations.py    what runs on each replica, and what once
 guard_empty_shares.py  kernels that must not see a share without rows
+scatter_early.py       gradients are reduce-scattered as they are made
+order_gathers.py       at most two gathered weights are whole at a time
 dump.py                the program after each pass, as files
 """
 
@@ -32,7 +34,9 @@ from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
 from kerasmgpu.partitioner.passes.place_operations import place_operations
+from kerasmgpu.partitioner.passes.order_gathers import order_gathers
 from kerasmgpu.partitioner.passes.place_regions import place_regions
+from kerasmgpu.partitioner.passes.scatter_early import scatter_early
 from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
@@ -53,11 +57,13 @@ def lower(
     passes: list[tuple[str, Callable[[Lowered], None]]] = [
         ("insert_reshards", insert_reshards),
         ("lower_reshards", lower_reshards),
+        ("scatter_early", scatter_early),
         ("group_sums", group_sums),
         ("place_regions", place_regions),
         ("agree", agree),
         ("place_operations", lambda p: place_operations(p, copied)),
         ("guard_empty_shares", lambda p: guard_empty_shares(p, is_compiled)),
+        ("order_gathers", order_gathers),
     ]
     for name, run in passes:
         run(program)

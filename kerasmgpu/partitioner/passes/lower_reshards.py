@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     KnownSizes,
     LocalShape,
     Operation,
+    ReduceScatter,
     Region,
     Reshard,
     Slice,
@@ -21,6 +22,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 from kerasmgpu.partitioner.ir.lowered import Lowered, values
 from kerasmgpu.partitioner.kinds import (
     KNOWN,
+    PARTIAL,
     REPLICATED,
     Kept,
     Kind,
@@ -30,6 +32,7 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     PerReplica,
     Sharded,
+    is_of_variable,
 )
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules import table
@@ -85,7 +88,13 @@ class _Lowering:
         elif isinstance(kind, ListOf):
             self._from(Alias, self._source[tensor], wanted)
         elif isinstance(kind, Sharded):
-            if not self._made_locally(wanted, kind):
+            if self._is_partial_sum(tensor) and is_of_variable(kind):
+                widens = self._program.replicas.total > 1
+                source = self._source[tensor]
+                self.instructions.append(
+                    ReduceScatter((source,), (wanted,), widens)
+                )
+            elif not self._made_locally(wanted, kind):
                 self._from(Slice, self.want(tensor, REPLICATED), wanted)
         elif isinstance(kind, PerReplica):
             # A part of a sum is what a replica's own rows give.
@@ -100,6 +109,15 @@ class _Lowering:
             self._from(FirstOnly if is_sum else Alias, whole, wanted)
         else:
             self._whole(wanted)
+
+    def _is_partial_sum(self, tensor: Tensor) -> bool:
+        """Whether a tensor is made as a partial sum, and isn't whole yet."""
+        source = self._source.get(tensor)
+        return (
+            source is not None
+            and source.kind == PARTIAL
+            and value(tensor, REPLICATED) not in self._made
+        )
 
     def _from(
         self, type: type[Instruction], source: Value, wanted: Value
@@ -121,6 +139,10 @@ class _Lowering:
                 "can't be put together. Received: a step that reads it; give "
                 "its layer use_cudnn=False."
             )
+        elif kind == PARTIAL and is_of_variable(plans.kinds.get(tensor)):
+            # Each replica needs its own part of it, too.
+            own = self.want(tensor, plans.kinds[tensor])
+            self._from(AllGather, own, wanted)
         elif isinstance(kind, (PerReplica, Partial)):
             widens = self._program.replicas.total > 1
             self.instructions.append(

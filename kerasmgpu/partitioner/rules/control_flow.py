@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import tensorflow as tf
+
 from kerasmgpu.partitioner import elements as held
 from kerasmgpu.partitioner.graph import Element, Node, Shape, Tensor, Value
-from kerasmgpu.partitioner.kinds import REPLICATED, Kind, MergedKind
+from kerasmgpu.partitioner.kinds import (
+    REPLICATED,
+    Kind,
+    MergedKind,
+    is_of_variable,
+)
 from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.table import Plan
 
@@ -59,8 +66,15 @@ def while_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
     """Gives each loop variable a kind that holds for every iteration."""
     condition, body = node.bodies
     merged_kinds = [MergedKind() for _ in kinds]
-    for merged, kind, tensor in zip(merged_kinds, kinds, node.outputs):
+    for number, (merged, kind) in enumerate(zip(merged_kinds, kinds)):
+        tensor = node.outputs[number]
+        if tensor.dtype == tf.resource:
+            merged.kind = kind  # A handle is passed on as it is.
+            continue
         merged.add(kind, tensor.shape)
+        if is_of_variable(kind) and body.outputs[number] is body.inputs[number]:
+            # A weight is gathered once, and not in each iteration.
+            merged.must_be_whole()
     plans = None
     for _ in range(_MOST_PASSES):
         given = [merged.kind or REPLICATED for merged in merged_kinds]
@@ -69,7 +83,8 @@ def while_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
         for merged, made, tensor in zip(
             merged_kinds, node.outputs, body.outputs
         ):
-            changed |= merged.add(plans.kinds[tensor], made.shape)
+            if made.dtype != tf.resource:
+                changed |= merged.add(plans.kinds[tensor], made.shape)
         if not changed:
             break
     settled = tuple(merged.kind or REPLICATED for merged in merged_kinds)

@@ -1,12 +1,15 @@
 """Gathers, scatters and segment sums."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Node, Shape
+from kerasmgpu.partitioner.kinds import Kind
 from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules import integers, sparse
-from kerasmgpu.partitioner.rules.table import Axes, Label
+from kerasmgpu.partitioner.rules import integers, sparse, tables
+from kerasmgpu.partitioner.rules.table import Axes, Label, Plan
 
 
 def gather(node: Node) -> Axes | None:
@@ -153,10 +156,15 @@ def gather_shape(node: Node) -> list[Shape | None] | None:
     ]
 
 
+def gather_plan(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """Of a replica's rows, or of a sharded table."""
+    return sparse.gather(node, kinds) or tables.look_up(node, kinds)
+
+
 operation(
     "GatherV2",
     axes=gather,
-    plan=sparse.gather,
+    plan=gather_plan,
     shape=gather_shape,
     value=integers.gather,
     traits={Trait.MOVES},
@@ -174,6 +182,7 @@ def resource_gather_shape(node: Node) -> list[Shape | None] | None:
 operation(
     "ResourceGather",
     axes=gather,
+    plan=tables.look_up,
     shape=resource_gather_shape,
     traits={Trait.COPIED, Trait.READ_ONLY},
 )

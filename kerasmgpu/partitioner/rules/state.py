@@ -2,15 +2,27 @@
 
 Each replica has a copy of a variable. Assigned values are replicated, so copies
 stay equal to the bit. A variable that TensorFlow sums when it is read (a metric's)
-holds a partial sum on each replica: its handle and its reads are partial.
+holds a partial sum on each replica: its handle and its reads are partial. Of a
+sharded variable (`sharded_variable.py`) each replica holds a part: its handle and
+its reads are sharded.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kerasmgpu.partitioner.graph import Node
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kind, Partial
+import tensorflow as tf
+
+from kerasmgpu.partitioner.graph import Node, Shape
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kind,
+    Partial,
+    Sharded,
+    is_of_variable,
+)
 from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.table import Plan
 
 if TYPE_CHECKING:
@@ -18,16 +30,34 @@ if TYPE_CHECKING:
 
 
 def read(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Partial if the variable is summed over the replicas."""
-    if kinds[0] == PARTIAL:
-        return Plan((PARTIAL,), (PARTIAL,))
+    """Partial or sharded as the variable is."""
+    if kinds[0] == PARTIAL or isinstance(kinds[0], Sharded):
+        return Plan((kinds[0],), (kinds[0],))
     return Plan((REPLICATED,), (REPLICATED,))
 
 
 def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(variable, value)`: values assigned to a partial variable are partial."""
+    """`(variable, value)`: the value is wanted as the variable is."""
+    if isinstance(kinds[0], Sharded):
+        return Plan((kinds[0], kinds[0]), ())
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
     return Plan((handle, handle), ())
+
+
+def apply(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """An optimizer's kernel: elementwise in variables, slots and gradient."""
+    sharded = next((k for k in kinds if isinstance(k, Sharded)), None)
+    if not is_of_variable(sharded):
+        return None
+    wants: list[Kind] = []
+    for tensor, kind in zip(node.inputs, kinds):
+        if tensor.dtype == tf.resource:
+            if kind != sharded:
+                return None
+            wants.append(kind)
+        else:
+            wants.append(REPLICATED if tensor.rank == 0 else sharded)
+    return Plan(tuple(wants), tuple(sharded for _ in node.outputs))
 
 
 operation(
@@ -66,14 +96,29 @@ ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
 ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2
 ResourceApplyGradientDescent ResourceApplyKerasMomentum
 ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad
-ResourceApplyProximalGradientDescent ResourceApplyRMSProp ResourceScatterAdd
-ResourceScatterDiv ResourceScatterMax ResourceScatterMin ResourceScatterMul
-ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
-ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub
-ResourceScatterUpdate ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad
+ResourceApplyProximalGradientDescent ResourceApplyRMSProp
+""".split(),
+    plan=apply,
+    traits={Trait.COPIED, Trait.UPDATES},
+)
+
+operation(
+    *"""
+ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin
+ResourceScatterMul ResourceScatterSub ResourceScatterUpdate
+ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad
 ResourceSparseApplyAdagradV2 ResourceSparseApplyFtrl
 ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum
-ResourceSparseApplyRMSProp ResourceStridedSliceAssign
+ResourceSparseApplyRMSProp
+""".split(),
+    plan=tables.update,
+    traits={Trait.COPIED, Trait.UPDATES},
+)
+
+operation(
+    *"""
+ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin
+ResourceScatterNdSub ResourceScatterNdUpdate ResourceStridedSliceAssign
 """.split(),
     traits={Trait.COPIED, Trait.UPDATES},
 )
@@ -86,8 +131,32 @@ operation(
     traits={Trait.COPIED},
 )
 
+
+
+def is_initialized(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """All parts of a sharded variable are initialised."""
+    if not is_of_variable(kinds[0]):
+        return None
+    return Plan((kinds[0],), (REPLICATED,))
+
+
 operation(
     "VarIsInitializedOp",
+    plan=is_initialized,
+    traits={Trait.COPIED, Trait.READ_ONLY},
+)
+
+
+def variable_shape(node: Node) -> Shape | None:
+    """The variable's shape, where it is static."""
+    element = node.inputs[0].element
+    if not isinstance(element, tuple) or None in element:
+        return None
+    return element
+
+
+operation(
     "VariableShape",
+    value=variable_shape,
     traits={Trait.COPIED, Trait.READ_ONLY},
 )

@@ -191,7 +191,11 @@ def by_axes(
             continue
         wants = tuple(_wanted(other, label, kind) for other in axes.inputs)
         is_sum = label in axes.sums
-        gives = (Partial(axes.by),) * len(axes.outputs) if is_sum else ()
+        gives: tuple[Kind, ...] = (Partial(axes.by),) * len(axes.outputs)
+        if not is_sum:
+            gives = tuple(
+                kind.at(labels.index(label)) for labels in axes.outputs
+            )
         sent = cost.sent(node, kinds, wants, gives, free)
         rank = (sent, is_sum, number)
         if least is None or rank < least:

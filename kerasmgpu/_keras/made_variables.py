@@ -1,0 +1,70 @@
+"""The variable of Keras that is being created, for strategies that shard.
+
+TensorFlow's variable creators see a name and a value. Keras knows the path, and
+whether an optimizer or an `Embedding` creates it. Checked on Keras 3.10 and 3.15.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow.core import Variable
+
+from kerasmgpu.engine.seams import Original, seam
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeVariable:
+    """A variable of Keras that is being created.
+
+    Attributes:
+        path: Its path, such as `"dense/kernel"`.
+        is_slot: Whether an optimizer creates it.
+        is_embedding: Whether it is a table of an `Embedding` layer.
+    """
+
+    path: str
+    is_slot: bool
+    is_embedding: bool
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.owners: list[Any] = []
+        self.variables: list[MadeVariable] = []
+
+
+_thread = _Thread()
+
+
+def current() -> MadeVariable | None:
+    """The variable that this thread creates, or `None`."""
+    return _thread.variables[-1] if _thread.variables else None
+
+
+@contextlib.contextmanager
+def made_by(owner: Any) -> Iterator[None]:
+    """Context in which a layer or optimizer creates its variables."""
+    _thread.owners.append(owner)
+    try:
+        yield
+    finally:
+        _thread.owners.pop()
+
+
+@seam(Variable, "_initialize")
+def _initialize(original: Original, self: Any, value: Any) -> None:
+    owner = _thread.owners[-1] if _thread.owners else None
+    made = MadeVariable(
+        self.path,
+        isinstance(owner, keras.optimizers.Optimizer),
+        isinstance(owner, keras.layers.Embedding),
+    )
+    _thread.variables.append(made)
+    try:
+        original(self, value)
+    finally:
+        _thread.variables.pop()

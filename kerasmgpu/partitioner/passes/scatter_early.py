@@ -1,0 +1,63 @@
+"""Reduce-scatters gradients as the backward pass makes them.
+
+A gradient is whole on each replica until it is scattered. Here it is scattered
+behind the operation that makes it, together with others up to a number of bytes,
+and not where the optimizer needs it, behind all of the backward pass.
+"""
+
+from kerasmgpu.partitioner.ir.instructions import (
+    Instruction,
+    ReduceScatter,
+    Value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+
+BYTES = 25 << 17
+"""Bytes from which on gradients are scattered: an eighth of what is summed as one
+(`collectives.BYTES_PER_PACK`)."""
+
+
+def scatter_early(program: Lowered) -> None:
+    """Moves each reduce-scatter behind what makes its input, in groups."""
+    for region in program.regions:
+        for body in region.bodies:
+            scatter_early(body)
+    waiting = {
+        instruction.inputs[0]: instruction
+        for instruction in program.instructions
+        if isinstance(instruction, ReduceScatter)
+    }
+    if not waiting:
+        return
+    group: list[ReduceScatter] = []
+    result: list[Instruction] = []
+
+    def flush() -> None:
+        if group:
+            result.append(_merged(group))
+            group.clear()
+
+    def add(made: tuple[Value, ...] | list[Value]) -> None:
+        group.extend(waiting[one] for one in made if one in waiting)
+        if sum(one.inputs[0].tensor.num_bytes for one in group) >= BYTES:
+            flush()
+
+    add(program.given)
+    for instruction in program.instructions:
+        if isinstance(instruction, ReduceScatter):
+            continue
+        made = {one for other in group for one in other.outputs}
+        if not made.isdisjoint(instruction.inputs):
+            flush()
+        result.append(instruction)
+        add(instruction.outputs)
+    flush()
+    program.instructions = result
+
+
+def _merged(group: list[ReduceScatter]) -> ReduceScatter:
+    return ReduceScatter(
+        tuple(one.inputs[0] for one in group),
+        tuple(one.outputs[0] for one in group),
+        group[0].widens,
+    )

@@ -1,0 +1,171 @@
+"""Look-ups in a sharded variable, and updates of some of its rows.
+
+Where the rows of a table are divided over the replicas, the numbers of the
+wanted rows travel. Each replica looks up those that it owns and zeros for all
+others: a partial sum, exact, since one summand is no zero. Updates travel to all
+replicas, and each applies those of the rows that it owns, in their order.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.graph import Node, op_definition
+from kerasmgpu.partitioner.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kind,
+    Sharded,
+    is_of_variable,
+)
+from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules.table import Plan
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
+
+
+def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """`(table, ids, …)`: gathers rows of a sharded table; `None` for others."""
+    kind = kinds[0]
+    if not is_of_variable(kind) or not isinstance(kind, Sharded):
+        return None
+    if kind.outer != 1 or kind.inner != 1 or node.attr("batch_dims"):
+        return None
+    if node.type == "GatherV2" and sizes.as_scalar(node.inputs[2].value) != 0:
+        return None
+    rank = node.inputs[1].rank
+    if rank is None or node.outputs[0].rank is None:
+        return None
+    wants = (kind, *(REPLICATED for _ in node.inputs[1:]))
+    if kind.axis > 0:  # Each replica has some columns of all rows.
+        return Plan(wants, (kind.at(kind.axis + rank - 1),))
+    if not (node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer):
+        return None
+    return Plan(wants, (PARTIAL,), _look_up_own)
+
+
+def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """`(table, …, ids, updates)`: changes rows of a sharded table."""
+    kind = kinds[0]
+    if not is_of_variable(kind) or not isinstance(kind, Sharded):
+        return None
+    ids, rows = _ids_and_rows(node)
+    rank = node.inputs[ids].rank
+    if rank is None or node.inputs[rows].rank is None:
+        return None
+    wants: list[Kind] = []
+    for number, tensor in enumerate(node.inputs):
+        if tensor.dtype == tf.resource:
+            if kinds[number] != kind:
+                return None  # A slot that isn't sharded as its variable is.
+            wants.append(kind)
+        elif number == rows and kind.axis > 0 and tensor.rank > 0:
+            wants.append(kind.at(kind.axis + rank - 1))
+        else:
+            wants.append(REPLICATED)
+    emit = None if kind.axis > 0 else _update_own
+    return Plan(tuple(wants), tuple(kind for _ in node.outputs), emit)
+
+
+def _ids_and_rows(node: Node) -> tuple[int, int]:
+    """Numbers of the inputs with the rows' numbers, and with their updates."""
+    names = [arg.name for arg in op_definition(node.type).input_arg]
+    return names.index("indices"), names.index(
+        "grad" if "grad" in names else "updates"
+    )
+
+
+def _look_up_own(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    """Rows that a replica owns, and zeros for all others."""
+    ids, dtype = node.inputs[1], node.outputs[0].dtype
+    is_own, own = _own(build, node, plan, place, inputs[1], 1)
+    zero = build.constant(0, ids.dtype, place)
+    own = build.op(
+        "SelectV2", [is_own, own, zero], {"T": ids.dtype}, place
+    )[0]
+    rows = build.copy(node, [inputs[0], own, *inputs[2:]], place)[0]
+    inner = node.outputs[0].rank - ids.rank
+    shape = build.concat(
+        [
+            build.sizes.shape(is_own, tf.bool),
+            build.constant([1] * inner, tf.int32, HOST),
+        ],
+        0,
+        tf.int32,
+        HOST,
+    )
+    is_own = build.reshape(is_own, shape, tf.bool, place)
+    nothing = build.constant(0, dtype, place)
+    return build.op("SelectV2", [is_own, rows, nothing], {"T": dtype}, place)
+
+
+def _update_own(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    """Updates of the rows that a replica owns, in their order."""
+    number, rows = _ids_and_rows(node)
+    ids, updates = node.inputs[number], node.inputs[rows]
+    flat = build.flat(inputs[number], ids.dtype, place)
+    is_own, own = _own(build, node, plan, place, flat, number)
+    chosen = build.op("Where", [is_own], {"T": tf.bool}, place)[0]
+    chosen = build.reshape(
+        chosen, build.constant([-1], tf.int32, HOST), tf.int64, place
+    )
+
+    def taken(reference: str, dtype: tf.DType) -> str:
+        zero = build.constant(0, tf.int32, HOST)
+        attributes = {"Tparams": dtype, "Tindices": tf.int64}
+        attributes |= {"Taxis": tf.int32, "batch_dims": 0}
+        return build.op(
+            "GatherV2", [reference, chosen, zero], attributes, place
+        )[0]
+
+    arguments = list(inputs)
+    arguments[number] = taken(own, ids.dtype)
+    if updates.rank:
+        inner = updates.shape[ids.rank :]
+        shape = build.sizes.vector((-1, *inner))
+        flat = build.reshape(inputs[rows], shape, updates.dtype, place)
+        arguments[rows] = taken(flat, updates.dtype)
+    return build.copy(node, arguments, place)
+
+
+def _own(
+    build: "Build", node: Node, plan: Plan, place: int, ids: str, number: int
+) -> tuple[str, str]:
+    """Which rows a replica owns, and all rows' numbers in its part.
+
+    Numbers out of range belong to the first or the last replica, whose kernel
+    then fails, or doesn't, as on one device.
+    """
+    dtype = node.inputs[number].dtype
+    kind = plan.wants[0]
+    start, end = build.replicas.part_of(kind.rows, place)
+    first = build.constant(start, dtype, place)
+    own = build.op("Sub", [ids, first], {"T": dtype}, place)[0]
+    index = build.replicas.first + place
+    tests = []
+    if index > 0:
+        tests.append(("GreaterEqual", start))
+    if index < build.replicas.total - 1:
+        tests.append(("Less", end))
+    found = [
+        build.op(
+            type,
+            [ids, build.constant(bound, dtype, place)],
+            {"T": dtype},
+            place,
+        )[0]
+        for type, bound in tests
+    ]
+    if not found:  # One replica owns all.
+        equal = {"T": dtype, "incompatible_shape_error": True}
+        found = build.op("Equal", [ids, ids], equal, place)
+    if len(found) > 1:
+        found = build.op("LogicalAnd", found, {}, place)
+    return found[0], own

@@ -1,0 +1,351 @@
+"""Variables of which each replica holds one part.
+
+While a step is traced, a sharded variable is one variable of the whole shape
+whose value doesn't exist: a handle costs nothing. `program.py` maps this handle to
+the handles of the parts. Outside of steps the value is the concatenation of
+the parts, and an assigned value is split. Between workers reading it is a
+collective. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.eager import record, tape
+from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.checkpoint import tensor_callable
+from tensorflow.python.trackable import base as trackable
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.replicas import bounds_of
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.one_device import OneDevice
+
+_GROUP = 60_000
+"""Group key of the collectives that read variables outside of steps."""
+
+_MOST_READS = 1 << 14
+"""Instance keys per variable; they are used again after as many reads."""
+
+_numbers = itertools.count()
+
+_UPDATES = (
+    "_strided_slice_assign",
+    "batch_scatter_update",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+)
+"""Methods of a `tf.Variable` that change some of its elements."""
+
+
+class ShardedVariable(resource_variable_ops.UninitializedVariable):
+    """A `tf.Variable` whose elements are divided over the replicas.
+
+    Args:
+        extended: The `one_device.OneDevice` of its strategy.
+        parts: This process's parts, `tf.Variable`s in the order of replicas.
+        axis: The axis that is divided. Parts differ by at most one element
+            along it; the first ones are longer.
+        shape: The whole shape.
+        settings: Arguments of `tf.Variable`: its name, type, ….
+    """
+
+    def __init__(
+        self,
+        extended: "OneDevice",
+        parts: Sequence[tf.Variable],
+        axis: int,
+        shape: tf.TensorShape,
+        settings: Mapping[str, Any],
+    ) -> None:
+        with tf.device(parts[0].device):
+            super().__init__(
+                trainable=settings.get("trainable"),
+                name=settings.get("name"),
+                shape=shape,
+                dtype=parts[0].dtype,
+                constraint=settings.get("constraint"),
+                synchronization=settings.get("synchronization"),
+                aggregation=settings.get("aggregation"),
+                distribute_strategy=extended._container_strategy(),
+            )
+        self.parts = tuple(parts)
+        self.shard_axis = axis
+        self._extended = extended
+        self._is_whole = False
+        self._number = next(_numbers)
+        self._reads = itertools.count()
+        self.handle._sharded_variable = weakref.ref(self)
+
+    @property
+    def distribute_strategy(self) -> tf.distribute.Strategy:
+        """The strategy in whose scope the variable was created."""
+        return self._extended._container_strategy()
+
+    # Reading ------------------------------------------------------------------
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        """What all ways of reading call."""
+        if self._acts_whole:
+            return super()._read_variable_op(no_copy)
+        if self.trainable:
+            tape.variable_accessed(self)
+        with record.stop_recording():
+            value = self._joined()
+        record.record_operation(
+            "ReadVariableOp", [value], [self.handle], lambda gradient: [gradient]
+        )
+        return value
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Rows of the value; see `tf.Variable.sparse_read`."""
+        if self._acts_whole:
+            return super().sparse_read(indices, name)
+        return tf.gather(self.read_value(), indices, name=name)
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Elements of the value; see `tf.Variable.gather_nd`."""
+        if self._acts_whole:
+            return super().gather_nd(indices, name)
+        return tf.gather_nd(self.read_value(), indices, name=name)
+
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        return tf.constant(True, name=name)
+
+    def _joined(self) -> tf.Tensor:
+        """The whole value, of the parts of all workers."""
+        replicas = self._replicas
+        with tf.device(replicas.host):
+            own = tf.concat([part.value() for part in self.parts], self.shard_axis)
+        if replicas.num == replicas.total:
+            return own
+        if not tf.executing_eagerly():
+            raise InputError(
+                f"The variable {self.name!r} is sharded over several workers: "
+                "a tf.function can't read it. Received: a trace outside of a "
+                "step; read it in model.fit, evaluate or predict, in a "
+                "kerasmgpu.partition function, or outside of tf.function."
+            )
+        return self._gathered(own)
+
+    def _gathered(self, own: tf.Tensor) -> tf.Tensor:
+        """All-gathers the workers' parts, padded to one length."""
+        replicas, axis = self._replicas, self.shard_axis
+        bounds = bounds_of(self.shape[axis], replicas.total)
+        ends = [*bounds[:: replicas.num]]
+        counts = [end - start for start, end in zip(ends, ends[1:])]
+        longest = max(counts)
+        sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
+        padding = [[0, 0] for _ in self.shape]
+        padding[axis][1] = longest - own.shape[axis]
+        with tf.device(replicas.host):
+            padded = tf.pad(tf.cast(own, sent), padding)
+            instance = self._number * _MOST_READS
+            instance += next(self._reads) % _MOST_READS
+            try:
+                gathered = tf.raw_ops.CollectiveGatherV2(
+                    input=padded[None],
+                    group_size=len(counts),
+                    group_key=_GROUP,
+                    instance_key=instance,
+                    ordering_token=[],
+                    communication_hint="ring",
+                    timeout_seconds=float(self._extended.read_timeout_seconds),
+                )
+            except tf.errors.DeadlineExceededError as error:
+                raise InputError(
+                    f"The variable {self.name!r} is sharded over "
+                    f"{len(counts)} workers: all of them must read it. "
+                    "Received: a read that not all other workers joined within "
+                    f"{self._extended.read_timeout_seconds:g} s; call it on "
+                    "every worker (also model.save, get_weights, numpy), and "
+                    "write files on the first one only."
+                ) from error
+            rows = tf.split(
+                tf.cast(gathered, own.dtype), len(counts), axis=0
+            )
+            return tf.concat(
+                [
+                    tf.gather(one[0], tf.range(count), axis=axis)
+                    for one, count in zip(rows, counts)
+                ],
+                axis,
+            )
+
+    @property
+    def _replicas(self) -> Any:
+        return self._extended._container_strategy().replicas
+
+    @property
+    def _acts_whole(self) -> bool:
+        """Whether code sees one variable of the whole shape."""
+        return self._is_whole or self._extended.is_one_device
+
+    # Assigning ----------------------------------------------------------------
+
+    def assign(
+        self,
+        value: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign(value, use_locking, name, read_value)
+        return self._each("assign", value, read_value)
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign_add(delta, use_locking, name, read_value)
+        return self._each("assign_add", delta, read_value)
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign_sub(delta, use_locking, name, read_value)
+        return self._each("assign_sub", delta, read_value)
+
+    def _each(self, method: str, value: Any, read_value: bool) -> Any:
+        """Calls a method of each part with its elements of a value."""
+        value = tf.convert_to_tensor(value, self.dtype)
+        if not self.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"Cannot assign value to variable {self.name!r}: Shape "
+                f"mismatch. The variable shape {self.shape}, and the assigned "
+                f"value shape {value.shape} are incompatible."
+            )
+        done = []
+        for part, own in zip(self.parts, self._cut(value)):
+            with tf.device(part.device):
+                done.append(getattr(part, method)(own, read_value=False))
+        if not tf.executing_eagerly() and not read_value:
+            return tf.group(*done)
+        return self
+
+    def _cut(self, value: tf.Tensor) -> list[tf.Tensor]:
+        """The elements of this process's parts."""
+        return cut(value, self.shard_axis, self._replicas)
+
+    # Checkpoints and exports --------------------------------------------------
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        value = tensor_callable.Callable(
+            self._joined, dtype=self.dtype, device=self.device
+        )
+        return {trackable.VARIABLE_VALUE_KEY: value}
+
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> Any:
+        return self.assign(
+            restored_tensors[trackable.VARIABLE_VALUE_KEY], read_value=False
+        )
+
+    # Eager steps --------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Context in which the variable holds its whole value; collective.
+
+        At the end the new value is divided over the parts again.
+        """
+        value = self.read_value()
+        self._is_whole = True
+        try:
+            super().assign(value)
+            yield
+            value = super().read_value()
+        finally:
+            self._is_whole = False
+            resource_variable_ops.assign_variable_op(  # Frees the memory.
+                self.handle, tf.zeros([0], self.dtype)
+            )
+        self.assign(value)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """A method that changes elements of the whole value, then divides it."""
+
+    def update(self: ShardedVariable, *args: Any, **kwargs: Any) -> Any:
+        original = getattr(super(ShardedVariable, self), name)
+        if self._acts_whole:
+            return original(*args, **kwargs)
+        with self.whole():
+            original(*args, **kwargs)
+        return self
+
+    return update
+
+
+for _name in _UPDATES:
+    setattr(ShardedVariable, _name, _method(_name))
+
+
+def cut(value: tf.Tensor, axis: int, replicas: Any) -> list[tf.Tensor]:
+    """The parts of a value that replicas of this process hold."""
+    bounds = bounds_of(value.shape[axis], replicas.total)
+    before = [slice(None)] * axis
+    return [
+        value[(*before, slice(bounds[number], bounds[number + 1]))]
+        for number in range(replicas.first, replicas.first + replicas.num)
+    ]
+
+
+def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
+    """The sharded variable that a handle belongs to, or `None`."""
+    reference = getattr(handle, "_sharded_variable", None)
+    return None if reference is None else reference()
+
+
+def create(
+    extended: "OneDevice",
+    axis: int,
+    value: tf.Tensor,
+    settings: Mapping[str, Any],
+) -> ShardedVariable:
+    """Creates a sharded variable.
+
+    Args:
+        extended: The `one_device.OneDevice` of the strategy.
+        axis: The axis that is divided over the replicas.
+        value: The whole initial value, equal on all workers.
+        settings: Arguments of `tf.Variable`.
+    """
+    strategy: Any = extended._container_strategy()
+    devices: Sequence[str] = strategy.extended.worker_devices
+    parts = []
+    for device, part in zip(devices, cut(value, axis, strategy.replicas)):
+        with tf.device(device), record.stop_recording():
+            parts.append(
+                resource_variable_ops.ResourceVariable(
+                    # A slice may share the memory of the whole value.
+                    tf.raw_ops.DeepCopy(x=part),
+                    trainable=False,
+                    name="part",
+                    dtype=value.dtype,
+                )
+            )
+    return ShardedVariable(extended, parts, axis, value.shape, settings)

@@ -1,0 +1,176 @@
+"""Which variables are sharded over the replicas, and along which axis."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from kerasmgpu._keras import made_variables
+from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.partitioner.one_device import is_sum_of_settings
+
+MIN_SHARD_BYTES = 1 << 14
+"""Bytes of the smallest variable that is sharded: a smaller one takes longer to
+gather than it saves."""
+
+SETTINGS = ("optimizer", "weights", "embeddings")
+"""Names of the settings of `shard`, besides `None` and a function."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NewVariable:
+    """A variable that is created in the scope of a strategy with `shard`.
+
+    Attributes:
+        path: Keras's path, such as `"dense/kernel"`; the name of a variable
+            that isn't Keras's.
+        shape: Tuple of its sizes.
+        dtype: Name of its type, such as `"float32"`.
+        kind: `"weight"`; `"slot"` for a variable of an optimizer; `"other"`
+            for a variable that isn't trainable.
+        is_embedding: Whether it is a table of a `keras.layers.Embedding`.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    is_embedding: bool
+
+
+Shard: TypeAlias = str | Callable[[NewVariable], bool | int | None] | None
+
+
+class Sharding:
+    """Chooses the axis of each new variable.
+
+    Args:
+        shard: `"optimizer"`, `"weights"`, `"embeddings"`, or a function of a
+            `NewVariable` that returns whether to shard it, or its axis.
+        min_shard_bytes: Variables with fewer bytes stay whole.
+        num_replicas: Function that returns the number of replicas.
+
+    Raises:
+        InputError: If `shard` is none of these.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        min_shard_bytes: int,
+        num_replicas: Callable[[], int],
+    ) -> None:
+        if not callable(shard) and shard not in SETTINGS:
+            raise InputError(
+                "shard is None, "
+                f"{', '.join(map(repr, SETTINGS))} or a function of a variable. "
+                f"Received: shard={shard!r}"
+            )
+        self._shard = shard
+        self._min_bytes = checked_integer(
+            min_shard_bytes, "min_shard_bytes", minimum=0
+        )
+        self._num_replicas = num_replicas
+
+    def may_shard(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a variable of these settings can be sharded at all.
+
+        Sums over the replicas, as metrics have, are one part per replica.
+        """
+        return self._num_replicas() > 1 and not is_sum_of_settings(settings)
+
+    def __call__(
+        self, settings: Mapping[str, Any], value: tf.Tensor
+    ) -> int | None:
+        """The axis along which a variable is sharded, or `None`.
+
+        Args:
+            settings: Arguments of `tf.Variable`.
+            value: Its initial value.
+        """
+        if value.shape.rank in (None, 0) or not value.shape.is_fully_defined():
+            return None
+        if value.shape.num_elements() * value.dtype.size < self._min_bytes:
+            return None
+        if not (value.dtype.is_floating or value.dtype.is_complex):
+            return None
+        variable = _described(settings, value)
+        reference = getattr(settings.get("colocate_with"), "shard_axis", None)
+        return self._axis(variable, reference)
+
+    def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
+        if callable(self._shard):
+            chosen = self._shard(variable)
+            return self._chosen(chosen, variable, reference)
+        if reference is not None:
+            return reference
+        if self._shard == "embeddings":
+            return 0 if variable.is_embedding and self._fits(variable, 0) else None
+        if self._shard == "optimizer" and variable.kind != "slot":
+            return None
+        return self._best_axis(variable)
+
+    def _chosen(
+        self,
+        chosen: bool | int | None,
+        variable: NewVariable,
+        reference: int | None,
+    ) -> int | None:
+        """The axis that a user's function has chosen."""
+        if chosen is None or chosen is False:
+            return None
+        if chosen is True:
+            if reference is not None:
+                return reference
+            return self._best_axis(variable)
+        rank = len(variable.shape)
+        if not isinstance(chosen, int) or not -rank <= chosen < rank:
+            raise InputError(
+                "A shard function returns True, False, None or an axis of the "
+                f"variable. Received: {chosen!r} for {variable.path!r} of shape "
+                f"{list(variable.shape)}"
+            )
+        axis = chosen % rank
+        if not self._fits(variable, axis):
+            raise InputError(
+                f"Axis {axis} of {variable.path!r}, of shape "
+                f"{list(variable.shape)}, is shorter than the number of "
+                f"replicas, {self._num_replicas()}; return another axis, or None"
+            )
+        return axis
+
+    def _fits(self, variable: NewVariable, axis: int) -> bool:
+        """Whether each replica gets some elements of an axis."""
+        return variable.shape[axis] >= self._num_replicas()
+
+    def _best_axis(self, variable: NewVariable) -> int | None:
+        """The first axis for tables, else the longest one that divides evenly."""
+        if variable.is_embedding and self._fits(variable, 0):
+            return 0
+        num = self._num_replicas()
+        fitting = [a for a in range(len(variable.shape)) if self._fits(variable, a)]
+        return max(
+            fitting,
+            key=lambda axis: (
+                variable.shape[axis] % num == 0,
+                variable.shape[axis],
+                -axis,
+            ),
+            default=None,
+        )
+
+
+def _described(settings: Mapping[str, Any], value: tf.Tensor) -> NewVariable:
+    made = made_variables.current()
+    kind = "weight" if settings.get("trainable", True) else "other"
+    # Keras's optimizers create each slot next to its weight.
+    if settings.get("colocate_with") is not None or made and made.is_slot:
+        kind = "slot"
+    return NewVariable(
+        made.path if made else settings.get("name") or "Variable",
+        tuple(value.shape),
+        value.dtype.name,
+        kind,
+        bool(made and made.is_embedding),
+    )
