@@ -193,7 +193,8 @@ class CollectiveReplicas(Replicas):
                     build, tensor, sharded, parts, max(place, 0)
                 )
             )
-        if is_of_variable(sharded) and tensor.dtype in _GATHERED_AS:
+        is_static = tensor.num_bytes < float("inf")
+        if is_of_variable(sharded) and is_static and tensor.dtype in _GATHERED_AS:
             return self._gathered_parts(build, tensor, sharded, parts)
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)

@@ -40,7 +40,9 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
     if not handles:
         return graph
     nodes: list[Node] = []
+    same: dict[Tensor, Tensor] = {}
     for node in graph.nodes:
+        node.inputs = [same.get(tensor, tensor) for tensor in node.inputs]
         for body in node.bodies:
             carried = node.inputs[-len(body.inputs) :]
             inner = [
@@ -48,10 +50,15 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
             ]
             rewritten(body, inner)
         if Trait.LOOP in record(node.type).traits:
+            # A loop passes handles on; what it returns is what it was given.
+            for given, made in zip(node.inputs, node.outputs):
+                if given in handles:
+                    same[made] = given
             nodes += _hoisted(node, handles)
         if node.type in _ON_VALUES and node.inputs[0] in handles:
             nodes += _on_value(node)
         nodes.append(node)
+    graph.outputs = [same.get(tensor, tensor) for tensor in graph.outputs]
     graph.nodes = nodes
     graph.nodes = ordered(graph)
     return graph

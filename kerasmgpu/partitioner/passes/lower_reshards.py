@@ -88,7 +88,7 @@ class _Lowering:
         elif isinstance(kind, ListOf):
             self._from(Alias, self._source[tensor], wanted)
         elif isinstance(kind, Sharded):
-            if self._is_partial_sum(tensor) and is_of_variable(kind):
+            if is_of_variable(kind) and self._is_partial_sum(tensor):
                 widens = self._program.replicas.total > 1
                 source = self._source[tensor]
                 self.instructions.append(
@@ -111,11 +111,12 @@ class _Lowering:
             self._whole(wanted)
 
     def _is_partial_sum(self, tensor: Tensor) -> bool:
-        """Whether a tensor is made as a partial sum, and isn't whole yet."""
+        """Whether a tensor of static shape is a partial sum, not whole yet."""
         source = self._source.get(tensor)
         return (
             source is not None
             and source.kind == PARTIAL
+            and tensor.num_bytes < float("inf")
             and value(tensor, REPLICATED) not in self._made
         )
 

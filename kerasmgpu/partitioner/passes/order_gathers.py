@@ -62,6 +62,13 @@ def bytes_alive(program: Lowered) -> int:
     return most
 
 
+def is_of_weight(gather: AllGather) -> bool:
+    """Whether an all-gather is of a sharded variable, and not of activations."""
+    (source,) = gather.inputs
+    is_static = source.tensor.num_bytes < float("inf")
+    return is_static and is_of_variable(source.kind)
+
+
 def _bytes(gather: AllGather) -> int:
     return int(gather.outputs[0].tensor.num_bytes)
 
@@ -70,9 +77,7 @@ def _gathered(program: Lowered) -> list[_Gathered]:
     """All gatherings of weights that are used, in the order of the program."""
     made: dict[Value, _Gathered] = {}
     for instruction in program.instructions:
-        if isinstance(instruction, AllGather) and is_of_variable(
-            instruction.inputs[0].kind
-        ):
+        if isinstance(instruction, AllGather) and is_of_weight(instruction):
             made[instruction.outputs[0]] = _Gathered(instruction, [])
     for position, instruction in enumerate(program.instructions):
         for one in dict.fromkeys(instruction.inputs):
@@ -83,7 +88,7 @@ def _gathered(program: Lowered) -> list[_Gathered]:
 
 def _gather_again(program: Lowered) -> None:
     found = _gathered(program)
-    used = sorted((use, one) for one in found for use in one.uses)
+    used = [(use, one) for one in found for use in one.uses]
     again: dict[int, list[AllGather]] = {}
     for one in found:
         if one.gather.outputs[0] in program.outputs:

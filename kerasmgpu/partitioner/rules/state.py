@@ -26,6 +26,7 @@ from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.table import Plan
 
 if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build
     from kerasmgpu.partitioner.facts import Inference
 
 
@@ -155,8 +156,22 @@ def variable_shape(node: Node) -> Shape | None:
     return element
 
 
+def whole_shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """The whole shape of a sharded variable, whose parts are smaller."""
+    if not is_of_variable(kinds[0]):
+        return None
+    return Plan((kinds[0],), (REPLICATED,), _write_shape)
+
+
+def _write_shape(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    return [build.sizes.vector(node.inputs[0].element, node.outputs[0].dtype)]
+
+
 operation(
     "VariableShape",
+    plan=whole_shape,
     value=variable_shape,
     traits={Trait.COPIED, Trait.READ_ONLY},
 )
