@@ -91,12 +91,14 @@ class Setting:
         static: Whether the number of rows is known while tracing.
         shares: Whether batches are fed as a share per replica.
         draws: Whether stateful random operations are included.
+        shard: Whether variables are sharded, where an axis is long enough.
     """
 
     num_replicas: int
     static: bool
     shares: bool = False
     draws: bool = False
+    shard: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

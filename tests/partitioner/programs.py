@@ -45,6 +45,7 @@ def programs(draw):
         is_static,
         False if is_static else scope.flag(),
         draws=any(call in line for call in DRAWS for line in scope.lines),
+        shard=bool(variables) and scope.flag(),
     )
     types = [given.dtype for given in inputs.values()]
     is_half = "float16" in " ".join([*types, *scope.lines])
