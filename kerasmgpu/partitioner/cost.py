@@ -56,6 +56,7 @@ class CostModel:
         wants: Sequence[Kind],
         gives: Sequence[Kind],
         free: Collection[Tensor] = (),
+        target: Kind | None = None,
     ) -> int:
         """Bytes that a plan of a node sends, by `N - 1`.
 
@@ -65,6 +66,8 @@ class CostModel:
             wants: Kinds in which the plan wants them.
             gives: Kinds of its outputs. What is partial is summed by and by.
             free: Inputs that can be computed whole without communication.
+            target: The kind in which the first output is needed, if it goes into
+                a sharded variable.
         """
         total = 0
         for tensor, kind, want in zip(node.inputs, given, wants):
@@ -81,7 +84,9 @@ class CostModel:
             for kind in given
         )
         for tensor, kind in zip(node.outputs, gives):
-            if isinstance(kind, Partial):
+            if target is not None:
+                total += (kind != target) * self.bytes_of(tensor)
+            elif isinstance(kind, Partial):
                 total += 2 * self.bytes_of(tensor)
             elif mixes and is_of_variable(kind):
                 # What a weight's columns give is brought back to rows by and by.

@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib, numpy_dataset
+from tensorflow.python.distribute import (
+    distribute_lib,
+    numpy_dataset,
+    values,
+)
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sharded_variable
@@ -91,11 +95,18 @@ class OneDevice(_Extended):
             is_first_worker: Whether this worker holds the new values of variables
                 that are sums over the replicas.
         """
+        before = getattr(self._mode, "whole", None)
         with contextlib.ExitStack() as stack:
             for variable in self._variables():
                 if isinstance(variable, ShardedVariable):
                     stack.enter_context(variable.whole())
-            return self._run_on_copies(function, arguments, is_first_worker)
+            self._mode.whole = stack
+            try:
+                return self._run_on_copies(
+                    function, arguments, is_first_worker
+                )
+            finally:
+                self._mode.whole = before
 
     def _run_on_copies(
         self, function: Callable, arguments: Iterable, is_first_worker: bool
@@ -178,7 +189,12 @@ class OneDevice(_Extended):
         if axis is None:
             settings["initial_value"] = value
             return None
-        return sharded_variable.create(self, axis, value, settings)
+        with tf.init_scope():
+            variable = sharded_variable.create(self, axis, value, settings)
+        stack = getattr(self._mode, "whole", None)
+        if stack is not None:  # A function that runs eagerly creates it.
+            stack.enter_context(variable.whole())
+        return variable
 
     def _validate_colocate_with_variable(self, variable: Any) -> None:
         if not isinstance(variable, ShardedVariable):
@@ -209,16 +225,12 @@ class OneDevice(_Extended):
         kwargs: dict[str, Any],
         group: bool,
     ) -> Any:
+        if isinstance(var, ShardedVariable):
+            args, kwargs = tf.nest.map_structure(_equal_on_all, (args, kwargs))
+            return fn(var, *args, **kwargs)
         if not self.is_one_device:
-            if isinstance(var, ShardedVariable):
-                raise InputError(
-                    f"The variable {var.name!r} is sharded, and strategy.run "
-                    "needs a copy on each replica. Received: an update in a "
-                    "loop over strategy.run; use model.fit or "
-                    "kerasmgpu.partition, or a strategy without shard="
-                )
             return super()._update(var, fn, args, kwargs, group)
-        copy = var if isinstance(var, ShardedVariable) else var.values[0]
+        copy = var.values[0]
         with tf.device(copy.device), distribute_lib.UpdateContext(0):
             return fn(copy, *args, **kwargs)
 
@@ -258,6 +270,19 @@ class OneDevice(_Extended):
         return super()._gather_to_implementation(
             value, destinations, axis, options
         )
+
+
+def _equal_on_all(value: Any) -> Any:
+    """The value that all replicas have of an argument of an update."""
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    if isinstance(value, values.PerReplica):
+        raise InputError(
+            "A sharded variable is updated once, for all replicas. Received: an "
+            "update in strategy.run with a value that differs between replicas; "
+            "use model.fit or kerasmgpu.partition, or reduce the value first."
+        )
+    return value if isinstance(value, tf.Variable) else value.values[0]
 
 
 _OF_ONE_COPY = (

@@ -185,7 +185,10 @@ class Planner:
             )
         axes = table.axes_of(node)
         if axes is not None:
-            plan = table.by_axes(node, axes, kinds, plans.free, self._cost)
+            target = self._scattered.get(node.outputs[0])
+            plan = table.by_axes(
+                node, axes, kinds, plans.free, self._cost, target
+            )
             if plan is not None and not self._updates(node, plan, kinds):
                 return plan
         _require_no_sharded_handle(node, kinds)

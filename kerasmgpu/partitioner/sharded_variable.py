@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import record, tape
 from tensorflow.python.ops import resource_variable_ops
@@ -122,6 +123,13 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         if self._acts_whole:
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.read_value(), indices, name=name)
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray:
+        # NumPy 1 has no `copy=None`; the array made here is always a new one.
+        del copy
+        return np.array(self.numpy(), dtype=dtype)
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
         return tf.constant(True, name=name)
@@ -270,20 +278,30 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def whole(self) -> Iterator[None]:
         """Context in which the variable holds its whole value; collective.
 
-        At the end the new value is divided over the parts again.
+        At the end the new value is divided over the parts again. Contexts may be
+        nested.
         """
-        value = self.read_value()
+        if self._is_whole:
+            yield
+            return
+        self._set_whole(self._joined())
         self._is_whole = True
         try:
-            super().assign(value)
             yield
-            value = super().read_value()
+            value = super()._read_variable_op()
+            self._divide(value)
         finally:
             self._is_whole = False
-            resource_variable_ops.assign_variable_op(  # Frees the memory.
-                self.handle, tf.zeros([0], self.dtype)
-            )
-        self.assign(value)
+            self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+
+    def _set_whole(self, value: tf.Tensor) -> None:
+        tf.raw_ops.AssignVariableOp(
+            resource=self.handle, value=value, validate_shape=False
+        )
+
+    def _divide(self, value: tf.Tensor) -> None:
+        for part, own in zip(self.parts, self._cut(value)):
+            part.assign(own)
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -167,6 +167,7 @@ def by_axes(
     kinds: Sequence[Kind],
     free: Collection[Tensor] = frozenset(),
     cost: CostModel = DEFAULT_COST,
+    target: Sharded | None = None,
 ) -> Plan | None:
     """Plans an operation that is described by its axes.
 
@@ -176,12 +177,17 @@ def by_axes(
         kinds: Kinds of its inputs.
         free: Inputs whose whole value needs no communication.
         cost: The `cost.CostModel` of a batch.
+        target: The kind in which the only output is needed, where it goes into
+            a sharded variable.
 
     Returns:
         A `Plan`, or `None` where the rule doesn't apply.
     """
     best, least = None, None
-    for number, (labels, kind) in enumerate(zip(axes.inputs, kinds)):
+    sides = [*zip(axes.inputs, kinds)]
+    if target is not None and any(isinstance(k, Sharded) for k in kinds):
+        sides += zip(axes.outputs, [target])
+    for number, (labels, kind) in enumerate(sides):
         if not isinstance(kind, Sharded) or labels is None:
             continue
         label = labels[kind.axis]
@@ -196,7 +202,7 @@ def by_axes(
             gives = tuple(
                 kind.at(labels.index(label)) for labels in axes.outputs
             )
-        sent = cost.sent(node, kinds, wants, gives, free)
+        sent = cost.sent(node, kinds, wants, gives, free, target)
         rank = (sent, is_sum, number)
         if least is None or rank < least:
             best, least = (label, kind, wants), rank
