@@ -17,7 +17,8 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Rows, Sharded
+from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.kinds import COUNTS, Rows, Sharded
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.replicas import Replicas
 from kerasmgpu.partitioner.sizes import SizeLike
@@ -126,14 +127,13 @@ class CollectiveReplicas(Replicas):
     # Rows --------------------------------------------------------------------
 
     def shares_of_counts(
-        self, build: "Build", counts: Sequence[str]
+        self, build: "Build", rows: Rows, counts: Sequence[str]
     ) -> list[tuple[str, str]]:
         if self.num_workers == 1:
-            return super().shares_of_counts(build, counts)
-        table = self._all_counts(build, counts)
+            return super().shares_of_counts(build, rows, counts)
         starts = build.op(
             "Cumsum",
-            [table, build.sizes.scalar(0)],
+            [self._all_counts(build, rows), build.sizes.scalar(0)],
             {
                 "T": tf.int32,
                 "Tidx": tf.int32,
@@ -150,23 +150,22 @@ class CollectiveReplicas(Replicas):
     def total_rows(self, build: "Build", rows: Rows) -> str:
         if self.num_workers == 1:
             return super().total_rows(build, rows)
-        counts = cast(list[str], self._passed_counts(build, rows))
-        return _reduced(build, "Sum", self._all_counts(build, counts))
+        return _reduced(build, "Sum", self._all_counts(build, rows))
 
-    def _all_counts(self, build: "Build", counts: Sequence[str]) -> str:
+    def _all_counts(self, build: "Build", rows: Rows) -> str:
         """Numbers of rows of all replicas of the job, as a vector."""
-        key = ("table", *counts)
-        return build.keep(key, lambda: self._gathered_counts(build, counts))
+        tensor = cast(Tensor, self._passed(build, rows))
+        return build.references(value(tensor, COUNTS))[0]
 
-    def _gathered_counts(self, build: "Build", counts: Sequence[str]) -> str:
-        own = build.sizes.packed(counts)
+    # Communication -----------------------------------------------------------
+
+    def gathered_counts(self, build: "Build", tensor: Tensor) -> str:
+        own = super().gathered_counts(build, tensor)
         behind = self.total - self.first - self.num
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
         return self._reduced_over_hosts(build, padded, tf.int32, self.total)
-
-    # Communication -----------------------------------------------------------
 
     def gather(
         self, build: "Build", tensor: Tensor, sharded: Sharded

@@ -147,7 +147,48 @@ def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
     build.hold(made, build.replicas.agreed(build, references, source.tensor))
 
 
+def _gather_counts(build: Build, gather: ir.GatherCounts) -> None:
+    (source,), (made,) = gather.inputs, gather.outputs
+    counts = build.replicas.gathered_counts(build, source.tensor)
+    build.hold(made, build.same(counts))
+
+
 # Without communication -------------------------------------------------------
+
+
+def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
+    counts = [
+        _rows_passed(build, one, symbol)
+        for one, symbol in zip(check.inputs, check.rows)
+    ]
+    if check.passed is not None:
+        total = build.replicas.total_rows(build, check.passed)
+        counts = [
+            [total] if isinstance(one.kind, Sharded) else numbers
+            for one, numbers in zip(check.inputs, counts)
+        ]
+    vectors = [build.sizes.packed(numbers) for numbers in counts]
+    attributes = {"T": tf.int32, "incompatible_shape_error": True}
+    equal = build.op("Equal", vectors, attributes, HOST)[0]
+    axis = build.constant([0], tf.int32, HOST)
+    attributes = {"Tidx": tf.int32, "keep_dims": False}
+    equal = build.op("All", [equal, axis], attributes, HOST)[0]
+    build.require(equal, check.message)
+
+
+def _rows_passed(
+    build: Build, one: ir.Value, symbol: sizes.Symbol
+) -> list[str]:
+    """Rows of an input: one number, or one per local replica."""
+    if symbol.is_entry:
+        return [build.sizes.entry_of_value(symbol)]
+    references = list(build.references(one))
+    if not isinstance(one.kind, Sharded):
+        references = references[:1]
+    return [
+        build.sizes.size(reference, one.tensor.dtype)
+        for reference in references
+    ]
 
 
 def _alias(build: Build, alias: ir.Alias) -> None:
@@ -190,8 +231,10 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
             whole = build.references(shape.inputs[0])[0]
             result.append(_with_entry(build, whole, axis, own, dtype))
         else:
-            entries = [build.sizes.scalar(entry, dtype) for entry in value]
-            entries[axis] = own
+            entries = [
+                own if n == axis else build.sizes.scalar(entry, dtype)
+                for n, entry in enumerate(value)
+            ]
             result.append(build.sizes.packed(entries, dtype))
     build.hold(made, result)
 
@@ -314,9 +357,11 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Broadcast: _broadcast,
     ir.Constant: _constant,
     ir.FirstOnly: _first_only,
+    ir.GatherCounts: _gather_counts,
     ir.KnownSizes: _known_sizes,
     ir.LocalShape: _local_shape,
     ir.Operation: _operation,
     ir.Region: _region,
+    ir.RequireEqualRows: _require_equal_rows,
     ir.Slice: _slice,
 }

@@ -82,9 +82,9 @@ class Replicas:
         """
         if rows.of is not None:
             return entries.shares(build, rows)
-        counts = self._passed_counts(build, rows)
+        counts = self.passed_counts(build, rows)
         if counts is not None:
-            return self.shares_of_counts(build, counts)
+            return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
             bounds = bounds_of(rows.size, self.total)
             pairs = list(zip(bounds, bounds[1:]))
@@ -95,12 +95,13 @@ class Replicas:
         return self._computed_shares(build, build.sizes.scalar(rows.size))
 
     def shares_of_counts(
-        self, build: "Build", counts: Sequence[str]
+        self, build: "Build", rows: Rows, counts: Sequence[str]
     ) -> list[tuple[str, str]]:
         """First row and number of rows of each local replica.
 
         Args:
             build: The `Build`.
+            rows: Rows of an input that is passed in shares.
             counts: References to the numbers of rows.
         """
         starts = [build.sizes.scalar(0)]
@@ -110,22 +111,31 @@ class Replicas:
 
     def total_rows(self, build: "Build", rows: Rows) -> str:
         """Number of rows, on all replicas, of an input passed in shares."""
-        counts = cast(list[str], self._passed_counts(build, rows))
+        counts = cast(list[str], self.passed_counts(build, rows))
         attributes = {"N": len(counts), "T": tf.int32}
         return build.op("AddN", counts, attributes, HOST)[0]
 
-    def _passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
+    def passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
         """Rows of each local share of an input; `None` if it is passed whole."""
+        tensor = self._passed(build, rows)
+        return None if tensor is None else self._counts(build, tensor)
+
+    def _passed(self, build: "Build", rows: Rows) -> Tensor | None:
+        """The first input that is passed in shares of these rows."""
         for tensor in build.graph.inputs:
             if not build.is_written(tensor):
                 continue
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
-                return [
-                    build.sizes.size(reference, tensor.dtype)
-                    for reference in build.parts(tensor)
-                ]
+                return tensor
         return None
+
+    def _counts(self, build: "Build", tensor: Tensor) -> list[str]:
+        """Rows of each local share of an input that is passed in shares."""
+        return [
+            build.sizes.size(reference, tensor.dtype)
+            for reference in build.parts(tensor)
+        ]
 
     def _computed_shares(
         self, build: "Build", size: str
@@ -146,6 +156,14 @@ class Replicas:
         ]
 
     # Communication -----------------------------------------------------------
+
+    def gathered_counts(self, build: "Build", tensor: Tensor) -> str:
+        """All-gathers the numbers of rows of an input passed in shares.
+
+        Returns:
+            Reference to a vector of all replicas' numbers.
+        """
+        return build.sizes.packed(self._counts(build, tensor))
 
     def gather(
         self, build: "Build", tensor: Tensor, sharded: Sharded

@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
     Broadcast,
+    GatherCounts,
     Sent,
 )
 from kerasmgpu.partitioner.planning import Plans
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 _logged: set[tuple[Any, ...]] = set()
 
-_SENT = {AllReduce: "summed", Broadcast: "summed", AllGather: "gathered"}
+_SENT = {
+    AllReduce: "summed",
+    Broadcast: "summed",
+    AllGather: "gathered",
+    GatherCounts: "gathered",
+}
 
 
 def counts(program: "Program") -> tuple[int, int, int, Counter[str]]:

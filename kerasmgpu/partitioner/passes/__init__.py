@@ -7,6 +7,7 @@ place_regions.py       who runs a loop or branch
 agree.py               workers take the first one's value
 place_operations.py    what runs on each replica, and what once
 guard_empty_shares.py  kernels that must not see a share without rows
+localise_sizes.py      workers gather each other's numbers of rows
 dump.py                the program after each pass, as files
 """
 
@@ -30,6 +31,7 @@ from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
+from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
@@ -58,6 +60,7 @@ def lower(
         ("agree", agree),
         ("place_operations", lambda p: place_operations(p, copied)),
         ("guard_empty_shares", lambda p: guard_empty_shares(p, is_compiled)),
+        ("localise_sizes", localise_sizes),
     ]
     for name, run in passes:
         run(program)

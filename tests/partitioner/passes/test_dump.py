@@ -19,6 +19,7 @@ def test_a_file_for_each_pass_in_order(dumped):
         "agree",
         "place_operations",
         "guard_empty_shares",
+        "localise_sizes",
         "write",
     ]
 
