@@ -24,7 +24,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.ir.printing import graph_text
+from kerasmgpu.partitioner.ir.printing import clusters_text, graph_text
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -282,6 +282,7 @@ class Program:
             with_outputs,
             lowered,
         )
+        self.trace.dump("cluster_for_xla", lambda: clusters_text(lowered))
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         report.log(self, written)
         return written

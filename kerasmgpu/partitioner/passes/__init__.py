@@ -8,6 +8,7 @@ agree.py               workers take the first one's value
 place_operations.py    what runs on each replica, and what once
 guard_empty_shares.py  kernels that must not see a share without rows
 localise_sizes.py      workers gather each other's numbers of rows
+cluster_for_xla.py     what XLA compiles as one function, of the written nodes
 dump.py                the program after each pass, as files
 """
 
