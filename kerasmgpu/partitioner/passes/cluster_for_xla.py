@@ -68,6 +68,8 @@ def cluster_for_xla(
         if _is_compilable(build, name, node)
         and (not only_marked or graphs.MUST_COMPILE in node.attr)
     }
+    if not only_marked:
+        compilable -= _sent_early(build, nodes, edges)
     lists = [
         (node_name(reference), name)
         for reference, name in edges
@@ -92,6 +94,39 @@ def cluster_for_xla(
             fewest = 1 if only_marked else FEWEST
             return _large_enough(nodes, cluster_of, fewest)
         compilable -= excluded
+
+
+def _sent_early(
+    build: "Build", nodes: Nodes, edges: Sequence[Edge]
+) -> set[str]:
+    """Operations on sizes and constants that other devices take results of.
+
+    They run once, such as the first ones of a gradient. In a cluster they would
+    have the other devices wait for all of the first one's forward and backward
+    pass.
+    """
+    known = set(build.sizes.imports.values())
+    for name, node in nodes.items():
+        sources = list(map(node_name, node.input))
+        traits = record(node.op).traits
+        if Trait.OF_SHAPES in traits:
+            is_known = sources[0] not in nodes  # That of an input.
+        else:
+            is_known = known.issuperset(sources)
+        if is_known and _WORTHWHILE.isdisjoint(traits):
+            known.add(name)
+    takers = collections.defaultdict(list)
+    for reference, name in edges:
+        if name:
+            takers[node_name(reference)].append(name)
+    early: set[str] = set()
+    for name in reversed(list(nodes)):
+        if name in known and any(
+            taker in early or nodes[taker].device != nodes[name].device
+            for taker in takers[name]
+        ):
+            early.add(name)
+    return early
 
 
 def _by_level(

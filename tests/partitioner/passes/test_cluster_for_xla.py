@@ -51,6 +51,22 @@ def test_an_operation_without_a_kernel_is_a_cut(dumped):
     assert not lines(text, "runs", "Unique")
 
 
+def test_no_replica_waits_for_the_start_of_a_gradient(dumped):
+    """It is computed once, from sizes; all replicas have one cluster each."""
+
+    def step(x, kernel):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_mean(tf.nn.relu(x @ kernel) ** 2.0)
+        return tape.gradient(loss, kernel)
+
+    text = dumped(step, [None, 2], [2, 2], jit_compile=True)["cluster_for_xla"]
+    assert [line.strip() for line in lines(text, "level")] == [
+        "level 0 on CPU:0",
+        "level 0 on CPU:1",
+    ]
+
+
 def test_loops_have_clusters_of_their_own(dumped):
     def step(x):
         return tf.while_loop(
