@@ -30,7 +30,7 @@
     replicas.py      shares of rows; communication in shared memory
     collectives.py   communication by TensorFlow's collectives
     cross_device.py  communication by a `tf.distribute.CrossDeviceOps`
-    compilation.py   clusters without communication that XLA compiles
+    compilation.py   functions of the clusters that XLA compiles
 
     function.py      what is called: traced anew for other types of arguments
     program.py       a trace as a function of all replicas

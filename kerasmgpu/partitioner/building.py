@@ -58,6 +58,7 @@ class Build:
         is_compiled: bool = False,
     ) -> None:
         self.is_compiled = is_compiled
+        self.program = program
         self.graph = program.graph
         self.replicas = program.replicas
         self.library = library
@@ -235,6 +236,15 @@ class Build:
     def references(self, one: Value) -> References:
         """References to a value, one per replica."""
         return self._values[one]
+
+    def values(self) -> dict[str, Value]:
+        """The value that each reference is to."""
+        return {
+            reference: one
+            for one, references in self._values.items()
+            if not isinstance(references, OnEachPlace)
+            for reference in references
+        }
 
     def natural(self, tensor: Tensor) -> Kind:
         """The kind of a tensor by its definition."""

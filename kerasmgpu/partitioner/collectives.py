@@ -18,7 +18,8 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Rows, Sharded, is_of_variable
+from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.kinds import COUNTS, Rows, Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.replicas import Replicas, bounds_of, split
 from kerasmgpu.partitioner.sizes import SizeLike
@@ -138,14 +139,13 @@ class CollectiveReplicas(Replicas):
     # Rows --------------------------------------------------------------------
 
     def shares_of_counts(
-        self, build: "Build", counts: Sequence[str]
+        self, build: "Build", rows: Rows, counts: Sequence[str]
     ) -> list[tuple[str, str]]:
         if self.num_workers == 1:
-            return super().shares_of_counts(build, counts)
-        table = self._all_counts(build, counts)
+            return super().shares_of_counts(build, rows, counts)
         starts = build.op(
             "Cumsum",
-            [table, build.sizes.scalar(0)],
+            [self._all_counts(build, rows), build.sizes.scalar(0)],
             {
                 "T": tf.int32,
                 "Tidx": tf.int32,
@@ -162,23 +162,22 @@ class CollectiveReplicas(Replicas):
     def total_rows(self, build: "Build", rows: Rows) -> str:
         if self.num_workers == 1:
             return super().total_rows(build, rows)
-        counts = cast(list[str], self._passed_counts(build, rows))
-        return _reduced(build, "Sum", self._all_counts(build, counts))
+        return _reduced(build, "Sum", self._all_counts(build, rows))
 
-    def _all_counts(self, build: "Build", counts: Sequence[str]) -> str:
+    def _all_counts(self, build: "Build", rows: Rows) -> str:
         """Numbers of rows of all replicas of the job, as a vector."""
-        key = ("table", *counts)
-        return build.keep(key, lambda: self._gathered_counts(build, counts))
+        tensor = cast(Tensor, self._passed(build, rows))
+        return build.references(value(tensor, COUNTS))[0]
 
-    def _gathered_counts(self, build: "Build", counts: Sequence[str]) -> str:
-        own = build.sizes.packed(counts)
+    # Communication -----------------------------------------------------------
+
+    def gathered_counts(self, build: "Build", tensor: Tensor) -> str:
+        own = super().gathered_counts(build, tensor)
         behind = self.total - self.first - self.num
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
         return self._reduced_over_hosts(build, padded, tf.int32, self.total)
-
-    # Communication -----------------------------------------------------------
 
     def gather(
         self,
@@ -194,7 +193,11 @@ class CollectiveReplicas(Replicas):
                 )
             )
         is_static = tensor.num_bytes < float("inf")
-        if is_of_variable(sharded) and is_static and tensor.dtype in _GATHERED_AS:
+        if (
+            is_of_variable(sharded)
+            and is_static
+            and tensor.dtype in _GATHERED_AS
+        ):
             return self._gathered_parts(build, tensor, sharded, parts)
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)
@@ -235,7 +238,12 @@ class CollectiveReplicas(Replicas):
                 )
                 value = _expanded(build, value, sent_type, place)
             value = self._collective_op(
-                build, "CollectiveGatherV2", value, {"T": sent_type}, place, keys
+                build,
+                "CollectiveGatherV2",
+                value,
+                {"T": sent_type},
+                place,
+                keys,
             )
             gathered.append(value)
         build.writer.keep_all_or_none(list(map(node_name, gathered)))
@@ -279,7 +287,9 @@ class CollectiveReplicas(Replicas):
         cut = [
             one
             if size == longest
-            else split(build, one, axis, [size, longest - size], dtype, place)[0]
+            else split(build, one, axis, [size, longest - size], dtype, place)[
+                0
+            ]
             for one, size in zip(padded, sizes)
         ]
         return build.concat(cut, axis, dtype, place)
@@ -324,7 +334,11 @@ class CollectiveReplicas(Replicas):
         if on_hosts:
             many = {"N": self.num, "T": dtype}
             parts = [
-                [own[0] if self.num == 1 else build.op("AddN", own, many, HOST)[0]]
+                [
+                    own[0]
+                    if self.num == 1
+                    else build.op("AddN", own, many, HOST)[0]
+                ]
                 for own in map(list, parts)
             ]
         members = "hosts" if on_hosts else "replicas"
@@ -343,7 +357,13 @@ class CollectiveReplicas(Replicas):
             place = HOST if on_hosts else number
             rows = [
                 self._rows_to_send(
-                    build, own[number], kind.axis, of_size, of_shape, dtype, place
+                    build,
+                    own[number],
+                    kind.axis,
+                    of_size,
+                    of_shape,
+                    dtype,
+                    place,
                 )
                 for own, kind, of_size, of_shape in zip(
                     parts, kinds, sizes, shapes
@@ -352,7 +372,12 @@ class CollectiveReplicas(Replicas):
             value = build.concat(rows, 1, dtype, place)
             received.append(
                 self._collective_op(
-                    build, "CollectiveAllToAllV2", value, {"T": dtype}, place, keys
+                    build,
+                    "CollectiveAllToAllV2",
+                    value,
+                    {"T": dtype},
+                    place,
+                    keys,
                 )
             )
         build.writer.keep_all_or_none(list(map(node_name, received)))
@@ -396,9 +421,9 @@ class CollectiveReplicas(Replicas):
             return build.reshape(whole, shape, dtype, place)
         rows = []
         pieces = split(build, whole, axis, sizes, dtype, place)
-        for piece, shape in zip(pieces, shapes):
+        for piece, of_piece in zip(pieces, shapes):
             flat = build.flat(piece, dtype, place)
-            missing = longest - _elements(shape)
+            missing = longest - _elements(of_piece)
             if missing:
                 flat = _padded(
                     build,

@@ -1,23 +1,23 @@
-"""XLA clusters: operations of one replica without communication in between.
+"""Outlines XLA clusters: each becomes a function that XLA compiles.
 
-XLA can't compile a function with collectives. The operations of a replica are
-cut at communication and at operations without an XLA kernel; each cluster
-becomes a function that XLA compiles.
+`passes/cluster_for_xla.py` decides which nodes are a cluster.
 """
 
 import collections
-import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
-from absl import logging
 from tensorflow.core.framework import function_pb2, node_def_pb2
-from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner import graph as graphs
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.passes.cluster_for_xla import (
+    Key,
+    Nodes,
+    cluster_for_xla,
+    log_uncompiled,
+)
 from kerasmgpu.partitioner.writing import (
     Writer,
     argument,
@@ -28,34 +28,7 @@ from kerasmgpu.partitioner.writing import (
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build
 
-FEWEST = 2
-"""Operations of the smallest cluster."""
-
-_WORTHWHILE = {Trait.DRAWS, Trait.FRAGILE, Trait.XLA_BODIES}
-"""Traits of operations that are clusters by themselves: loops are many operations,
-XLA's draws differ from the kernels', and its convolutions accept empty shares."""
-
 _numbers = itertools.count()
-
-_Nodes = Mapping[str, node_def_pb2.NodeDef]
-"""Nodes of a function by name."""
-
-_Edge = tuple[str, str]
-"""A reference and the name of the node that takes it; `""` for the function's
-outputs."""
-
-
-class _Key(NamedTuple):
-    """The cluster of a node; see `_clusters_by_level`."""
-
-    device: str
-    level: int
-    label: str
-
-    @property
-    def name(self) -> str:
-        """Name of the call of the cluster's function."""
-        return f"compiled/{self.level}_{self.label}"
 
 
 def compile_clusters(build: "Build", outputs: list[str]) -> list[str]:
@@ -86,8 +59,8 @@ def compile_clusters(build: "Build", outputs: list[str]) -> list[str]:
         for reference in node.input
     ]
     edges += [(reference, "") for reference in outputs]
-    cluster_of = _clusters(build, nodes, edges, only_marked)
-    clusters: dict[_Key, _Cluster] = collections.defaultdict(_Cluster)
+    cluster_of = cluster_for_xla(build, nodes, edges, only_marked)
+    clusters: dict[Key, _Cluster] = collections.defaultdict(_Cluster)
     for name, key in cluster_of.items():
         clusters[key].names.append(name)
     for reference, name in edges:
@@ -102,13 +75,23 @@ def compile_clusters(build: "Build", outputs: list[str]) -> list[str]:
     replacements: dict[str, str] = {}
     for cluster in clusters.values():
         replacements.update(cluster.replacements)
+    values = build.values()
     for key, cluster in clusters.items():
         function = cluster.function(writer, nodes)
         library.append(function)
         cluster.call(writer, function.signature.name, key, replacements)
+        build.program.clusters.append(
+            Cluster(
+                key.device,
+                key.level,
+                [nodes[name].op for name in cluster.names],
+                [values.get(r, r) for r in cluster.arguments],
+                [values.get(r, r) for r in cluster.results],
+            )
+        )
     writer.replace(set(cluster_of), replacements)
     if not only_marked:
-        _log_uncompiled(build, nodes)
+        log_uncompiled(build, nodes)
     return [replacements.get(reference, reference) for reference in outputs]
 
 
@@ -157,12 +140,17 @@ class _Cluster:
             self.replacements[reference] = f"{call}:output:{number}"
 
     @property
+    def arguments(self) -> list[str]:
+        """References to the inputs of the function."""
+        return list(self._arguments)
+
+    @property
     def results(self) -> list[str]:
         """References to the outputs of the function."""
         return [r for r in self.replacements if r[0] != "^"]
 
     def function(
-        self, writer: Writer, nodes: _Nodes
+        self, writer: Writer, nodes: Nodes
     ) -> function_pb2.FunctionDef:
         """Returns the cluster as a function."""
         written = function_pb2.FunctionDef()
@@ -203,7 +191,7 @@ class _Cluster:
         self,
         writer: Writer,
         function: str,
-        key: _Key,
+        key: Key,
         replacements: Mapping[str, str],
     ) -> None:
         """Writes the call of the function.
@@ -227,190 +215,4 @@ class _Cluster:
             key.device,
             key.name,
             [replacements.get(r, r)[1:] for r in self._controls],
-        )
-
-
-def _clusters(
-    build: "Build",
-    nodes: _Nodes,
-    edges: Sequence[_Edge],
-    only_marked: bool,
-) -> dict[str, _Key]:
-    """Maps nodes to XLA clusters."""
-    compilable = {
-        name
-        for name, node in nodes.items()
-        if _is_compilable(build, name, node)
-        and (not only_marked or graphs.MUST_COMPILE in node.attr)
-    }
-    lists = [
-        (node_name(reference), name)
-        for reference, name in edges
-        if reference[0] != "^" and build.writer.dtype(reference) == tf.variant
-    ]
-    while True:
-        cluster_of = _clusters_by_level(nodes, compilable, build.twins)
-        get = cluster_of.get
-        with_lists = {
-            cluster
-            for edge in lists
-            if get(edge[0]) != get(edge[1])
-            for cluster in map(get, edge)
-        }
-        # A compiled function neither takes nor returns lists of tensors.
-        excluded = {
-            name
-            for name in itertools.chain(*lists)
-            if name in cluster_of and cluster_of[name] in with_lists
-        }
-        if not excluded:
-            fewest = 1 if only_marked else FEWEST
-            return _large_enough(nodes, cluster_of, fewest)
-        compilable -= excluded
-
-
-def _clusters_by_level(
-    nodes: _Nodes,
-    compilable: set[str],
-    twins: Mapping[str, Sequence[str]],
-) -> dict[str, _Key]:
-    """Maps nodes to clusters by device and level.
-
-    The level of a node is the largest number of clusters on a path to it.
-    Between nodes of one device and level there is no path that leaves the
-    device, so they can be one function.
-
-    Twins (`Build.twins`) have clusters of their own, which are equal on all
-    devices: rounding depends on the other operations of a cluster, and copies
-    of a variable would drift apart.
-    """
-    devices: dict[str, int] = {}
-    levels: dict[str, int] = {}
-    early: set[str] = set()
-    cluster_of: dict[str, _Key] = {}
-
-    def inputs_of(name: str) -> list[str]:
-        return [
-            other
-            for other in map(node_name, nodes[name].input)
-            if other in nodes and nodes[other].op != "Const"
-        ]
-
-    def is_cut(one: str, other: str) -> bool:
-        return (
-            not compilable.issuperset((one, other))
-            or nodes[one].device != nodes[other].device
-            or (one in twins) != (other in twins)
-        )
-
-    for name, node in nodes.items():
-        if name not in compilable and early.issuperset(inputs_of(name)):
-            # Reads of variables, sizes: they precede all clusters.
-            early.add(name)
-        levels[name] = max(
-            (
-                levels[other] + is_cut(twin, other)
-                for twin in twins.get(name, [name])
-                if twin in nodes
-                for other in inputs_of(twin)
-                if other not in early
-            ),
-            default=0,
-        )
-        if name in compilable and node.op != "Const":
-            device = str(devices.setdefault(node.device, len(devices)))
-            label = f"{device}_twins" if name in twins else device
-            cluster_of[name] = _Key(node.device, levels[name], label)
-    return cluster_of
-
-
-def _large_enough(
-    nodes: _Nodes, cluster_of: Mapping[str, _Key], fewest: int
-) -> dict[str, _Key]:
-    """Drops clusters of fewer operations than `fewest`."""
-    size = collections.Counter(cluster_of.values())
-    for name, key in cluster_of.items():
-        if not _WORTHWHILE.isdisjoint(record(nodes[name].op).traits):
-            size[key] += fewest
-    return {
-        name: key for name, key in cluster_of.items() if size[key] >= fewest
-    }
-
-
-def _is_compilable(
-    build: "Build", name: str, node: node_def_pb2.NodeDef
-) -> bool:
-    if (
-        not _is_on_replica(build, name, node)
-        or Trait.OUTSIDE_XLA in record(node.op).traits
-    ):
-        return False
-    if Trait.SIZED_BY_VALUES in record(node.op).traits:
-        return False
-    device_type = "XLA_CPU_JIT" if build.replicas.has_cpus else "XLA_GPU_JIT"
-    if not _has_kernel(node.op, device_type):
-        return False
-    if (
-        Trait.XLA_BODIES not in record(node.op).traits
-        and graphs.op_definition(node.op).is_stateful
-    ):
-        return False
-    return not _UNSUPPORTED_TYPES & _types(node)
-
-
-def _is_on_replica(
-    build: "Build", name: str, node: node_def_pb2.NodeDef
-) -> bool:
-    """Whether a node runs on a replica's device, and not on the host."""
-    return name not in build.writer.on_host and node.device in (
-        build.replicas.devices
-    )
-
-
-_UNSUPPORTED_TYPES = {tf.string.as_datatype_enum, tf.resource.as_datatype_enum}
-
-
-def _types(node: node_def_pb2.NodeDef) -> set[int]:
-    """Types among the attributes of a node."""
-    found: set[int] = set()
-    for value in node.attr.values():
-        found.add(value.type)
-        found.update(value.list.type)
-    return found
-
-
-@functools.cache
-def _has_kernel(type: str, device_type: str) -> bool:
-    """Whether XLA has a kernel for a type of operation."""
-    _load_kernels()
-    registered = kernels.get_registered_kernels_for_op(type).kernel
-    return any(kernel.device_type == device_type for kernel in registered)
-
-
-@functools.cache
-def _load_kernels() -> None:
-    """Registers XLA's kernels: its first compilation does."""
-    with tf.init_scope():
-        tf.function(lambda x: x + 1.0, jit_compile=True)(0.0)
-
-
-def _log_uncompiled(build: "Build", nodes: _Nodes) -> None:
-    """Logs the replicas' operations that XLA can't compile, in one line."""
-    uncompiled = sorted(
-        {
-            node.op
-            for name, node in nodes.items()
-            if _is_on_replica(build, name, node)
-            and Trait.OUTSIDE_XLA not in record(node.op).traits
-            and node.op != "Const"
-            and not _is_compilable(build, name, node)
-        }
-    )
-    if uncompiled:
-        logging.log_first_n(
-            logging.INFO,
-            "kerasmgpu: jit_compile=True compiles all but these operations, "
-            "which XLA can't: %s.",
-            1,
-            ", ".join(uncompiled),
         )

@@ -156,9 +156,7 @@ def _delayed(
     names = []
     for place, part in enumerate(parts):
         after = build.ran(gather.after, place)
-        made += build.op(
-            "Identity", [part], attributes, place, "gather", after
-        )
+        made += build.op("Identity", [part], attributes, place, "gather", after)
         names.append(build.writer.last)
     build.note_ran(gather, names)
     return made
@@ -170,7 +168,10 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
         dtype = reduction.type_of(one)
         given = enumerate(build.references(one))
         parts.append(
-            [build.cast(r, one.tensor.dtype, dtype, place) for place, r in given]
+            [
+                build.cast(r, one.tensor.dtype, dtype, place)
+                for place, r in given
+            ]
         )
         types.append(dtype)
     kinds = [cast(Sharded, made.kind) for made in reduction.outputs]
@@ -180,7 +181,10 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
         wanted = made.tensor.dtype
         build.hold(
             made,
-            [build.cast(r, dtype, wanted, place) for place, r in enumerate(own)],
+            [
+                build.cast(r, dtype, wanted, place)
+                for place, r in enumerate(own)
+            ],
         )
 
 
@@ -190,7 +194,48 @@ def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
     build.hold(made, build.replicas.agreed(build, references, source.tensor))
 
 
+def _gather_counts(build: Build, gather: ir.GatherCounts) -> None:
+    (source,), (made,) = gather.inputs, gather.outputs
+    counts = build.replicas.gathered_counts(build, source.tensor)
+    build.hold(made, build.same(counts))
+
+
 # Without communication -------------------------------------------------------
+
+
+def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
+    counts = [
+        _rows_passed(build, one, symbol)
+        for one, symbol in zip(check.inputs, check.rows)
+    ]
+    if check.passed is not None:
+        total = build.replicas.total_rows(build, check.passed)
+        counts = [
+            [total] if isinstance(one.kind, Sharded) else numbers
+            for one, numbers in zip(check.inputs, counts)
+        ]
+    vectors = [build.sizes.packed(numbers) for numbers in counts]
+    attributes = {"T": tf.int32, "incompatible_shape_error": True}
+    equal = build.op("Equal", vectors, attributes, HOST)[0]
+    axis = build.constant([0], tf.int32, HOST)
+    attributes = {"Tidx": tf.int32, "keep_dims": False}
+    equal = build.op("All", [equal, axis], attributes, HOST)[0]
+    build.require(equal, check.message)
+
+
+def _rows_passed(
+    build: Build, one: ir.Value, symbol: sizes.Symbol
+) -> list[str]:
+    """Rows of an input: one number, or one per local replica."""
+    if symbol.is_entry:
+        return [build.sizes.entry_of_value(symbol)]
+    references = list(build.references(one))
+    if not isinstance(one.kind, Sharded):
+        references = references[:1]
+    return [
+        build.sizes.size(reference, one.tensor.dtype)
+        for reference in references
+    ]
 
 
 def _alias(build: Build, alias: ir.Alias) -> None:
@@ -233,8 +278,10 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
             whole = build.references(shape.inputs[0])[0]
             result.append(_with_entry(build, whole, axis, own, dtype))
         else:
-            entries = [build.sizes.scalar(entry, dtype) for entry in value]
-            entries[axis] = own
+            entries = [
+                own if n == axis else build.sizes.scalar(entry, dtype)
+                for n, entry in enumerate(value)
+            ]
             result.append(build.sizes.packed(entries, dtype))
     build.hold(made, result)
 
@@ -358,10 +405,12 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Broadcast: _broadcast,
     ir.Constant: _constant,
     ir.FirstOnly: _first_only,
+    ir.GatherCounts: _gather_counts,
     ir.KnownSizes: _known_sizes,
     ir.LocalShape: _local_shape,
     ir.Operation: _operation,
     ir.ReduceScatter: _reduce_scatter,
     ir.Region: _region,
+    ir.RequireEqualRows: _require_equal_rows,
     ir.Slice: _slice,
 }

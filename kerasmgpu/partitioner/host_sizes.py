@@ -1,7 +1,8 @@
 """Symbolic sizes, computed on the host when the function runs.
 
 Each is written once, on its first use. The body of a loop or branch takes sizes
-of the enclosing function as arguments.
+of the enclosing function as arguments. Nothing here communicates: where a size
+depends on other workers' shares, `passes/localise_sizes.py` has gathered them.
 """
 
 from collections.abc import Callable, Sequence
@@ -155,6 +156,11 @@ class HostSizes:
 
     def count(self, rows: Rows, place: int) -> str:
         """Number of a replica's rows."""
+        build = self._build
+        if build.parent is None:
+            counts = build.replicas.passed_counts(build, rows)
+            if counts is not None:
+                return counts[place]
         return self._bound("count", rows, place)
 
     def _bound(self, bound: str, rows: Rows, place: int) -> str:

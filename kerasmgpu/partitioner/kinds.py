@@ -165,10 +165,19 @@ class PerWorker:
         return "of each worker"
 
 
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """The numbers of rows in the shares of all replicas, instead of the tensor."""
+
+    def __str__(self) -> str:
+        return "counts of rows"
+
+
 REPLICATED = Replicated()
 PARTIAL = Partial()
 KNOWN = Known()
 PER_WORKER = PerWorker()
+COUNTS = Counts()
 
 
 class MergedKind:
@@ -275,6 +284,7 @@ Kind = (
     | LocalSizes
     | Known
     | PerWorker
+    | Counts
     | ListOf
 )
 """How a tensor lies on the replicas along one axis of the device mesh."""

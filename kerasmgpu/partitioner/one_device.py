@@ -102,9 +102,7 @@ class OneDevice(_Extended):
                     stack.enter_context(variable.whole())
             self._mode.whole = stack
             try:
-                return self._run_on_copies(
-                    function, arguments, is_first_worker
-                )
+                return self._run_on_copies(function, arguments, is_first_worker)
             finally:
                 self._mode.whole = before
 
@@ -173,7 +171,9 @@ class OneDevice(_Extended):
             settings
         ):
             return None
-        if isinstance(settings.get("colocate_with"), numpy_dataset.SingleDevice):
+        if isinstance(
+            settings.get("colocate_with"), numpy_dataset.SingleDevice
+        ):
             return None
         devices = self._container_strategy().extended.worker_devices
         with tf.init_scope(), tf.device(devices[0]):

@@ -146,7 +146,9 @@ class Planner:
         if other is None:
             return plan
         alternative = self._by_own_rule(node, other, plans)
-        return min((alternative, plan), key=lambda one: self._rank(node, kinds, one))
+        return min(
+            (alternative, plan), key=lambda one: self._rank(node, kinds, one)
+        )
 
     def _rank(
         self, node: Node, kinds: Sequence[Kind], plan: Plan

@@ -3,8 +3,8 @@
 import functools
 import itertools
 import weakref
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
@@ -17,9 +17,14 @@ from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.emission import emit
 from kerasmgpu.partitioner.graph import Graph, Tensor
-from kerasmgpu.partitioner.ir.instructions import Value, value
+from kerasmgpu.partitioner.ir.instructions import (
+    Instruction,
+    RequireEqualRows,
+    Value,
+    value,
+)
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.ir.printing import graph_text
+from kerasmgpu.partitioner.ir.printing import clusters_text, graph_text
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
@@ -28,7 +33,6 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.one_device import container, is_sum
-from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.planning import plan_mesh
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
@@ -167,50 +171,20 @@ class Program:
                     known.update(_value_of(symbolic, size))
         return CostModel(known)
 
-    def _require_equal_rows(self, build: Build) -> None:
-        """Writes a check: inputs that are used row by row have equal rows."""
-        for pair in self._joins:
-            counts = [self._counts(build, symbol) for symbol in pair]
-            if len(counts[0]) != len(counts[1]):
-                total = build.replicas.total_rows(build, self._shares(pair))
-                counts = [[total] if len(c) > 1 else c for c in counts]
-            vectors = [build.sizes.packed(numbers) for numbers in counts]
-            attributes = {"T": tf.int32, "incompatible_shape_error": True}
-            equal = build.op("Equal", vectors, attributes, HOST)[0]
-            axis = build.constant([0], tf.int32, HOST)
-            attributes = {"Tidx": tf.int32, "keep_dims": False}
-            equal = build.op("All", [equal, axis], attributes, HOST)[0]
-            one, two = pair
-            build.require(
-                equal,
-                f"The {one} and the {two} of {self.trace.name!r} are used row "
-                "by row together, and their numbers differ in this batch. Give "
-                "each batch one number of rows; what is no batch gets a fixed "
-                "first axis.",
-            )
-
-    def _counts(self, build: Build, symbol: sizes.Symbol) -> list[str]:
-        """Rows of an input: one number, or one per local replica."""
-        if symbol.is_entry:
-            return [build.sizes.entry_of_value(symbol)]
-        tensor, _ = symbol.source
-        references = build.given(tensor)
-        if build.natural(tensor) == REPLICATED:
-            references = [references[0]]
+    def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
+        """Checks: inputs that are used row by row have equal rows."""
         return [
-            build.sizes.size(reference, tensor.dtype)
-            for reference in references
+            RequireEqualRows(
+                tuple(given[symbol.source[0]] for symbol in pair),
+                (),
+                pair,
+                f"The {pair[0]} and the {pair[1]} of {self.trace.name!r} are "
+                "used row by row together, and their numbers differ in this "
+                "batch. Give each batch one number of rows; what is no batch "
+                "gets a fixed first axis.",
+            )
+            for pair in self._joins
         ]
-
-    def _shares(self, pair: tuple[sizes.Symbol, sizes.Symbol]) -> Rows:
-        """The rows of that of two inputs which is passed in shares."""
-        in_shares = dict(zip(self.trace.leaves, self._in_shares))
-        kinds = [
-            self._kinds[tensor]
-            for tensor, _ in (symbol.source for symbol in pair)
-            if in_shares[tensor]
-        ]
-        return cast(Sharded, kinds[0]).rows
 
     def written(self, with_outputs: bool = True) -> "Written":
         """The function for the replicas, which is written when first needed.
@@ -269,6 +243,7 @@ class Program:
             [value(tensor, REPLICATED) for tensor in outputs],
             grouped=outputs,
         )
+        lowered.instructions[:0] = self._checks(given)
         passes.lower(
             lowered, frozenset(copied), self._jit_compile, self.trace.dump
         )
@@ -293,7 +268,6 @@ class Program:
         for tensor, _ in self.trace.captured:
             references = [build.captured(h) for h in self._handles[tensor]]
             build.give(given[tensor], references)
-        self._require_equal_rows(build)
         if self.replicas.total > 1:
             for leaf in self.trace.sparse:
                 if self._kinds[leaf.indices] != REPLICATED:
@@ -320,6 +294,7 @@ class Program:
             with_outputs,
             lowered,
         )
+        self.trace.dump("cluster_for_xla", lambda: clusters_text(lowered))
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         report.log(self, written)
         return written

@@ -34,6 +34,7 @@ class Trait(enum.Enum):
     NEEDS_ROWS = "fails for a batch without rows"
     NO_STATE = "is declared stateful, but its order doesn't matter"
     OF_LISTS = "runs on whole lists, on every replica"
+    OF_SHAPES = "reads only the shape of its input"
     OUTSIDE_XLA = "is left out of XLA clusters"
     PRIVATE_STATE = "draws from a random state that no other operation reads"
     PASSES = "returns its inputs unchanged"

@@ -84,9 +84,9 @@ class Replicas:
             return entries.shares(build, rows)
         counts = None
         if not rows.are_of_variable:
-            counts = self._passed_counts(build, rows)
+            counts = self.passed_counts(build, rows)
         if counts is not None:
-            return self.shares_of_counts(build, counts)
+            return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
             bounds = bounds_of(rows.size, self.total)
             pairs = list(zip(bounds, bounds[1:]))
@@ -98,16 +98,17 @@ class Replicas:
 
     def part_of(self, rows: Rows, place: int) -> tuple[int, int]:
         """First row of a replica's part of a sharded variable, and its end."""
-        bounds = bounds_of(rows.size, self.total)
+        bounds = bounds_of(cast(int, rows.size), self.total)
         return bounds[self.first + place], bounds[self.first + place + 1]
 
     def shares_of_counts(
-        self, build: "Build", counts: Sequence[str]
+        self, build: "Build", rows: Rows, counts: Sequence[str]
     ) -> list[tuple[str, str]]:
         """First row and number of rows of each local replica.
 
         Args:
             build: The `Build`.
+            rows: Rows of an input that is passed in shares.
             counts: References to the numbers of rows.
         """
         starts = [build.sizes.scalar(0)]
@@ -117,22 +118,31 @@ class Replicas:
 
     def total_rows(self, build: "Build", rows: Rows) -> str:
         """Number of rows, on all replicas, of an input passed in shares."""
-        counts = cast(list[str], self._passed_counts(build, rows))
+        counts = cast(list[str], self.passed_counts(build, rows))
         attributes = {"N": len(counts), "T": tf.int32}
         return build.op("AddN", counts, attributes, HOST)[0]
 
-    def _passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
+    def passed_counts(self, build: "Build", rows: Rows) -> list[str] | None:
         """Rows of each local share of an input; `None` if it is passed whole."""
+        tensor = self._passed(build, rows)
+        return None if tensor is None else self._counts(build, tensor)
+
+    def _passed(self, build: "Build", rows: Rows) -> Tensor | None:
+        """The first input that is passed in shares of these rows."""
         for tensor in build.graph.inputs:
             if not build.is_written(tensor) or tensor.dtype == tf.resource:
                 continue
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
-                return [
-                    build.sizes.size(reference, tensor.dtype)
-                    for reference in build.parts(tensor)
-                ]
+                return tensor
         return None
+
+    def _counts(self, build: "Build", tensor: Tensor) -> list[str]:
+        """Rows of each local share of an input that is passed in shares."""
+        return [
+            build.sizes.size(reference, tensor.dtype)
+            for reference in build.parts(tensor)
+        ]
 
     def _computed_shares(
         self, build: "Build", size: str
@@ -153,6 +163,14 @@ class Replicas:
         ]
 
     # Communication -----------------------------------------------------------
+
+    def gathered_counts(self, build: "Build", tensor: Tensor) -> str:
+        """All-gathers the numbers of rows of an input passed in shares.
+
+        Returns:
+            Reference to a vector of all replicas' numbers.
+        """
+        return build.sizes.packed(self._counts(build, tensor))
 
     def gather(
         self,

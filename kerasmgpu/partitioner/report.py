@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
     Broadcast,
+    GatherCounts,
     ReduceScatter,
     Sent,
 )
@@ -29,6 +30,7 @@ _SENT = {
     Broadcast: "summed",
     ReduceScatter: "summed",
     AllGather: "gathered",
+    GatherCounts: "gathered",
 }
 
 

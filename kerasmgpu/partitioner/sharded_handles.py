@@ -46,14 +46,17 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
         for body in node.bodies:
             carried = node.inputs[-len(body.inputs) :]
             inner = [
-                own for own, given in zip(body.inputs, carried) if given in handles
+                own
+                for own, given in zip(body.inputs, carried)
+                if given in handles
             ]
             rewritten(body, inner)
         if Trait.LOOP in record(node.type).traits:
             # A loop passes handles on; what it returns is what it was given.
-            for given, made in zip(node.inputs, node.outputs):
-                if given in handles:
-                    same[made] = given
+            pairs = zip(node.outputs, node.inputs)
+            same.update(
+                (made, given) for made, given in pairs if given in handles
+            )
             nodes += _hoisted(node, handles)
         if node.type in _ON_VALUES and node.inputs[0] in handles:
             nodes += _on_value(node)

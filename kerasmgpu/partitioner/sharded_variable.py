@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.checkpoint import tensor_callable
 from tensorflow.python.eager import record, tape
 from tensorflow.python.ops import resource_variable_ops
-from tensorflow.python.checkpoint import tensor_callable
 from tensorflow.python.trackable import base as trackable
 
 from kerasmgpu.errors import InputError
@@ -108,7 +108,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         with record.stop_recording():
             value = self._joined()
         record.record_operation(
-            "ReadVariableOp", [value], [self.handle], lambda gradient: [gradient]
+            "ReadVariableOp",
+            [value],
+            [self.handle],
+            lambda gradient: [gradient],
         )
         return value
 
@@ -138,7 +141,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         """The whole value, of the parts of all workers."""
         replicas = self._replicas
         with tf.device(replicas.host):
-            own = tf.concat([part.value() for part in self.parts], self.shard_axis)
+            own = tf.concat(
+                [part.value() for part in self.parts], self.shard_axis
+            )
         if replicas.num == replicas.total:
             return own
         if not tf.executing_eagerly():
@@ -183,9 +188,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                     "every worker (also model.save, get_weights, numpy), and "
                     "write files on the first one only."
                 ) from error
-            rows = tf.split(
-                tf.cast(gathered, own.dtype), len(counts), axis=0
-            )
+            rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
             return tf.concat(
                 [
                     tf.gather(one[0], tf.range(count), axis=axis)
@@ -325,9 +328,9 @@ for _name in _UPDATES:
 def cut(value: tf.Tensor, axis: int, replicas: Any) -> list[tf.Tensor]:
     """The parts of a value that replicas of this process hold."""
     bounds = bounds_of(value.shape[axis], replicas.total)
-    before = [slice(None)] * axis
+    before = (slice(None),) * axis
     return [
-        value[(*before, slice(bounds[number], bounds[number + 1]))]
+        value[before + (slice(bounds[number], bounds[number + 1]),)]
         for number in range(replicas.first, replicas.first + replicas.num)
     ]
 

@@ -106,7 +106,9 @@ class Sharding:
         if reference is not None:
             return reference
         if self._shard == "embeddings":
-            return 0 if variable.is_embedding and self._fits(variable, 0) else None
+            return (
+                0 if variable.is_embedding and self._fits(variable, 0) else None
+            )
         if self._shard == "optimizer" and variable.kind != "slot":
             return None
         return self._best_axis(variable)
@@ -149,7 +151,9 @@ class Sharding:
         if variable.is_embedding and self._fits(variable, 0):
             return 0
         num = self._num_replicas()
-        fitting = [a for a in range(len(variable.shape)) if self._fits(variable, a)]
+        fitting = [
+            a for a in range(len(variable.shape)) if self._fits(variable, a)
+        ]
         return max(
             fitting,
             key=lambda axis: (

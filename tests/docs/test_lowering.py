@@ -11,7 +11,7 @@ PAGE = (pages.ROOT / "docs" / "lowering.md").read_text("utf-8")
 def test_the_dump_is_that_of_the_program(tmp_path, monkeypatch):
     monkeypatch.setenv(dump.VARIABLE, str(tmp_path))
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    shown, *_ = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     code = code.replace("virtual_devices=2", 'devices=["CPU:0", "CPU:1"]')
     exec(compile(code, "docs/lowering.md", "exec"), {})
     (folder,) = tmp_path.iterdir()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import Kind, Placement
+from kerasmgpu.partitioner.kinds import Kind, Placement, Rows, Sharded
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules.table import Plan
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.sizes import SizeLike, Symbol
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.ir.lowered import Lowered
@@ -116,6 +116,26 @@ class Constant(Instruction):
     """A constant, which each device that needs it holds."""
 
     node: Node
+
+
+@dataclasses.dataclass(eq=False)
+class RequireEqualRows(Instruction):
+    """A check of two inputs that are used row by row together.
+
+    Attributes:
+        rows: The symbols of their numbers of rows.
+        message: Text of the error where these differ.
+    """
+
+    rows: tuple[Symbol, Symbol]
+    message: str
+
+    @property
+    def passed(self) -> Rows | None:
+        """Rows of which shares are compared with a whole; `None` for none."""
+        kinds = [one.kind for one in self.inputs]
+        shares = [kind for kind in kinds if isinstance(kind, Sharded)]
+        return shares[0].rows if len(shares) == 1 else None
 
 
 @dataclasses.dataclass(eq=False)
@@ -229,3 +249,19 @@ class Broadcast(Communication):
     """
 
     name: ClassVar[str] = "broadcast"
+
+
+@dataclasses.dataclass(eq=False)
+class GatherCounts(Communication):
+    """The numbers of rows of all replicas, of an input passed in shares.
+
+    Attributes:
+        num_replicas: Their number.
+    """
+
+    num_replicas: int
+    name: ClassVar[str] = "gather_counts"
+
+    def sizes(self) -> "list[Sent]":
+        (one,) = self.inputs
+        return [(one.tensor, self.num_replicas, tf.int32.size)]

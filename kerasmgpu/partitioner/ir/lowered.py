@@ -16,6 +16,25 @@ from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.replicas import Replicas
 
 
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Nodes of a written function that XLA compiles as one.
+
+    Attributes:
+        device: Name of their device.
+        level: The largest number of clusters on a path to it.
+        operations: Their types, in order.
+        arguments: What it takes: values, or references to what is none.
+        results: What it returns.
+    """
+
+    device: str
+    level: int
+    operations: list[str]
+    arguments: list[Value | str]
+    results: list[Value | str]
+
+
 @dataclasses.dataclass(eq=False)
 class Lowered:
     """A function, or the body of a loop or branch, of all replicas.
@@ -31,6 +50,7 @@ class Lowered:
         instructions: See `instructions.py`.
         levels: For each node the number of sums on the longest path to it;
             infinite for what no sum needs.
+        clusters: What XLA compiles of it, once it is written.
     """
 
     name: str
@@ -42,6 +62,7 @@ class Lowered:
     grouped: Sequence[Tensor] = ()
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
+    clusters: list[Cluster] = dataclasses.field(default_factory=list)
 
     @property
     def regions(self) -> list[Region]:

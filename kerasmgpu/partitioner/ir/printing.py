@@ -9,6 +9,8 @@ Kinds are written as in DTensor: `R` is replicated, `S(0)` sharded on axis 0,
 with other elements of the axis.
 """
 
+from collections.abc import Sequence
+
 from kerasmgpu.partitioner import kinds
 from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
 from kerasmgpu.partitioner.ir import instructions as ir
@@ -27,6 +29,34 @@ def graph_text(graph: Graph, plans: Plans | None = None) -> str:
 def program_text(program: Lowered) -> str:
     """A program, with its loops and branches indented."""
     return "\n".join(_program_lines(program, "")) + "\n"
+
+
+def clusters_text(program: Lowered) -> str:
+    """The XLA clusters of a written program, then those of its bodies."""
+    lines = [f"clusters of {program.name}:"]
+    for cluster in program.clusters:
+        device = cluster.device.rsplit("device:", 1)[-1]
+        lines.append(f"  level {cluster.level} on {device}")
+        lines.append(f"    takes {_passed(cluster.arguments)}")
+        lines.append(f"    runs {', '.join(cluster.operations)}")
+        lines.append(f"    returns {_passed(cluster.results)}")
+    bodies = [body for region in program.regions for body in region.bodies]
+    return "\n".join(lines) + "\n" + "".join(map(clusters_text, bodies))
+
+
+def _passed(values: Sequence[ir.Value | str]) -> str:
+    """Arguments or results of a cluster, with the bytes of whole values."""
+    return ", ".join(
+        one
+        if isinstance(one, str)
+        else f"{_value(one)} ({_elements(one.tensor.num_elements)} * "
+        f"{one.tensor.dtype.size} bytes)"
+        for one in values
+    )
+
+
+def _elements(number: object) -> object:
+    return "?" if number is None else number
 
 
 def _graph_lines(graph: Graph, plans: Plans | None, indent: str) -> list[str]:
@@ -86,7 +116,7 @@ def _line(instruction: ir.Instruction) -> str:
         if isinstance(instruction, ir.AllReduce):
             name += f".{instruction.by}"
         sent = [
-            f"{'?' if elements is None else elements} * {bytes_each}"
+            f"{_elements(elements)} * {bytes_each}"
             for _, elements, bytes_each in instruction.sizes()
         ]
         notes.append(f"{' + '.join(sent)} bytes")

@@ -9,6 +9,8 @@ place_operations.py    what runs on each replica, and what once
 guard_empty_shares.py  kernels that must not see a share without rows
 scatter_early.py       gradients are reduce-scattered as they are made
 order_gathers.py       at most two gathered weights are whole at a time
+localise_sizes.py      workers gather each other's numbers of rows
+cluster_for_xla.py     what XLA compiles as one function, of the written nodes
 dump.py                the program after each pass, as files
 """
 
@@ -32,9 +34,10 @@ from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
+from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
-from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.order_gathers import order_gathers
+from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
 from kerasmgpu.partitioner.planning import Plans
@@ -64,6 +67,7 @@ def lower(
         ("place_operations", lambda p: place_operations(p, copied)),
         ("guard_empty_shares", lambda p: guard_empty_shares(p, is_compiled)),
         ("order_gathers", order_gathers),
+        ("localise_sizes", localise_sizes),
     ]
     for name, run in passes:
         run(program)

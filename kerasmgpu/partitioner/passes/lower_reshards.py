@@ -90,9 +90,8 @@ class _Lowering:
         elif isinstance(kind, Sharded):
             if is_of_variable(kind) and self._is_partial_sum(tensor):
                 widens = self._program.replicas.total > 1
-                source = self._source[tensor]
                 self.instructions.append(
-                    ReduceScatter((source,), (wanted,), widens)
+                    ReduceScatter((self._source[tensor],), (wanted,), widens)
                 )
             elif not self._made_locally(wanted, kind):
                 self._from(Slice, self.want(tensor, REPLICATED), wanted)

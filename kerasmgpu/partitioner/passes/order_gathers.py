@@ -95,9 +95,9 @@ def _gather_again(program: Lowered) -> None:
             continue
         current, (last, *uses) = one.gather.outputs[0], one.uses
         for use in uses:
-            between = {
-                id(other) for at, other in used if last < at < use
-            } - {id(one)}
+            between = {id(other) for at, other in used if last < at < use} - {
+                id(one)
+            }
             if len(between) >= _APART:
                 copy = AllGather(one.gather.inputs, (_copy(current),))
                 again.setdefault(use, []).append(copy)

@@ -359,11 +359,26 @@ def shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     return None
 
 
-operation("Shape", plan=shape, value=integers.shape)
+operation(
+    "Shape",
+    plan=shape,
+    value=integers.shape,
+    traits={Trait.OF_SHAPES},
+)
 
-operation("Size", plan=shape, value=integers.size)
+operation(
+    "Size",
+    plan=shape,
+    value=integers.size,
+    traits={Trait.OF_SHAPES},
+)
 
-operation("Rank", plan=shape, value=integers.rank)
+operation(
+    "Rank",
+    plan=shape,
+    value=integers.rank,
+    traits={Trait.OF_SHAPES},
+)
 
 
 def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:

@@ -48,7 +48,7 @@ def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 def apply(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """An optimizer's kernel: elementwise in variables, slots and gradient."""
     sharded = next((k for k in kinds if isinstance(k, Sharded)), None)
-    if not is_of_variable(sharded):
+    if sharded is None or not is_of_variable(sharded):
         return None
     wants: list[Kind] = []
     for tensor, kind in zip(node.inputs, kinds):
@@ -131,7 +131,6 @@ operation(
     "StatefulUniform",
     traits={Trait.COPIED},
 )
-
 
 
 def is_initialized(node: Node, kinds: Sequence[Kind]) -> Plan | None:

@@ -7,7 +7,7 @@ replicas, and each applies those of the rows that it owns, in their order.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
@@ -39,10 +39,12 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     rank = node.inputs[1].rank
     if rank is None or node.outputs[0].rank is None:
         return None
-    wants = (kind, *(REPLICATED for _ in node.inputs[1:]))
+    wants: tuple[Kind, ...] = (kind, *(REPLICATED for _ in node.inputs[1:]))
     if kind.axis > 0:  # Each replica has some columns of all rows.
         return Plan(wants, (kind.at(kind.axis + rank - 1),))
-    if not (node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer):
+    if not (
+        node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer
+    ):
         return None
     return Plan(wants, (PARTIAL,), _look_up_own)
 
@@ -62,7 +64,7 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
             if kinds[number] != kind:
                 return None  # A slot that isn't sharded as its variable is.
             wants.append(kind)
-        elif number == rows and kind.axis > 0 and tensor.rank > 0:
+        elif number == rows and kind.axis > 0 and tensor.shape:
             wants.append(kind.at(kind.axis + rank - 1))
         else:
             wants.append(REPLICATED)
@@ -85,11 +87,9 @@ def _look_up_own(
     ids, dtype = node.inputs[1], node.outputs[0].dtype
     is_own, own = _own(build, node, plan, place, inputs[1], 1)
     zero = build.constant(0, ids.dtype, place)
-    own = build.op(
-        "SelectV2", [is_own, own, zero], {"T": ids.dtype}, place
-    )[0]
+    own = build.op("SelectV2", [is_own, own, zero], {"T": ids.dtype}, place)[0]
     rows = build.copy(node, [inputs[0], own, *inputs[2:]], place)[0]
-    inner = node.outputs[0].rank - ids.rank
+    inner = len(node.outputs[0].shape) - len(ids.shape)
     shape = build.concat(
         [
             build.sizes.shape(is_own, tf.bool),
@@ -128,7 +128,7 @@ def _update_own(
     arguments = list(inputs)
     arguments[number] = taken(own, ids.dtype)
     if updates.rank:
-        inner = updates.shape[ids.rank :]
+        inner = updates.shape[len(ids.shape) :]
         shape = build.sizes.vector((-1, *inner))
         flat = build.reshape(inputs[rows], shape, updates.dtype, place)
         arguments[rows] = taken(flat, updates.dtype)
@@ -144,7 +144,7 @@ def _own(
     then fails, or doesn't, as on one device.
     """
     dtype = node.inputs[number].dtype
-    kind = plan.wants[0]
+    kind = cast(Sharded, plan.wants[0])
     start, end = build.replicas.part_of(kind.rows, place)
     first = build.constant(start, dtype, place)
     own = build.op("Sub", [ids, first], {"T": dtype}, place)[0]

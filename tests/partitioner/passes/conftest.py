@@ -19,9 +19,12 @@ def dumped(tmp_path, monkeypatch):
         *shapes: Shapes of its arguments, whose first axis has unknown rows.
         replicas: `Replicas`; two logical CPU devices where it isn't given.
         jit_compile: Whether XLA compiles the program.
+        in_shares: For each argument whether it is passed in shares.
     """
 
-    def dumped(function, *shapes, replicas=None, jit_compile=False):
+    def dumped(
+        function, *shapes, replicas=None, jit_compile=False, in_shares=None
+    ):
         monkeypatch.setenv(dump.VARIABLE, str(tmp_path))
         specification = tuple(tf.TensorSpec(shape) for shape in shapes)
         Partitioned(
@@ -29,7 +32,7 @@ def dumped(tmp_path, monkeypatch):
             replicas or planned.replicas(2),
             name="f",
             jit_compile=jit_compile,
-        ).program(specification).written()
+        ).program(specification, in_shares).written()
         (folder,) = tmp_path.iterdir()
         return {
             file.stem.split("_", 1)[1]: file.read_text("utf-8")

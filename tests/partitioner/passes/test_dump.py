@@ -19,6 +19,8 @@ def test_a_file_for_each_pass_in_order(dumped):
         "agree",
         "place_operations",
         "guard_empty_shares",
+        "localise_sizes",
+        "cluster_for_xla",
         "write",
     ]
 
