@@ -151,6 +151,7 @@ class Steps:
         written = program.written(with_outputs=names is None)
         if self._trains:
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
+            self._strategy.gathered_bytes = report.gathered_bytes(written)
         key = (written.name, steps)
         if key not in self._executions:
             self._executions[key] = self._strategy.execution(

@@ -12,7 +12,10 @@ from kerasmgpu.errors import InputError
 
 
 def read(
-    model: keras.Model, with_metrics: bool, all_workers: bool
+    model: keras.Model,
+    with_metrics: bool,
+    all_workers: bool,
+    keeps: bool = True,
 ) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Copies a model's variables to host memory.
 
@@ -23,6 +26,9 @@ def read(
         with_metrics: Boolean, whether to include the state of metrics.
         all_workers: Boolean, whether there are several workers. Partial sums
             of replicas are then summed over all workers.
+        keeps: Boolean, whether this worker needs the arrays. The others read
+            variable by variable, too, since a sharded one takes all of them,
+            and keep none.
 
     Returns:
         `(saved, arrays)`. `saved` is a dictionary of plain data:
@@ -37,14 +43,14 @@ def read(
             variables += [("optimizer", v) for v in optimizer.variables]
         if with_metrics:
             variables += [("metric", v) for v in model.metrics_variables]
-        pairs = [_read(kind, v, all_workers) for kind, v in variables]
+        pairs = [_read(kind, v, all_workers, keeps) for kind, v in variables]
     descriptions = [description for description, _ in pairs]
     arrays = [array for _, array in pairs]
     return {"variables": descriptions, "optimizers": built}, arrays
 
 
 def _read(
-    kind: str, variable: Any, all_workers: bool
+    kind: str, variable: Any, all_workers: bool, keeps: bool
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Returns the description and value of one variable."""
     parts = None if all_workers else _parts(variable)
@@ -52,6 +58,8 @@ def _read(
         array = _on_host(variable.value)
     else:
         array = np.stack([_on_host(part) for part in parts])
+    if not keeps:
+        array = np.zeros([0], array.dtype)
     return {
         "kind": kind,
         "path": variable.path,

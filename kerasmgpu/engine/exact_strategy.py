@@ -25,11 +25,14 @@ class ExactStrategy(Protocol):
             normalisation uses.
         reduced_bytes_per_step: Bytes that a training step all-reduces per
             replica; set when a training step is partitioned.
+        gathered_bytes: Bytes of gathered weights that are whole at most; set
+            when a training step is partitioned.
         extended: A `OneDevice`, TensorFlow's engine.
     """
 
     batch_norm: str
     reduced_bytes_per_step: int | None
+    gathered_bytes: int
     extended: Any
     num_replicas_in_sync: int
 

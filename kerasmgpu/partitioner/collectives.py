@@ -755,6 +755,19 @@ class CollectiveReplicas(Replicas):
         )
         return _Keys(size, group, next(instances))
 
+    def of_first_worker(
+        self, shapes: Sequence[Sequence[int | None]]
+    ) -> Sequence[Sequence[int | None]]:
+        if self._all_gather is None or self.num_workers == 1:
+            return shapes
+        flat = [-1 if size is None else size for one in shapes for size in one]
+        if not flat:
+            return shapes
+        with tf.init_scope():
+            numbers = iter(self._all_gather(flat)[0])
+        agreed = [[int(next(numbers)) for _ in one] for one in shapes]
+        return [[None if n < 0 else n for n in one] for one in agreed]
+
     def compare(self, build: "Build", name: str) -> None:
         collectives = build.keep("collectives", list)
         if self._all_gather is None or self.num_workers == 1 or not collectives:

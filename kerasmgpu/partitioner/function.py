@@ -141,7 +141,7 @@ class Partitioned:
         self,
         specification: Any,
         in_shares: tuple[bool, ...] | None,
-        first_batch: Sequence[tuple] | None,
+        first_batch: Sequence[Sequence[int | None]] | None,
     ) -> Program:
         leaves = tf.nest.flatten(specification)
         given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
@@ -161,8 +161,8 @@ class Partitioned:
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
-        if self._replicas.total > self._replicas.num:
-            first_batch = None  # Workers may have other batches.
+        if first_batch is not None:
+            first_batch = self._replicas.of_first_worker(first_batch)
         with without_garbage_collection():
             return Program(
                 Trace(on_one_device, types, self._name),

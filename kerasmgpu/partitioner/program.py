@@ -58,8 +58,8 @@ class Program:
             without communication.
         compute_time: `compute_time.ComputeTime` that measures the program, or `None`.
         first_batch: For each leaf of the arguments the shape that it has in the
-            first batch, where that is known and the same on all workers: the
-            planner then knows what each plan sends.
+            first batch of the first worker, where that is known: the planner
+            then knows what each plan sends.
     """
 
     def __init__(

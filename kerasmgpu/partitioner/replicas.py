@@ -321,6 +321,15 @@ class Replicas:
         """Broadcasts a whole value from the first worker; see `may_differ`."""
         return references
 
+    def of_first_worker(
+        self, shapes: Sequence[Sequence[int | None]]
+    ) -> Sequence[Sequence[int | None]]:
+        """The first worker's shapes of a batch, on all workers; collective.
+
+        Workers must make the same plans, and their batches may differ.
+        """
+        return shapes
+
     def compare(self, build: "Build", name: str) -> None:
         """Raises `InputError` where workers write different collectives.
 

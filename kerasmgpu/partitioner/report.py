@@ -16,9 +16,11 @@ from kerasmgpu.partitioner.ir.instructions import (
     ReduceScatter,
     Sent,
 )
+from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.sharded_variable import variable_of
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.program import Program, Written
@@ -89,6 +91,15 @@ def summed_bytes(written: "Written") -> int:
     )
 
 
+def gathered_bytes(written: "Written") -> int:
+    """Bytes of gathered weights that are whole at most, on each replica.
+
+    Args:
+        written: `program.Written` of a strategy with `shard`.
+    """
+    return bytes_alive(written.lowered)
+
+
 def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     """What the replicas do with each part of a step.
 
@@ -147,6 +158,7 @@ def log(program: "Program", written: "Written") -> None:
     """Logs a function that gathers rows, or runs whole products."""
     if program.replicas.total == 1:
         return
+    _log_sharded(program, written)
     _log_gathered(program, written)
     products = whole_products(program)
     key = (program.trace.name, len(products))
@@ -160,6 +172,31 @@ def log(program: "Program", written: "Written") -> None:
             len(products),
             ", ".join(dict.fromkeys(_part(node.name) for node in products)),
         )
+
+
+def _log_sharded(program: "Program", written: "Written") -> None:
+    sharded = [
+        variable
+        for _, handle in program.trace.captured
+        if (variable := variable_of(handle)) is not None
+    ]
+    whole = sum(
+        variable.shape.num_elements() * variable.dtype.size
+        for variable in sharded
+    )
+    key = (program.trace.name, "sharded", whole)
+    if not sharded or key in _logged:
+        return
+    _logged.add(key)
+    logging.info(
+        "kerasmgpu: %s: %d variables of %.1f MiB are sharded over %d replicas; "
+        "at most %.1f MiB of gathered weights are whole at a time.",
+        program.trace.name,
+        len(sharded),
+        whole / 2**20,
+        program.replicas.total,
+        gathered_bytes(written) / 2**20,
+    )
 
 
 def _log_gathered(program: "Program", written: "Written") -> None:

@@ -75,6 +75,10 @@ class ExactSteps(_Strategy):
     and metrics that are read in the step. Tensors whose size depends on the
     number of rows, such as gathered ones, are not counted."""
 
+    gathered_bytes: int = 0
+    """Bytes of gathered weights that are whole at most, on each replica, in a
+    training step under `shard`."""
+
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Returns the context in which to build and compile models."""
         # A trace that fails in a `tf.map_fn` or `tf.scan` leaves

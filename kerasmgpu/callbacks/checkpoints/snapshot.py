@@ -54,8 +54,13 @@ def take(
     Returns:
         `(manifest, arrays)` for `file_format.write`.
     """
-    several = workers.count(model.distribute_strategy) > 1
-    variables, arrays = training_state.read(model, progress.step > 0, several)
+    strategy = model.distribute_strategy
+    variables, arrays = training_state.read(
+        model,
+        progress.step > 0,
+        all_workers=workers.count(strategy) > 1,
+        keeps=workers.is_first(strategy),
+    )
     extra = []
     fields = dataclasses.fields(progress)
     content = {field.name: getattr(progress, field.name) for field in fields}

@@ -117,6 +117,14 @@ def define_devices(
         "machine without GPUs. They share its cores.",
         most=256,
     )
+    flag.choice(
+        "shard",
+        None,
+        ["optimizer", "weights", "embeddings"],
+        "What is divided over the replicas instead of copied to each: the "
+        "optimizer's slots, weights too, or embedding tables. Left out: "
+        "nothing. The result is the same.",
+    )
     if all_reduce:
         flag.choice(
             "all_reduce",
