@@ -75,6 +75,7 @@ class Planner:
         self._changed = False
         self._outer: set[Node] = set()
         self._scattered: dict[Tensor, Sharded] = {}
+        self._of_variables: set[Tensor] = set()
 
     def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
@@ -115,8 +116,10 @@ class Planner:
             for number, (tensor, kind) in enumerate(
                 zip(node.outputs, plan.gives)
             ):
-                if isinstance(kind, Partial) and tensor in self._summed:
-                    kind = self._reduced(tensor, kind)
+                if isinstance(kind, Partial):
+                    self._note_part(tensor, node, plan)
+                    if tensor in self._summed:
+                        kind = self._reduced(tensor, kind)
                 if number in plan.sliced:
                     plans.kinds[tensor] = self._sliced(
                         tensor, plan.sliced[number], plans
@@ -317,7 +320,22 @@ class Planner:
         """What a partial tensor is reduced to, for all of its consumers."""
         if kind != PARTIAL:
             return REPLICATED
-        return self._scattered.get(tensor, REPLICATED)
+        if tensor in self._scattered:
+            return self._scattered[tensor]
+        if tensor in self._of_variables:
+            return self._rows_of(tensor) or REPLICATED
+        return REPLICATED
+
+    def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
+        """Records parts that are sums over the parts of a sharded variable.
+
+        They may be activations, which have the batch's rows.
+        """
+        if any(map(is_of_variable, plan.wants)) or any(
+            other in self._of_variables and isinstance(want, Partial)
+            for other, want in zip(node.inputs, plan.wants)
+        ):
+            self._of_variables.add(tensor)
 
     def _note_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans

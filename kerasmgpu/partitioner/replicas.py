@@ -296,14 +296,15 @@ class Replicas:
         parts: Sequence[str],
     ) -> list[str]:
         """The sum of the local replicas' parts, cut into their rows."""
-        bounds = bounds_of(cast(int, kind.size), self.num)
-        sizes = [end - start for start, end in zip(bounds, bounds[1:])]
+        sizes = build.sizes.packed(
+            [build.sizes.bounds(kind, place)[1] for place in range(self.num)]
+        )
         many = {"N": self.num, "T": dtype}
         if self.shares_memory:
             total = build.op("AddN", list(parts), many, 0)[0]
-            return split(build, total, kind.axis, sizes, dtype, 0)
+            return split_v(build, total, kind.axis, sizes, self.num, dtype, 0)
         cut = [
-            split(build, part, kind.axis, sizes, dtype, place)
+            split_v(build, part, kind.axis, sizes, self.num, dtype, place)
             for place, part in enumerate(parts)
         ]
         return [
@@ -369,10 +370,23 @@ def split(
     """Splits a value along an axis into pieces of known sizes."""
     if len(sizes) == 1:
         return [reference]
-    attributes = {"num_split": len(sizes), "T": dtype, "Tlen": tf.int32}
     numbers = build.constant(list(sizes), tf.int32, HOST)
+    return split_v(build, reference, axis, numbers, len(sizes), dtype, place)
+
+
+def split_v(
+    build: "Build",
+    reference: str,
+    axis: int,
+    sizes: str,
+    count: int,
+    dtype: tf.DType,
+    place: int,
+) -> list[str]:
+    """Splits a value along an axis; `sizes` is a vector of `count` sizes."""
+    attributes = {"num_split": count, "T": dtype, "Tlen": tf.int32}
     where = build.constant(axis, tf.int32, HOST)
-    return build.op("SplitV", [reference, numbers, where], attributes, place)
+    return build.op("SplitV", [reference, sizes, where], attributes, place)
 
 
 def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:

@@ -88,7 +88,7 @@ class _Lowering:
         elif isinstance(kind, ListOf):
             self._from(Alias, self._source[tensor], wanted)
         elif isinstance(kind, Sharded):
-            if is_of_variable(kind) and self._is_partial_sum(tensor):
+            if self._is_scattered(tensor, kind):
                 widens = self._program.replicas.total > 1
                 self.instructions.append(
                     ReduceScatter((self._source[tensor],), (wanted,), widens)
@@ -109,13 +109,22 @@ class _Lowering:
         else:
             self._whole(wanted)
 
-    def _is_partial_sum(self, tensor: Tensor) -> bool:
-        """Whether a tensor of static shape is a partial sum, not whole yet."""
+    def _is_scattered(self, tensor: Tensor, kind: Sharded) -> bool:
+        """Whether a partial sum is reduce-scattered, as it isn't whole yet.
+
+        Between workers that takes a static shape: TensorFlow caches the shape of
+        a collective.
+        """
         source = self._source.get(tensor)
+        replicas = self._program.replicas
+        is_static = is_of_variable(kind) and tensor.num_bytes < float("inf")
+        is_needed = self._program.plans.kinds.get(tensor) == kind
         return (
             source is not None
             and source.kind == PARTIAL
-            and tensor.num_bytes < float("inf")
+            and is_needed
+            and kind.outer == 1
+            and (is_static or replicas.num == replicas.total)
             and value(tensor, REPLICATED) not in self._made
         )
 
