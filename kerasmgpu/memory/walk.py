@@ -39,8 +39,29 @@ _SHARE_BUFFERS = {
 """Operations whose outputs are their first input's buffer: other shapes of a
 tensor, and elements of a list, which hold its whole buffer here."""
 
-_WRITE_IN_PLACE = {"BiasAdd", "LogSoftmax", "Select", "Softmax"}
+_WRITE_IN_PLACE = {
+    "BiasAdd",
+    "LogSoftmax",
+    "Select",
+    "Softmax",
+    "SoftmaxCrossEntropyWithLogits",
+    "SparseSoftmaxCrossEntropyWithLogits",
+}
 """Operations that are not elementwise, but write into an input like those."""
+
+_MAY_SHARE = {
+    "BroadcastTo",
+    "Max",
+    "Mean",
+    "Min",
+    "Prod",
+    "Slice",
+    "StridedSlice",
+    "Sum",
+    "Tile",
+}
+"""Operations that share their input's buffer if they leave its elements as they
+are: sums along axes of one element, slices of everything."""
 
 _PUTS = {"TensorListPushBack", "TensorListSetItem"}
 
@@ -93,7 +114,7 @@ class Walk:
         self._sizes = setting.sizes
         self._ledger = ledger
         self._in_backward = in_backward
-        self._static = _facts_of(program)
+        self._static = _facts_of(program, min(setting.num_replicas, 2))
         self._uses = self._static.uses
         self._rounds: dict[Node, int] = {}
 
@@ -110,7 +131,7 @@ class Walk:
             Buffers of its outputs, with a reference each.
         """
         buffers: dict[ir.Value, Buffer] = {}
-        for one, buffer in zip(self._program.given, given):
+        for one, buffer in zip(self._static.given, given):
             buffer.references += self._uses[one]
             buffers[one] = buffer
         for position in owned:
@@ -127,7 +148,7 @@ class Walk:
                 buffers[one] = buffer
                 if not self._uses[one] and not buffer.references:
                     self._ledger.release(buffer, 0)
-        return [buffers[one] for one in self._program.outputs]
+        return [buffers[one] for one in self._static.outputs]
 
     # Instructions ------------------------------------------------------------
 
@@ -139,10 +160,7 @@ class Walk:
         shares = isinstance(instruction, (ir.Alias, ir.FirstOnly, ir.Broadcast))
         if isinstance(instruction, (ir.Slice, ir.AllGather, ir.AllReduce)):
             # Shares of a batch are on their devices before the step.
-            shares = (
-                self._setting.num_replicas == 1
-                or instruction.inputs[0].tensor.node.type == "Input"
-            )
+            shares = instruction.inputs[0].tensor.node.type == "Input"
         outputs = []
         for number, one in enumerate(instruction.outputs):
             if shares:
@@ -168,6 +186,8 @@ class Walk:
         if node.type in _SHARE_BUFFERS or Trait.PASSES in traits:
             shared = zip(outputs, inputs * len(outputs))
             return [self._shared(buffer, one) for one, buffer in shared]
+        if node.type in _MAY_SHARE and self._is_as_large(operation):
+            return [self._shared(inputs[0], outputs[0])]
         if node.type in _PUTS:
             holds = (inputs[0], inputs[-1])
             return [self._new(outputs[0], operation, holds)]
@@ -182,6 +202,10 @@ class Walk:
         if Trait.ELEMENTWISE in traits or node.type in _WRITE_IN_PLACE:
             return [self._written(one, operation, inputs) for one in outputs]
         return [self._new(one, operation) for one in outputs]
+
+    def _is_as_large(self, operation: ir.Operation) -> bool:
+        (made,), given = operation.outputs, operation.inputs[0]
+        return self._sizes.bytes_of(made) == self._sizes.bytes_of(given) > 0
 
     def _is_aligned(self, one: ir.Value, node: Node) -> bool:
         return not node.attr("axis") and not (
@@ -305,7 +329,7 @@ class Walk:
         invariant = {
             number
             for number, (one, other) in enumerate(zip(body.given, body.outputs))
-            if one == other
+            if one.tensor is other.tensor
         }
         owned = [n for n in range(len(inputs)) if n not in invariant]
         made = self._inside(region, body, self._ledger).run(inputs, owned)
@@ -382,12 +406,16 @@ class _Facts:
     """What is known of a program before it runs.
 
     Attributes:
+        given: Its inputs.
+        outputs: Its outputs.
         order: Its instructions in the executor's order.
         uses: How often each value is read or returned.
         kept: Tensors of the forward pass that the backward pass reads.
         fused: Values of elementwise operations that only such ones read.
     """
 
+    given: list[ir.Value]
+    outputs: list[ir.Value]
     order: list[ir.Instruction]
     uses: "collections.Counter[ir.Value]"
     kept: set[Tensor]
@@ -395,11 +423,12 @@ class _Facts:
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts_of(program: Lowered) -> _Facts:
-    order = executor_order(program)
-    uses = collections.Counter(program.outputs)
+def _facts_of(program: Lowered, num_replicas: int) -> _Facts:
+    ordered = executor_order(program, num_replicas)
+    order, outputs = ordered.instructions, ordered.outputs
+    uses = collections.Counter(outputs)
     kept: set[Tensor] = set()
-    read_otherwise = set(program.outputs)
+    read_otherwise = set(outputs)
     for instruction in reversed(order):
         uses.update(instruction.inputs)
         node = getattr(instruction, "node", None)
@@ -414,7 +443,7 @@ def _facts_of(program: Lowered) -> _Facts:
         for one in instruction.outputs
         if uses[one] and one not in read_otherwise
     }
-    return _Facts(order, uses, kept, fused)
+    return _Facts(ordered.given, outputs, order, uses, kept, fused)
 
 
 def _keeps(node: Node, kept: set[Tensor]) -> bool:
