@@ -11,6 +11,8 @@ import dataclasses
 import functools
 from collections.abc import Collection, Sequence
 
+import tensorflow as tf
+
 from kerasmgpu.memory.executor_order import executor_order
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.value_sizes import ValueSizes
@@ -31,7 +33,6 @@ _SHARE_BUFFERS = {
     "ExpandDims",
     "Reshape",
     "Squeeze",
-    "TensorListFromTensor",
     "TensorListGetItem",
     "TensorListPopBack",
     "TensorListResize",
@@ -186,6 +187,9 @@ class Walk:
         if node.type in _SHARE_BUFFERS or Trait.PASSES in traits:
             shared = zip(outputs, inputs * len(outputs))
             return [self._shared(buffer, one) for one, buffer in shared]
+        if node.type == "TensorListFromTensor":
+            copied = self._sizes.bytes_of(operation.inputs[0])
+            return [self._new(outputs[0], operation, (), copied)]
         if node.type in _MAY_SHARE and self._is_as_large(operation):
             return [self._shared(inputs[0], outputs[0])]
         if node.type in _PUTS:
@@ -358,10 +362,15 @@ class Walk:
         given = list(map(_like, inputs))
         body = region.bodies[1]
         made = self._inside(region, body, Ledger()).run(given)
-        seen = set(map(id, given))
+        # Loop variables that were put into a list stay there.
+        seen = {
+            id(buffer)
+            for buffer, one, other in zip(given, body.given, body.outputs)
+            if one.tensor is other.tensor or one.tensor.dtype == tf.variant
+        }
         grown = {}
         for number, (one, buffer) in enumerate(zip(body.outputs, made)):
-            if one.tensor.dtype.name == "variant":
+            if one.tensor.dtype == tf.variant:
                 num_bytes = _bytes_held(buffer, seen)
                 if num_bytes:
                     grown[number] = num_bytes

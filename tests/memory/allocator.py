@@ -1,71 +1,84 @@
 """Measures the memory of a step on one replica, on the CPU.
 
-With `TF_CPU_ALLOCATOR_USE_BFC=1` TensorFlow allocates tensors on CPUs as on
-GPUs, by its BFC allocator, which counts bytes in use and their peak. It counts
-chunks: sizes are multiples of 256 bytes, and a free chunk of less than twice
-the size that is asked for is used whole. The start is one free region, so that
-chunks are cut to size as far as possible.
+`count_bytes.c` is compiled, preloaded, and counts what TensorFlow's CPU
+allocator allocates, byte by byte. (TensorFlow's own statistics: its default CPU
+allocator counts nothing, and the BFC allocator, `TF_CPU_ALLOCATOR_USE_BFC=1`,
+counts chunks of up to twice the size that was asked for.)
+
+A step that runs on a single CPU device is run by a single-threaded executor,
+whose order changes from process to process. An operation on a second device
+beside the step makes TensorFlow use the executor that it uses for GPUs.
 """
 
+import ctypes
 import os
+import pathlib
+import shutil
+import subprocess
 
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
-
-import statistics
-
-import numpy as np
-import tensorflow as tf
-
-_REGION_BYTES = 2 << 30
-_STEPS = 5
-_DEVICE = "CPU:0"
+_SOURCE = pathlib.Path(__file__).with_name("count_bytes.c")
+_LIBRARY = "KERASMGPU_TESTS_COUNT_BYTES"
+_WARM_UP = 3
 
 
-def reserve():
-    """Makes one large free region, before anything else is allocated."""
-    tf.config.threading.set_intra_op_parallelism_threads(
-        int(os.environ.get("INTRA", "1"))
-    )
-    tf.config.threading.set_inter_op_parallelism_threads(
-        int(os.environ.get("INTER", "1"))
-    )
-    with tf.device(_DEVICE):
-        tensor = tf.raw_ops.Empty(shape=[_REGION_BYTES // 8], dtype=tf.int64)
-    del tensor
+def has_compiler():
+    """Whether `count_bytes.c` can be compiled and preloaded here."""
+    return shutil.which("cc") is not None and os.uname().sysname == "Linux"
 
 
-def in_use():
-    """Bytes that are in use now."""
-    return tf.config.experimental.get_memory_info(_DEVICE)["current"]
+def environment(folder):
+    """Variables of a process that measures.
+
+    Args:
+        folder: `pathlib.Path` for the compiled library.
+    """
+    library = str(folder / "count_bytes.so")
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", library, str(_SOURCE)]
+    subprocess.run([*command, "-ldl"], check=True)
+    return {
+        "LD_PRELOAD": library,
+        _LIBRARY: library,
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # oneDNN's kernels keep scratch memory between steps.
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    }
 
 
 def step_peak(step, batch):
-    """Bytes that a step needs beyond what is alive before it.
+    """Bytes that a step needs at its peak beyond what is alive before it.
 
     Args:
-        step: `memory.traced_step.TracedStep` on one replica.
+        step: `memory.traced_step.TracedStep` on one replica, of two logical
+            CPU devices.
         batch: List of tensors.
 
     Returns:
-        Integer, the median of several steps.
+        Pair of integers: of kernels' outputs, and of everything.
     """
-    run, peaks = step.program.written(), []
-    for _ in range(2):  # Kernels are made, and constants allocated.
+    import tensorflow as tf
+
+    counter = ctypes.CDLL(os.environ[_LIBRARY])
+    for name in ("bytes_all", "bytes_outputs"):
+        for function in (name, f"most_{name}"):
+            getattr(counter, function).restype = ctypes.c_long
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
+    written = step.program.written()
+
+    @tf.function(autograph=False)
+    def run(batch):
+        with tf.device("CPU:1"):
+            beside = tf.random.normal([])
+        return written(batch), beside
+
+    for _ in range(_WARM_UP):
         run(batch)
-    for _ in range(_STEPS):
-        tf.config.experimental.reset_memory_stats(_DEVICE)
-        before = in_use()
-        run(batch)
-        peak = tf.config.experimental.get_memory_info(_DEVICE)["peak"]
-        peaks.append(peak - before)
-    return int(statistics.median(peaks))
-
-
-def tiled(nest, rows):
-    """The rows of arrays over and over, until there are `rows`."""
-
-    def leaf(array):
-        array = np.asarray(array)
-        return np.concatenate([array] * -(-rows // len(array)))[:rows]
-
-    return tf.nest.map_structure(leaf, nest)
+    counter.reset_peaks()
+    outputs, everything = counter.bytes_outputs(), counter.bytes_all()
+    run(batch)
+    return (
+        counter.most_bytes_outputs() - outputs,
+        counter.most_bytes_all() - everything,
+    )
