@@ -11,7 +11,8 @@ files, from the inside out:
 * `value_sizes`: bytes that a replica holds of a tensor;
 * `ledger`: buffers with reference counts, and their peak;
 * `executor_order`: the order in which TensorFlow runs a program;
-* `walk`: goes through a program in that order, and counts;
+* `program_facts`: what is known of a program before it is walked through;
+* `walk`, `loops`: go through a program in that order, and count;
 * `traced_step`: the step of the user's model, and its variables;
 * `step_memory`: the peak of a step on one replica;
 * `device_memory`: memory of GPUs, with its sources;

@@ -1,11 +1,16 @@
 """The peak of a training step on one replica."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
+from kerasmgpu.memory.program_facts import (
+    ACTIVATIONS,
+    GRADIENTS,
+    constant_bytes,
+)
 from kerasmgpu.memory.state_bytes import (
     MIN_SHARD_BYTES,
     VariableRecord,
@@ -13,13 +18,8 @@ from kerasmgpu.memory.state_bytes import (
 )
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
-from kerasmgpu.memory.walk import (
-    ACTIVATIONS,
-    GRADIENTS,
-    Setting,
-    Walk,
-    constant_bytes,
-)
+from kerasmgpu.memory.walk import Setting, Walk
+from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.one_device import container
 
 _VARIABLES, _BATCH = "variables", "batch"
@@ -93,7 +93,7 @@ def step_peak(
     )
     parts = _parts_of_variables(step, shard, num_replicas)
     ledger = Ledger()
-    given = []
+    given: list[Buffer] = []
     for one in lowered.given:
         tensor = one.tensor
         if tensor.dtype == tf.resource:
@@ -124,9 +124,9 @@ def step_peak(
 
 def _parts_of_variables(
     step: TracedStep, shard: str, num_replicas: int
-) -> Mapping[object, int]:
+) -> dict[Tensor, int]:
     """Bytes that a replica holds of each variable that the step captures."""
-    parts = {}
+    parts: dict[Tensor, int] = {}
     for tensor, outer in step.program.trace.captured:
         variable = container(outer)
         record = step.record_of.get(id(variable))
