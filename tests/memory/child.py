@@ -1,5 +1,6 @@
 """What `python -m tests.memory` runs in other processes; it prints JSON."""
 
+import gc
 import json
 import sys
 
@@ -54,6 +55,7 @@ def measured(program):
     outputs, everything = allocator.step_peak(
         step, list(map(tf.convert_to_tensor, leaves))
     )
+    gc.collect()  # Variables of earlier programs.
     held = [
         variable.shape.num_elements() * variable.dtype.size
         for variable in one.extended._variables()
