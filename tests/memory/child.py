@@ -1,6 +1,5 @@
 """What `python -m tests.memory` runs in other processes; it prints JSON."""
 
-import gc
 import json
 import sys
 
@@ -42,7 +41,7 @@ def measured(program):
         program: Function that returns a model and arrays `(x, y)`.
     """
     two = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
-    step, _ = _traced(two, program)
+    step, *_ = _traced(two, program)
     rows, predicted = 32, step_peak(step, rows=32)
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
@@ -50,16 +49,17 @@ def measured(program):
     state = state_bytes(step.variables, "none", 1).total
     types = {node.type for node in step.program.trace.graph.nodes}
     one = kerasmgpu.MirroredStrategy(["CPU:0"])
-    step, data = _traced(one, program)
+    # The model is kept: its variables are counted below.
+    step, data, model = _traced(one, program)
     leaves = tf.nest.flatten(_tiled(data, rows))
     outputs, everything = allocator.step_peak(
         step, list(map(tf.convert_to_tensor, leaves))
     )
-    gc.collect()  # Variables of earlier programs.
     held = [
         variable.shape.num_elements() * variable.dtype.size
         for variable in one.extended._variables()
     ]
+    del model
     return {
         "rows": rows,
         "state": state,
@@ -77,7 +77,7 @@ def _traced(strategy, program):
     with strategy.scope():
         model, data = program()
         model.jit_compile = False
-        return trace_step(model, data, 32), data
+        return trace_step(model, data, 32), data, model
 
 
 def _tiled(nest, rows):

@@ -102,28 +102,20 @@ def test_what_is_known_only_when_the_step_runs_is_told(replicas):
     )
 
 
-@functools.cache
-def measured(names):
-    return {
-        record["name"]: record
-        for record in measuring_processes.records(names=names)
-    }
-
-
 @pytest.mark.parametrize(
-    "name, names",
-    [pytest.param(name, QUICK, id=name) for name in QUICK]
-    + [
-        pytest.param(name, SLOW, id=name, marks=pytest.mark.slow)
-        for name in SLOW
+    "names",
+    [
+        pytest.param(QUICK, id="quick"),
+        pytest.param(SLOW, id="slow", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.skipif(
     not allocator.has_compiler(), reason="needs Linux and a C compiler"
 )
-@pytest.mark.xdist_group("measured memory")
-def test_a_step_needs_what_is_predicted(name, names):
-    record = measured(names)[name]
-    assert "error" not in record, record["error"]
-    assert record["state"] == record["held"]
-    assert measuring_processes.is_near(record), record
+def test_steps_need_what_is_predicted(names):
+    records = list(measuring_processes.records(names=names))
+    assert [record["name"] for record in records] == list(names)
+    for record in records:
+        assert "error" not in record, record
+        assert record["state"] == record["held"], record
+        assert measuring_processes.is_near(record), record
