@@ -32,6 +32,10 @@ COMMANDS = {
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",
     ),
+    "memory": (
+        "kerasmgpu.memory",
+        "predict the memory of a step per replica, and what fits a GPU",
+    ),
     "plan": (
         "kerasmgpu.plan",
         "predict the speed-up of more GPUs, and the bottleneck",

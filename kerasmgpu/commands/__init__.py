@@ -1,1 +1,2 @@
-"""Shared parts of commands (start, child processes, plots); scaling report."""
+"""Shared parts of commands (start, child processes, the user's model and data,
+plots); scaling report."""

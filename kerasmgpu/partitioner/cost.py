@@ -42,8 +42,14 @@ class CostModel:
             elif isinstance(size, int):
                 total *= size
             else:
-                total *= max(sizes.evaluate(size, self._values(size)), 0)
+                total *= max(self.value_of(size), 0)
         return total
+
+    def value_of(self, size: sizes.SizeLike) -> int:
+        """A size, for this batch."""
+        if isinstance(size, int):
+            return size
+        return sizes.evaluate(size, self._values(size))
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Bytes of a tensor, for this batch."""

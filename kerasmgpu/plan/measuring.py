@@ -32,8 +32,8 @@ def measure(build: str, steps: int) -> dict[str, Any]:
     import numpy as np
     import tensorflow as tf
 
+    from kerasmgpu.commands.batches import num_rows
     from kerasmgpu.engine import devices
-    from kerasmgpu.verify.batches import num_rows
 
     (device,) = devices.choose(1)
     model, dataset = _model_and_batches(build)
@@ -79,9 +79,9 @@ def _model_and_batches(build: str) -> tuple[Any, Any]:
     """Returns the user's compiled model and a `tf.data.Dataset` of batches."""
     import tensorflow as tf
 
+    from kerasmgpu.commands import references, user_models
+    from kerasmgpu.commands.batches import as_nest
     from kerasmgpu.errors import InputError
-    from kerasmgpu.verify import references, user_models
-    from kerasmgpu.verify.batches import as_nest
 
     module, name = references.load(build)
     model, data = user_models.build(references.function_of(module, name))

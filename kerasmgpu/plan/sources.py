@@ -8,10 +8,9 @@ import pathlib
 import tempfile
 from typing import Any
 
-from kerasmgpu.commands import child_processes
+from kerasmgpu.commands import child_processes, references
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.step_time import Step
-from kerasmgpu.verify import references
 
 BYTES_PER_PARAMETER = 4
 """Gradients are float32 like the variables, also under mixed precision."""

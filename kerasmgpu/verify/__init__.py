@@ -10,9 +10,7 @@ differ, and the likely cause. No GPU is needed. The files, from the inside out:
 * `comparison`: distances between two runs, in plain NumPy;
 * `causes`: likely causes of a difference, as sentences;
 * `outcome`: a run's result, with its files of arrays;
-* `batches`, `training`, `layer_outputs`, `child`: one run, in its process;
-* `references`: names of functions, for other processes to import;
-* `user_models`: calls the user's functions and checks their results;
+* `training`, `layer_outputs`, `child`: one run, in its process;
 * `verification`: starts the runs one after the other and compares them;
 * `parity_report`: the tables;
 * `__main__`: the command.

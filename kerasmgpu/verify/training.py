@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.report import by_layer
-from kerasmgpu.verify import batches, references, user_models
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
@@ -92,12 +92,9 @@ def _data(
     tell("data()")
     if job["data_file"]:
         return tuple(load_arrays(job["data_file"]))
-    if job["data"]:
-        # In the module of build the function exists already.
-        if job["data"].rpartition(":")[0] != job["build"].rpartition(":")[0]:
-            module, _ = references.load(job["data"])
-        return references.function_of(module, job["data"].rpartition(":")[2])()
-    return user_models.data_in(module) if data is None else data
+    if job["data"] is None and data is not None:
+        return data
+    return user_models.data_of(module, job["build"], job["data"])
 
 
 def _require_data(described: list[dict[str, Any]]) -> None:

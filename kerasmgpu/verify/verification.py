@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
+from kerasmgpu.commands.references import reference
 from kerasmgpu.errors import (
     InputError,
     checked_counts,
@@ -22,7 +23,6 @@ from kerasmgpu.errors import (
 from kerasmgpu.verify import causes, child, parity_report
 from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays
-from kerasmgpu.verify.references import reference
 
 _RUNNING = "KERASMGPU_VERIFY_RUN"
 """Environment variable that marks the process of a run."""

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import kerasmgpu.verify
+from kerasmgpu.commands.references import reference
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify.references import reference
 
 LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs.py")

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from kerasmgpu.commands import references
 from kerasmgpu.errors import InputError
 
 
@@ -36,6 +37,25 @@ def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
     return model, data
 
 
+def data_of(module: types.ModuleType, build: str, data: str | None) -> Any:
+    """Returns the data of a reference, or those of the model's module.
+
+    Args:
+        module: The module of `build`, imported.
+        build: String, `"module:function"`.
+        data: String like it, or `None`: the function `data` of `module`.
+
+    Raises:
+        InputError: If there is no such function.
+    """
+    if data is None:
+        return data_in(module)
+    # In the module of build the function exists already.
+    if data.rpartition(":")[0] != build.rpartition(":")[0]:
+        module, _ = references.load(data)
+    return references.function_of(module, data.rpartition(":")[2])()
+
+
 def data_in(module: types.ModuleType) -> Any:
     """Returns the result of the function `data` of the model's module.
 
@@ -45,6 +65,6 @@ def data_in(module: types.ModuleType) -> Any:
     if not callable(getattr(module, "data", None)):
         raise InputError(
             "no data. Return (model, data) from build(), define data() in "
-            f"{module.__name__}, or pass --data=MODULE:FUNCTION to verify"
+            f"{module.__name__}, or pass --data=MODULE:FUNCTION to verify or memory"
         )
     return module.data()

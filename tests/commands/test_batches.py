@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.errors import InputError
-from kerasmgpu.verify.batches import (
+from kerasmgpu.commands.batches import (
     batch_sizes,
     checksum,
     describe,
     first_batches,
     num_rows,
 )
+from kerasmgpu.errors import InputError
 from kerasmgpu.verify.layer_outputs import layer_outputs
 
 X = np.arange(60, dtype="float32").reshape(20, 3)

@@ -1,0 +1,93 @@
+"""Predicts the memory of a training step on each replica, without a GPU.
+
+    python -m kerasmgpu.memory my_module:build --global_batch_size=256 \\
+        --replicas=1,2,4,8 --shard=none,weights --device_memory=24GiB
+
+traces the user's compiled model as `fit` does, runs nothing, and counts the
+bytes of weights, slots, gradients and activations at the step's peak. The
+files, from the inside out:
+
+* `state_bytes`: bytes of variables, whole or sharded;
+* `value_sizes`: bytes that a replica holds of a tensor;
+* `ledger`: buffers with reference counts, and their peak;
+* `executor_order`: the order in which TensorFlow runs a program;
+* `program_facts`: what is known of a program before it is walked through;
+* `walk`, `loops`: go through a program in that order, and count;
+* `traced_step`: the step of the user's model, and its variables;
+* `step_memory`: the peak of a step on one replica;
+* `device_memory`: memory of GPUs, with its sources;
+* `counting`: the child process that does all of this;
+* `memory_prediction`: starts it, and says what fits;
+* `memory_report`: the table;
+* `__main__`: the command.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def memory(
+    build: Callable[[], Any] | str,
+    data: Callable[[], Any] | str | None = None,
+    replicas: Sequence[int] = (1, 2, 4, 8),
+    *,
+    global_batch_size: int | None = None,
+    shard: str | Sequence[str] = ("none",),
+    micro_batches: Sequence[int] | None = None,
+    device_memory: str | None = None,
+    timeout_seconds: float = 600,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Predicts the memory of a model's training step on each replica.
+
+    Args:
+        build: Function without arguments that returns a compiled
+            `keras.Model`, or a pair `(model, data)`; or its name,
+            `"my_module:build"` or `"path/to/file.py:build"`. It is called in
+            another process, so it must be at the top level of a module.
+        data: Function without arguments, or its name, that returns the data,
+            as for `kerasmgpu.verify`; only the first batch is read. Default:
+            the data that `build` returns, or the function `data` of its module.
+        replicas: Sequence of integers, numbers of replicas.
+        global_batch_size: Integer, rows of a global batch. Default: those of
+            the first batch, or 32 for arrays.
+        shard: One or several of `"none"`, `"optimizer"`, `"weights"` and
+            `"embeddings"`; see `state_bytes`.
+        micro_batches: Sequence of integers, parts in which a replica runs its
+            rows. Default: the smallest power of two that fits, or 1.
+        device_memory: String, memory of a device such as `"24GiB"`, or a key
+            of `device_memory.DEVICES` such as `"A100-40GB"`. Default: none.
+        timeout_seconds: Number, how long building and tracing may take.
+            Defaults to 600.
+        show: Boolean, whether to print the table. Defaults to `True`.
+
+    Returns:
+        Dictionary: `"rows"`, one per setting, with the bytes of each part of a
+        replica's memory and their `"total"`, and whether it `"fits"`;
+        `"verdict"`, a sentence, or `None` without `device_memory`.
+
+    Raises:
+        InputError: If the model can't be traced, or an argument is invalid.
+
+    Example:
+
+    ```python
+    report = kerasmgpu.memory.memory(
+        "my_module:build", replicas=(1, 4), device_memory="A100-40GB"
+    )
+    print(report["verdict"])
+    ```
+    """
+    from kerasmgpu.memory import memory_prediction
+
+    return memory_prediction.run(
+        build,
+        data,
+        replicas,
+        global_batch_size=global_batch_size,
+        shard=shard,
+        micro_batches=micro_batches,
+        device_memory=device_memory,
+        timeout_seconds=timeout_seconds,
+        show=show,
+    )

@@ -1,0 +1,100 @@
+"""Buffers with reference counts, and the bytes that are alive."""
+
+import collections
+
+FREED = -1
+"""References to a buffer that is free."""
+
+
+class Buffer:
+    """Memory of a tensor, which several values may share.
+
+    Args:
+        num_bytes: Integer.
+        category: String, what it counts as at the peak.
+        holds: Buffers that live at least as long: elements of a list, the
+            tensor that it is a part of, operands of what is not written.
+
+    Attributes:
+        references: Number of values to come that read it, and of variables
+            and buffers that hold it.
+    """
+
+    __slots__ = ("num_bytes", "category", "holds", "references")
+
+    def __init__(
+        self,
+        num_bytes: int,
+        category: str,
+        holds: "tuple[Buffer, ...]" = (),
+    ) -> None:
+        self.num_bytes = num_bytes
+        self.category = category
+        self.holds = holds
+        self.references = 0
+
+
+class VariableBuffer(Buffer):
+    """A variable: its handle has no bytes, its content has.
+
+    Args:
+        content: `Buffer` of its value.
+    """
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Buffer) -> None:
+        super().__init__(0, "")
+        self.content = content
+
+
+class Ledger:
+    """Bytes that are alive, and their peak.
+
+    Attributes:
+        peak: Integer, most bytes that were alive at once.
+        at_peak: Bytes by category at that time.
+    """
+
+    def __init__(self) -> None:
+        self._alive: collections.Counter[str] = collections.Counter()
+        self._total = 0
+        self.peak = 0
+        self.at_peak: dict[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """Bytes that are alive now."""
+        return self._total
+
+    def made(self, buffer: Buffer, references: int) -> Buffer:
+        """Adds a new buffer, which has that many references."""
+        self._alive[buffer.category] += buffer.num_bytes
+        self._total += buffer.num_bytes
+        for held in buffer.holds:
+            held.references += 1
+        buffer.references = references
+        if self._total > self.peak:
+            self.peak = self._total
+            self.at_peak = dict(self._alive)
+        return buffer
+
+    def recategorize(self, buffer: Buffer, category: str) -> None:
+        """Counts a buffer as something else from now on."""
+        self._alive[buffer.category] -= buffer.num_bytes
+        self._alive[category] += buffer.num_bytes
+        buffer.category = category
+
+    def release(self, buffer: Buffer, references: int = 1) -> None:
+        """Drops references to a buffer; without any, it is freed."""
+        waiting = [(buffer, references)]
+        while waiting:
+            buffer, references = waiting.pop()
+            buffer.references -= references
+            if buffer.references > 0:
+                continue
+            buffer.references = FREED
+            self._alive[buffer.category] -= buffer.num_bytes
+            self._total -= buffer.num_bytes
+            waiting += [(held, 1) for held in buffer.holds]
+            buffer.holds = ()

@@ -1,0 +1,156 @@
+"""Loops and branches in a walk through a program."""
+
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
+from kerasmgpu.memory.program_facts import ACTIVATIONS, WORKSPACE
+from kerasmgpu.partitioner.cost import ASSUMED_SIZE
+from kerasmgpu.partitioner.ir import instructions as ir
+from kerasmgpu.partitioner.sizes import SizeLike
+
+if TYPE_CHECKING:
+    from kerasmgpu.memory.walk import Walk
+
+
+def region(
+    walk: "Walk", instruction: ir.Region, inputs: list[Buffer]
+) -> list[Buffer]:
+    """Walks through a loop or branch.
+
+    Args:
+        walk: The `Walk` of the program that it is in.
+        instruction: The loop or branch.
+        inputs: Buffers of its inputs, each with a reference to drop.
+
+    Returns:
+        Buffers of its outputs.
+    """
+    write = _loop if instruction.is_loop else _branch
+    made = write(walk, instruction, inputs)
+    for one, buffer in zip(instruction.outputs, made):
+        walk.shared(buffer, one)
+    for buffer in made:
+        walk.ledger.release(buffer)
+    return made
+
+
+def _branch(
+    walk: "Walk", branch: ir.Region, inputs: list[Buffer]
+) -> list[Buffer]:
+    """The body with the highest peak."""
+    peaks = []
+    for body in branch.bodies:
+        alone = walk.inside(branch, body, Ledger())
+        alone.run([_like(buffer) for buffer in inputs[1:]])
+        peaks.append(alone.ledger.peak)
+    largest = branch.bodies[peaks.index(max(peaks))]
+    made = walk.inside(branch, largest, walk.ledger).run(inputs[1:])
+    for buffer in inputs:
+        walk.ledger.release(buffer)
+    return made
+
+
+def _loop(walk: "Walk", loop: ir.Region, inputs: list[Buffer]) -> list[Buffer]:
+    """The last round: lists that grow are as long as the rounds before."""
+    body, ledger = loop.bodies[1], walk.ledger
+    rounds = _rounds(walk, loop)
+    is_kept = not walk.is_backward(loop.node)
+    category = ACTIVATIONS if is_kept else WORKSPACE
+    earlier = {
+        number: ledger.made(Buffer((rounds - 1) * num_bytes, category), 1)
+        for number, num_bytes in _growth(walk, loop, inputs).items()
+    }
+    invariant = _invariant(loop)
+    changed = [n for n in range(len(inputs)) if n not in invariant]
+    made = walk.inside(loop, body, ledger).run(inputs, owned=changed)
+    for number in invariant:
+        ledger.release(inputs[number])
+    for number, buffer in earlier.items():
+        whole = Buffer(0, category, (made[number], buffer))
+        ledger.made(whole, 1)
+        ledger.release(made[number])
+        ledger.release(buffer)
+        made[number] = whole
+    return made
+
+
+def _invariant(loop: ir.Region) -> set[int]:
+    """Numbers of the loop variables that stay as they are."""
+    body = loop.bodies[1]
+    return {
+        number
+        for number, (one, other) in enumerate(zip(body.given, body.outputs))
+        if one.tensor is other.tensor
+    }
+
+
+def _growth(
+    walk: "Walk", loop: ir.Region, inputs: list[Buffer]
+) -> dict[int, int]:
+    """Bytes by which each list grows in a round, by number."""
+    given = [_like(buffer) for buffer in inputs]
+    body, invariant = loop.bodies[1], _invariant(loop)
+    made = walk.inside(loop, body, Ledger()).run(given)
+    # Loop variables that were put into a list stay there.
+    seen = {
+        id(buffer)
+        for number, (buffer, one) in enumerate(zip(given, body.given))
+        if number in invariant or one.tensor.dtype == tf.variant
+    }
+    grown = {}
+    for number, (one, buffer) in enumerate(zip(body.outputs, made)):
+        if one.tensor.dtype == tf.variant:
+            num_bytes = _bytes_held(buffer, seen)
+            if num_bytes:
+                grown[number] = num_bytes
+    return grown
+
+
+def _bytes_held(buffer: Buffer, seen: set[int]) -> int:
+    """Bytes of a list's elements, but of those that were seen."""
+    total, waiting = 0, [buffer]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            total += one.num_bytes
+            waiting += one.holds
+    return total
+
+
+def _rounds(walk: "Walk", loop: ir.Region) -> int:
+    """Rounds of a loop: a maximum, or the lengths of its lists."""
+    tensors = loop.node.inputs
+    found = [walk.rounds.get(tensor.node, 0) for tensor in tensors]
+    for tensor in tensors:
+        maker = tensor.node
+        if maker.type == "TensorListReserve":
+            found.append(_known(walk, maker.inputs[1].value))
+        elif maker.type == "TensorListFromTensor" and maker.inputs[0].shape:
+            found.append(_known(walk, maker.inputs[0].shape[0]))
+    if len(tensors) > 1:  # A counter, the maximum, then the loop's variables.
+        found.append(_known(walk, tensors[1].value))
+    rounds = max(found)
+    if rounds < 1:
+        walk.setting.assumed_rounds.add(loop.node.name)
+        rounds = ASSUMED_SIZE
+    walk.rounds[loop.node] = rounds
+    return rounds
+
+
+def _known(walk: "Walk", size: SizeLike | tuple | None) -> int:
+    """A size for this batch, or 0."""
+    if isinstance(size, tuple):
+        size = size[0] if len(size) == 1 else None
+    return 0 if size is None else walk.setting.sizes.value_of(size) or 0
+
+
+def _like(buffer: Buffer) -> Buffer:
+    """A buffer of the same size for a walk of which only the peak counts."""
+    copy = Buffer(buffer.num_bytes, buffer.category)
+    if isinstance(buffer, VariableBuffer):
+        copy = VariableBuffer(_like(buffer.content))
+    copy.references = 2  # It is never freed.
+    return copy

@@ -1,0 +1,74 @@
+"""The table of a prediction of memory."""
+
+import json
+from typing import Any
+
+from rich.table import Table
+
+from kerasmgpu.commands import reports
+
+_PARTS = (
+    "weights",
+    "gathered",
+    "slots",
+    "gradients",
+    "activations",
+    "workspace",
+    "batch",
+    "total",
+)
+
+
+def print_memory(report: dict[str, Any]) -> None:
+    """Prints the table, the notes and the verdict.
+
+    Args:
+        report: Dictionary, as `kerasmgpu.memory.memory` returns it.
+    """
+    console = reports.console()
+    table = Table(
+        title=f"{report['model']}, {report['parameters']:,} parameters, global "
+        f"batch {report['global_batch_size']:,}: memory of a replica"
+    )
+    table.add_column("replicas", justify="right")
+    table.add_column("shard")
+    for name in ("micro-\nbatches", *_PARTS):
+        table.add_column(name, justify="right")
+    if report["usable"] is not None:
+        table.add_column("fits")
+    for row in report["rows"]:
+        cells = [
+            str(row["replicas"]),
+            row["shard"],
+            str(row["micro_batches"]),
+            *(size(row[name]) for name in _PARTS),
+        ]
+        if report["usable"] is not None:
+            cells.append("yes" if row["fits"] else "no")
+        table.add_row(*cells)
+    console.print(table)
+    for note in report["notes"]:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    if report["verdict"]:
+        console.print(report["verdict"], markup=False, soft_wrap=True)
+
+
+def to_json(report: dict[str, Any]) -> str:
+    """Returns a report as JSON."""
+    return json.dumps(report, indent=2, ensure_ascii=False)
+
+
+def size(num_bytes: int) -> str:
+    """Returns bytes as text with three digits.
+
+    Example:
+
+    >>> size(1536 << 20)
+    '1.5 GiB'
+    """
+    number = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1024
+    return f"{number:.3g} TiB"

@@ -1,0 +1,154 @@
+"""The peak of a training step on one replica."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
+from kerasmgpu.memory.program_facts import (
+    ACTIVATIONS,
+    GRADIENTS,
+    constant_bytes,
+)
+from kerasmgpu.memory.state_bytes import (
+    MIN_SHARD_BYTES,
+    VariableRecord,
+    part_bytes,
+)
+from kerasmgpu.memory.traced_step import TracedStep
+from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
+from kerasmgpu.memory.walk import Setting, Walk
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.one_device import container
+
+_VARIABLES, _BATCH = "variables", "batch"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPeak:
+    """Bytes on one replica when most are alive in a step, besides variables.
+
+    Attributes:
+        batch: Integer, the replica's share of the batch.
+        activations: Integer, what the forward pass made and the backward pass
+            reads.
+        gradients: Integer, gradients and their sums.
+        workspace: Integer, everything else.
+        constants: Integer, constants of the step.
+        assumed: Tuple of strings, sizes and loops of which nothing is known
+            before the step runs; 64 was assumed.
+    """
+
+    batch: int
+    activations: int
+    gradients: int
+    workspace: int
+    constants: int
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Bytes of the step, with the batch."""
+        return (
+            self.batch
+            + self.activations
+            + self.gradients
+            + self.workspace
+            + self.constants
+        )
+
+
+def step_peak(
+    step: TracedStep,
+    num_replicas: int = 1,
+    shard: str = "none",
+    micro_batches: int = 1,
+    rows: int | None = None,
+) -> StepPeak:
+    """Predicts the peak of a step by walking through its program.
+
+    Args:
+        step: `TracedStep`.
+        num_replicas: Integer.
+        shard: One of `state_bytes.SHARDS`.
+        micro_batches: Integer, parts in which a replica runs its rows.
+        rows: Integer, rows of the global batch. Default: the step's.
+
+    Returns:
+        `StepPeak`. With several micro-batches the sum of the gradients of
+        those before is counted, too.
+    """
+    program = step.program
+    lowered = program.written().lowered
+    rows = step.rows if rows is None else rows
+    known = known_sizes(program.trace.leaves, step.shapes)
+    sizes = ValueSizes(known, rows, num_replicas, micro_batches)
+    setting = Setting(
+        sizes,
+        num_replicas,
+        divides_updates=shard in ("optimizer", "weights"),
+        min_shard_bytes=MIN_SHARD_BYTES,
+        jit_compile=step.jit_compile,
+    )
+    parts = _parts_of_variables(step, shard, num_replicas)
+    ledger = Ledger()
+    given: list[Buffer] = []
+    for one in lowered.given:
+        tensor = one.tensor
+        if tensor.dtype == tf.resource:
+            content = Buffer(parts.get(tensor, 0), _VARIABLES)
+            given.append(VariableBuffer(ledger.made(content, 1)))
+        else:
+            share = Buffer(sizes.share_of_batch(tensor), _BATCH)
+            given.append(ledger.made(share, 1))
+    before = ledger.total
+    batch = before - sum(parts.values())
+    for buffer in given:
+        buffer.references += 1  # Held by the caller.
+    Walk(lowered, setting, ledger).run(given)
+    gradients = ledger.at_peak.get(GRADIENTS, 0)
+    activations = ledger.at_peak.get(ACTIVATIONS, 0)
+    workspace = ledger.peak - before - gradients - activations
+    if micro_batches > 1:
+        gradients += _gradient_bytes(step.variables, setting)
+    return StepPeak(
+        batch,
+        activations,
+        gradients,
+        workspace,
+        constant_bytes(lowered),
+        tuple(sorted(sizes.assumed | setting.assumed_rounds)),
+    )
+
+
+def _parts_of_variables(
+    step: TracedStep, shard: str, num_replicas: int
+) -> dict[Tensor, int]:
+    """Bytes that a replica holds of each variable that the step captures."""
+    parts: dict[Tensor, int] = {}
+    for tensor, outer in step.program.trace.captured:
+        variable = container(outer)
+        record = step.record_of.get(id(variable))
+        if tensor.dtype != tf.resource:
+            continue
+        if record is not None:
+            parts[tensor] = part_bytes(record, shard, num_replicas)
+        elif variable is not None:
+            size = variable.dtype.size
+            parts[tensor] = variable.shape.num_elements() * size
+    return parts
+
+
+def _gradient_bytes(
+    variables: Sequence[VariableRecord], setting: Setting
+) -> int:
+    """Bytes of the gradients' sum between micro-batches."""
+    divisor = setting.num_replicas if setting.divides_updates else 1
+    return sum(
+        -(-one.num_bytes // divisor)
+        if one.num_bytes >= setting.min_shard_bytes
+        else one.num_bytes
+        for one in variables
+        if one.kind == "weight"
+    )

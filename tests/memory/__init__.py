@@ -1,0 +1,1 @@
+"""Predicted memory of a step against what TensorFlow's allocator counts."""

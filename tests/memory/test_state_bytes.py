@@ -1,0 +1,66 @@
+"""Bytes of variables, by hand."""
+
+import pytest
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.memory.state_bytes import (
+    VariableRecord,
+    largest_part,
+    state_bytes,
+)
+
+KERNEL = VariableRecord("a/kernel", (1000, 10), 4, "weight")
+BIAS = VariableRecord("a/bias", (10,), 4, "weight")
+OTHER = VariableRecord("b/kernel", (10, 500), 4, "weight")
+TABLE = VariableRecord("e/embeddings", (5001, 4), 4, "weight", True)
+SLOT = VariableRecord("adam/a_kernel_momentum", (1000, 10), 4, "slot")
+TABLE_SLOT = VariableRecord("adam/e", (5001, 4), 4, "slot", True)
+STEPS = VariableRecord("adam/iteration", (), 8, "other")
+ALL = [TABLE, KERNEL, BIAS, OTHER, SLOT, TABLE_SLOT, STEPS]
+
+
+def test_every_replica_holds_everything():
+    state = state_bytes(ALL, "none", num_replicas=8)
+    assert state.weights == 80_016 + 40_000 + 40 + 20_000
+    assert state.slots == 40_000 + 80_016
+    assert (state.other, state.gathered) == (8, 0)
+    assert state.total == state.weights + state.slots + state.other
+
+
+def test_slots_are_divided():
+    state = state_bytes(ALL, "optimizer", num_replicas=3)
+    assert state.weights == 140_056
+    # 334 of 1,000 and 1,667 of 5,001 rows: the largest part.
+    assert state.slots == 334 * 40 + 1667 * 16
+
+
+def test_weights_are_divided_and_two_layers_gathered():
+    state = state_bytes(ALL, "weights", num_replicas=4)
+    assert state.weights == 1251 * 16 + 250 * 40 + 40 + 125 * 40
+    assert state.slots == 250 * 40 + 1251 * 16
+    assert state.gathered == 80_016 + 40_000
+
+
+def test_tables_alone_are_divided():
+    state = state_bytes(ALL, "embeddings", num_replicas=2)
+    assert state.weights == 2501 * 16 + 40_000 + 40 + 20_000
+    assert state.slots == 40_000 + 2501 * 16
+    assert state.gathered == 0
+
+
+def test_small_variables_stay_whole():
+    state = state_bytes([KERNEL], "weights", 2, min_shard_bytes=40_001)
+    assert (state.weights, state.gathered) == (40_000, 0)
+
+
+@pytest.mark.parametrize(
+    "shape, num_replicas, expected",
+    [((), 4, 1), ((7,), 2, 4), ((3, 8), 3, 9), ((2, 0), 2, 0), ((2,), 8, 1)],
+)
+def test_largest_part(shape, num_replicas, expected):
+    assert largest_part(shape, num_replicas) == expected
+
+
+def test_unknown_way():
+    with pytest.raises(InputError, match="shard must be one of none, opt"):
+        state_bytes(ALL, "rows", 2)

@@ -1,0 +1,121 @@
+"""Predicted bytes of a step: by hand, and as measured."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from kerasmgpu.memory.step_memory import step_peak
+from kerasmgpu.memory.traced_step import trace_step
+from tests.memory import allocator, measuring_processes, programs
+
+QUICK = ("dense", "dense that is computed again", "clip", "unrolled lstm")
+SLOW = ("gpt like in float32", "u net", "vision transformer", "wavenet")
+ROWS = 1 << 14
+
+
+def traced(strategy, program, rows=ROWS):
+    with strategy.scope():
+        model, data = program()
+        return trace_step(model, data, rows)
+
+
+def linear(num_layers, jit_compile=False, activation=None, units=64):
+    layers = [
+        keras.layers.Dense(units, activation, use_bias=False)
+        for _ in range(num_layers)
+    ]
+    model = keras.Sequential([keras.Input((units,)), *layers])
+    model.compile("sgd", "mse", jit_compile=jit_compile)
+    x = np.zeros((8, units), "float32")
+    return model, (x, x)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 8])
+def test_layers_are_divided_by_rows(replicas, num_replicas):
+    step = traced(replicas(2), functools.partial(linear, 5))
+    peak = step_peak(step, num_replicas)
+    rows = -(-ROWS // num_replicas)
+    assert peak.batch == 2 * rows * 64 * 4
+    # The backward pass reads the inputs of all layers; the first is the batch.
+    # At the peak there are the loss's gradient and that of an input, too.
+    whole, weights = rows * 64 * 4, 5 * 64 * 64 * 4
+    found = peak.activations + peak.workspace
+    assert 5 * whole <= found <= 7.1 * whole + weights
+
+
+def test_rows_are_divided_by_micro_batches(replicas):
+    step = traced(replicas(2), functools.partial(linear, 5))
+    whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
+    assert parts.batch == whole.batch // 4
+    # Scalars and updates aren't divided.
+    assert parts.activations + parts.workspace < 0.3 * (
+        whole.activations + whole.workspace
+    )
+    assert parts.gradients >= 5 * 64 * 64 * 4 + whole.gradients // 8
+
+
+def test_summed_gradients_are_divided(replicas):
+    def clipped():
+        # No gradient can be used before all are there.
+        model, data = linear(12, units=256)
+        model.compile(keras.optimizers.SGD(global_clipnorm=1.0), "mse")
+        model.jit_compile = False
+        return model, data
+
+    step = traced(replicas(2), clipped, rows=8)
+    whole, divided = (step_peak(step, 8, s) for s in ("none", "optimizer"))
+    assert whole.gradients + whole.workspace > 12 * 256 * 256 * 4
+    assert divided.total < 0.8 * whole.total
+
+
+def test_recomputed_activations_are_not_kept(replicas):
+    kept, again = (
+        traced(replicas(2), make)
+        for make in (programs.dense, programs.dense_again)
+    )
+    assert step_peak(again).activations < 0.5 * step_peak(kept).activations
+
+
+def test_xla_fuses_elementwise_operations(replicas):
+    # Of the error nothing is left but what it is computed from.
+    step, fused = (
+        traced(replicas(2), functools.partial(linear, 1, compiled, "gelu"))
+        for compiled in (False, True)
+    )
+    assert step_peak(fused).total < 0.9 * step_peak(step).total
+
+
+def test_what_is_known_only_when_the_step_runs_is_told(replicas):
+    def loop():
+        inputs = keras.Input((4,))
+        outputs = keras.ops.while_loop(
+            lambda x: keras.ops.max(x) < 9.0, lambda x: (x + 1.0,), (inputs,)
+        )
+        model = keras.Model(inputs, keras.layers.Dense(1)(outputs[0]))
+        model.compile("sgd", "mse", jit_compile=False)
+        return model, (np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32"))
+
+    assert any(
+        "while" in name for name in step_peak(traced(replicas(2), loop)).assumed
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(QUICK, id="quick"),
+        pytest.param(SLOW, id="slow", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.skipif(
+    not allocator.has_compiler(), reason="needs Linux and a C compiler"
+)
+def test_steps_need_what_is_predicted(names):
+    records = list(measuring_processes.records(names=names))
+    assert [record["name"] for record in records] == list(names)
+    for record in records:
+        assert "error" not in record, record
+        assert record["state"] == record["held"], record
+        assert measuring_processes.is_near(record), record
