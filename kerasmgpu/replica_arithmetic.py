@@ -5,7 +5,7 @@ device is initialised.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kerasmgpu.errors import checked_choice, checked_integer, checked_number
 
@@ -202,3 +202,33 @@ def efficiency(
         reference_replicas, "reference_replicas", minimum=1
     )
     return speed_up * reference_replicas / num_replicas
+
+
+def shard_axis(
+    shape: Sequence[int], num_replicas: int, is_table: bool = False
+) -> int | None:
+    """Returns the axis along which a variable is divided over the replicas.
+
+    Args:
+        shape: The variable's sizes.
+        num_replicas: Integer of at least 1.
+        is_table: Boolean, whether it is an embedding table, which is divided by
+            rows where there are enough.
+
+    Returns:
+        The longest axis, of those that divide evenly if there are any; `None`
+        if no axis has an element for each replica.
+
+    Example:
+
+    >>> shard_axis((3, 3, 64, 130), num_replicas=4)
+    2
+    """
+    fitting = [n for n, size in enumerate(shape) if size >= num_replicas]
+    if is_table and 0 in fitting:
+        return 0
+    return max(
+        fitting,
+        key=lambda axis: (shape[axis] % num_replicas == 0, shape[axis], -axis),
+        default=None,
+    )

@@ -144,3 +144,19 @@ def test_a_number_that_is_none_is_named(name, call, bad):
 def test_an_unknown_rule_lists_the_rules(bad):
     with pytest.raises(InputError, match="one of linear, sqrt, none"):
         arithmetic.scale_learning_rate(0.1, 2, rule=bad)
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_replicas", "is_table", "expected"),
+    [
+        ((10, 3), 4, False, 0),
+        ((3, 3, 64, 130), 4, False, 2),  # 130 doesn't divide by 4.
+        ((8, 8), 4, False, 0),
+        ((5, 100), 4, True, 0),
+        ((3, 100), 4, True, 1),  # Fewer rows than replicas.
+        ((3, 3), 4, False, None),
+        ((), 2, False, None),
+    ],
+)
+def test_shard_axis(shape, num_replicas, is_table, expected):
+    assert arithmetic.shard_axis(shape, num_replicas, is_table) == expected

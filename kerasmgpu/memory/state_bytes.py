@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 
 from kerasmgpu.errors import checked_choice, checked_integer
+from kerasmgpu.replica_arithmetic import shard_axis
 
 SHARDS = ("none", "optimizer", "weights", "embeddings")
 
@@ -127,7 +128,7 @@ def part_bytes(
 ) -> int:
     """Returns the bytes of the largest part of a variable.
 
-    The longest axis is divided; the parts differ by at most one element of it.
+    Parts differ by at most one element of the axis that is divided.
 
     Args:
         variable: `VariableRecord`.
@@ -143,20 +144,9 @@ def part_bytes(
     }[shard]
     if not is_sharded or variable.num_bytes < min_shard_bytes:
         return variable.num_bytes
-    return largest_part(variable.shape, num_replicas) * (
-        variable.bytes_per_element
-    )
-
-
-def largest_part(shape: Sequence[int], num_replicas: int) -> int:
-    """Returns the elements of the largest part along the longest axis.
-
-    Example:
-
-    >>> largest_part((10, 3), num_replicas=4)
-    9
-    """
-    longest = max(shape, default=1)
-    if not longest:
-        return 0
-    return math.prod(shape) // longest * -(-longest // num_replicas)
+    shape = variable.shape
+    axis = shard_axis(shape, num_replicas, variable.is_embedding)
+    if axis is None:
+        return variable.num_bytes
+    longest = -(-shape[axis] // num_replicas)
+    return variable.num_bytes // shape[axis] * longest

@@ -9,6 +9,7 @@ import tensorflow as tf
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.partitioner.one_device import is_sum_of_settings
+from kerasmgpu.replica_arithmetic import shard_axis
 
 MIN_SHARD_BYTES = 1 << 14
 """Bytes of the smallest variable that is sharded: a smaller one takes longer to
@@ -111,7 +112,9 @@ class Sharding:
             )
         if self._shard == "optimizer" and variable.kind != "slot":
             return None
-        return self._best_axis(variable)
+        return shard_axis(
+            variable.shape, self._num_replicas(), variable.is_embedding
+        )
 
     def _chosen(
         self,
@@ -125,7 +128,9 @@ class Sharding:
         if chosen is True:
             if reference is not None:
                 return reference
-            return self._best_axis(variable)
+            return shard_axis(
+                variable.shape, self._num_replicas(), variable.is_embedding
+            )
         rank = len(variable.shape)
         if not isinstance(chosen, int) or not -rank <= chosen < rank:
             raise InputError(
@@ -145,24 +150,6 @@ class Sharding:
     def _fits(self, variable: NewVariable, axis: int) -> bool:
         """Whether each replica gets some elements of an axis."""
         return variable.shape[axis] >= self._num_replicas()
-
-    def _best_axis(self, variable: NewVariable) -> int | None:
-        """The first axis for tables, else the longest one that divides evenly."""
-        if variable.is_embedding and self._fits(variable, 0):
-            return 0
-        num = self._num_replicas()
-        fitting = [
-            a for a in range(len(variable.shape)) if self._fits(variable, a)
-        ]
-        return max(
-            fitting,
-            key=lambda axis: (
-                variable.shape[axis] % num == 0,
-                variable.shape[axis],
-                -axis,
-            ),
-            default=None,
-        )
 
 
 def _described(settings: Mapping[str, Any], value: tf.Tensor) -> NewVariable:

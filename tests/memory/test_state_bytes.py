@@ -5,7 +5,6 @@ import pytest
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory.state_bytes import (
     VariableRecord,
-    largest_part,
     state_bytes,
 )
 
@@ -51,14 +50,6 @@ def test_tables_alone_are_divided():
 def test_small_variables_stay_whole():
     state = state_bytes([KERNEL], "weights", 2, min_shard_bytes=40_001)
     assert (state.weights, state.gathered) == (40_000, 0)
-
-
-@pytest.mark.parametrize(
-    "shape, num_replicas, expected",
-    [((), 4, 1), ((7,), 2, 4), ((3, 8), 3, 9), ((2, 0), 2, 0), ((2,), 8, 1)],
-)
-def test_largest_part(shape, num_replicas, expected):
-    assert largest_part(shape, num_replicas) == expected
 
 
 def test_unknown_way():
