@@ -5,12 +5,22 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import empty_shares, regions, sizes
+from kerasmgpu.partitioner import (
+    empty_shares,
+    micro_batches,
+    regions,
+    sizes,
+)
 from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    FirstMicroBatchOnly,
+    MicroBatchRows,
+)
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     LocalSizes,
@@ -25,6 +35,7 @@ def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program, whose inputs are given."""
     for instruction in program.instructions:
         _EMIT[type(instruction)](build, instruction)
+        build.writer.turn = None
 
 
 # Operations ------------------------------------------------------------------
@@ -33,10 +44,14 @@ def emit(build: Build, program: Lowered) -> None:
 def _constant(build: Build, constant: ir.Constant) -> None:
     node = constant.node
     (made,) = constant.outputs
+    on_devices = OnEachPlace(lambda place: build.copy(node, [], place)[0])
     build.give(
         made,
         OnEachPlace(
-            lambda place: build.copy(node, [], place)[0], are_alike=True
+            lambda place: on_devices[
+                micro_batches.first_on_device(build.replicas, place)
+            ],
+            are_alike=True,
         ),
     )
 
@@ -57,7 +72,9 @@ def _once(
     build: Build, node: Node, inputs: list[References]
 ) -> list[References]:
     place = _home(node)
+    build.span = build.replicas.num
     made = build.copy(node, [refs[place] for refs in inputs], place)
+    build.span = 1
     build.note_done(node)
     return [build.same(reference) for reference in made]
 
@@ -71,12 +88,18 @@ def _on_each(
         write = empty_shares.write
     outputs: list[list[str]] = [[] for _ in node.outputs]
     names = []
-    for place in range(build.replicas.num):
+    is_each = operation.runs is ir.Runs.ON_EACH
+    build.span = 1 if is_each else build.replicas.micro_batches
+    for place in range(0, build.replicas.num, build.span):
+        build.take_turn(operation, place)
         arguments = [references[place] for references in inputs]
         made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
+        for _ in range(1, build.span):
+            build.note_done(node)
         for references, reference in zip(outputs, made):
-            references.append(reference)
+            references += [reference] * build.span
+    build.span = 1
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
     return list(outputs)
@@ -102,7 +125,7 @@ def _home(node: Node) -> int:
 
 def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
     wide = [_widened(build, reduction, one) for one in reduction.inputs]
-    totals = build.replicas.reduce(build, wide, reduction.by)
+    totals = micro_batches.reduce(build, wide, reduction.by)
     for one, tensor, references in zip(reduction.outputs, wide, totals):
         references = _cast(build, references, tensor.dtype, one.tensor.dtype)
         build.hold(one, references)
@@ -138,7 +161,8 @@ def _cast(
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
     sharded = cast(Sharded, source.kind)
-    build.hold(made, build.replicas.gather(build, source.tensor, sharded))
+    gathered = build.replicas.gather(build, source.tensor, sharded)
+    build.hold(made, micro_batches.gather(build, gathered))
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -213,10 +237,10 @@ def _with_entry(
 def _slice(build: Build, slice: ir.Slice) -> None:
     (source,), (made,) = slice.inputs, slice.outputs
     whole, sharded = build.references(source), cast(Sharded, made.kind)
-    rows = [
-        _rows_of(build, made.tensor, whole[place], sharded, place)
-        for place in range(build.replicas.num)
-    ]
+    rows = []
+    for place in range(build.replicas.num):
+        build.take_turn(slice, place)
+        rows.append(_rows_of(build, made.tensor, whole[place], sharded, place))
     build.hold(made, rows)
 
 
@@ -303,6 +327,47 @@ def _rows_unless_one(
     return sliced(build, reference, axis, start, count, tensor.dtype)
 
 
+# Micro-batches ---------------------------------------------------------------
+
+
+def _micro_batch_rows(build: Build, rows: MicroBatchRows) -> None:
+    (made,) = rows.outputs
+    references = []
+    for place in range(build.replicas.num):
+        build.take_turn(rows, place)
+        references.append(micro_batches.passed_rows(build, made.tensor, place))
+    build.hold(made, references)
+
+
+def _accumulate(build: Build, sum: Accumulate) -> None:
+    (source,), (made,) = sum.inputs, sum.outputs
+    types = source.tensor.dtype, made.tensor.dtype
+    parts = build.parts(source.tensor)
+    number = build.replicas.micro_batches
+    references: list[str] = []
+    for first in range(0, build.replicas.num, number):
+        total = None
+        for place in range(first, first + number):
+            build.take_turn(sum, place)
+            total = micro_batches.accumulated(
+                build, parts, *types, sum.by, place, total
+            )
+        references += [cast(str, total)] * number
+    build.give(made, references)
+
+
+def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
+    (source,), (made,) = part.inputs, part.outputs
+    whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    parts = [
+        whole[place]
+        if place % build.replicas.micro_batches == 0
+        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        for place in range(build.replicas.num)
+    ]
+    build.give(made, parts)
+
+
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
 
@@ -319,4 +384,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Operation: _operation,
     ir.Region: _region,
     ir.Slice: _slice,
+    Accumulate: _accumulate,
+    FirstMicroBatchOnly: _first_micro_batch_only,
+    MicroBatchRows: _micro_batch_rows,
 }

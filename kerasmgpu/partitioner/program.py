@@ -11,7 +11,14 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner import entries, facts, passes, report, sizes
+from kerasmgpu.partitioner import (
+    entries,
+    facts,
+    micro_batches,
+    passes,
+    report,
+    sizes,
+)
 from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.cost import CostModel
@@ -141,7 +148,11 @@ class Program:
             self._kinds[tensor] = REPLICATED
             self._handles[tensor] = [outer] * self.replicas.num
             if variable is not None:
-                self._handles[tensor] = [c.handle for c in variable.values]
+                self._handles[tensor] = [
+                    copy.handle
+                    for copy in variable.values
+                    for _ in range(self.replicas.micro_batches)
+                ]
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
 
@@ -268,14 +279,18 @@ class Program:
         build = Build(lowered, library, is_compiled=self._jit_compile)
         widths = []
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
-            width = self.replicas.num if in_shares else 1
+            devices = self.replicas.num // self.replicas.micro_batches
+            width = devices if in_shares else 1
             widths.append(width)
-            references: References = [
+            passed = [
                 build.writer.add_input("batch", tensor.dtype)
                 for _ in range(width)
             ]
-            if not in_shares:
-                references = build.same(references[0])
+            references: References = (
+                micro_batches.pass_to_devices(build, tensor, passed)
+                if in_shares
+                else build.same(passed[0])
+            )
             build.give(given[tensor], references)
             build.wait_for(references[0], tensor.dtype)
         for tensor, _ in self.trace.captured:

@@ -39,10 +39,10 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
     """
     bodies = _Bodies(parent, region, emit)
     if region.runs is Runs.ON_EACH:
-        calls = [
-            bodies.call(parent, place, place)
-            for place in range(parent.replicas.num)
-        ]
+        calls = []
+        for place in range(parent.replicas.num):
+            parent.take_turn(region, place)
+            calls.append(bodies.call(parent, place, place))
         for number, one in enumerate(region.outputs):
             references: References = [made[number][0] for made in calls]
             if not is_local(one.kind):

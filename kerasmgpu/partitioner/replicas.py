@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import entries
+from kerasmgpu.partitioner import entries, micro_batches
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Rows, Sharded
 from kerasmgpu.partitioner.places import HOST
@@ -43,6 +43,10 @@ class Replicas:
         sums_are_copies: Whether an all-reduce leaves a copy of the result on
             each device; otherwise it is on one device.
         gathers_are_copies: The same for an all-gather.
+        micro_batches: Shares of each device; see `micro_batches.split`. Numbers
+            of replicas count shares then.
+        of_devices: The replicas with one share per device, where there are
+            several.
     """
 
     def __init__(self, devices: Sequence[str], host: str) -> None:
@@ -56,6 +60,8 @@ class Replicas:
         self.is_anywhere = self.devices == [""]
         self.sums_are_copies = False
         self.gathers_are_copies = False
+        self.micro_batches = 1
+        self.of_devices: Replicas | None = None
 
     def alone(self) -> "Replicas":
         """One replica without an assigned device: it runs on its caller's."""
@@ -121,6 +127,8 @@ class Replicas:
                 continue
             kind = build.natural(tensor)
             if isinstance(kind, Sharded) and kind.rows == rows:
+                if self.micro_batches > 1:
+                    return micro_batches.passed_counts(build, tensor)
                 return [
                     build.sizes.size(reference, tensor.dtype)
                     for reference in build.parts(tensor)

@@ -38,6 +38,8 @@ class Writer:
         last: Name of the node that was written last, empty without one.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
+        turn: The turn that nodes are written for; see `turns.py`.
+        turns: Names of nodes with the turn that each belongs to.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,8 @@ class Writer:
         self.last = ""
         self.on_host: set[str] = set()
         self.effects: list[str] = []
+        self.turn: tuple[int, int] | None = None
+        self.turns: dict[str, tuple[int, int]] = {}
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
         self._known: dict[Hashable, list[str]] = {}
         self._members: dict[str, Sequence[str]] = {}
@@ -113,7 +117,7 @@ class Writer:
         """
         key = None
         if not controls and not graphs.op_definition(type).is_stateful:
-            key = (type, *inputs, repr(attributes), device)
+            key = (type, *inputs, repr(attributes), device, self.turn)
             if key in self._known:
                 return self._known[key]
         node = graphs.new_node(type, name or type)
@@ -267,6 +271,35 @@ class Writer:
             )
         )
 
+    def node(self, name: str) -> node_def_pb2.NodeDef:
+        """The node of a name."""
+        return self._nodes[name]
+
+    def sort(self, twins: Mapping[str, Sequence[str]]) -> None:
+        """Sorts the nodes: what one needs stands before it.
+
+        Args:
+            twins: For nodes that are compared, those that they are compared
+                with; what one needs stands before all.
+        """
+        done: dict[str, node_def_pb2.NodeDef] = {}
+        waiting = [(name, False) for name in reversed(self._nodes)]
+        while waiting:
+            name, has_inputs = waiting.pop()
+            if name in done or name not in self._nodes:
+                continue
+            if has_inputs:
+                done[name] = self._nodes[name]
+                continue
+            waiting.append((name, True))
+            waiting += [
+                (node_name(reference), False)
+                for twin in twins.get(name, [name])
+                if twin in self._nodes
+                for reference in reversed(self._nodes[twin].input)
+            ]
+        self._nodes = done
+
     def dtype(self, reference: str) -> tf.DType:
         """Type of the tensor that a reference is to."""
         if ":" not in reference:
@@ -289,6 +322,8 @@ class Writer:
         node.input.extend(inputs)
         node.input.extend(f"^{control}" for control in controls)
         self._nodes[name] = node
+        if self.turn is not None and node.op != "Const":
+            self.turns[name] = self.turn
         self.last = name
         return name
 

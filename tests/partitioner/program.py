@@ -91,12 +91,14 @@ class Setting:
         static: Whether the number of rows is known while tracing.
         shares: Whether batches are fed as a share per replica.
         draws: Whether stateful random operations are included.
+        micro_batches: Micro-batches of each replica.
     """
 
     num_replicas: int
     static: bool
     shares: bool = False
     draws: bool = False
+    micro_batches: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

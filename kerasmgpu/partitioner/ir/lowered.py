@@ -31,6 +31,8 @@ class Lowered:
         instructions: See `instructions.py`.
         levels: For each node the number of sums on the longest path to it;
             infinite for what no sum needs.
+        phases: For each instruction that runs for every micro-batch the phase
+            in which it does; see `passes.order_micro_batches`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Lowered:
     grouped: Sequence[Tensor] = ()
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
+    phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
 
     @property
     def regions(self) -> list[Region]:

@@ -7,6 +7,8 @@ place_regions.py       who runs a loop or branch
 agree.py               workers take the first one's value
 place_operations.py    what runs on each replica, and what once
 guard_empty_shares.py  kernels that must not see a share without rows
+lower_micro_batches.py what runs for each micro-batch, and what once per device
+order_micro_batches.py whose turn it is on a device
 dump.py                the program after each pass, as files
 """
 
@@ -30,7 +32,13 @@ from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
+from kerasmgpu.partitioner.passes.lower_micro_batches import (
+    lower_micro_batches,
+)
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
+from kerasmgpu.partitioner.passes.order_micro_batches import (
+    order_micro_batches,
+)
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.planning import Plans
@@ -59,6 +67,11 @@ def lower(
         ("place_operations", lambda p: place_operations(p, copied)),
         ("guard_empty_shares", lambda p: guard_empty_shares(p, is_compiled)),
     ]
+    if program.replicas.micro_batches > 1:
+        passes += [
+            ("lower_micro_batches", lower_micro_batches),
+            ("order_micro_batches", order_micro_batches),
+        ]
     for name, run in passes:
         run(program)
         dump(name, lambda: program_text(program))
