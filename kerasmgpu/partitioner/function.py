@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.micro_batches import split
 from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace
 
@@ -31,6 +32,8 @@ class Partitioned:
         name: Its name in messages and dumps.
         jit_compile: See `program.Program`.
         compute_time: See `program.Program`.
+        micro_batches: Parts in which a replica works through its rows, one
+            after the other.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class Partitioned:
         name: str | None = None,
         jit_compile: bool = False,
         compute_time: "ComputeTime | None" = None,
+        micro_batches: int = 1,
     ) -> None:
+        self.micro_batches = micro_batches
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
@@ -116,7 +121,8 @@ class Partitioned:
         graph = None
         if not tf.executing_eagerly():
             graph = weakref.ref(tf.compat.v1.get_default_graph())
-        key = (repr(structure), in_shares, graph, *map(_kind_of_leaf, flat))
+        kinds = map(_kind_of_leaf, flat)
+        key = (self.micro_batches, repr(structure), in_shares, graph, *kinds)
         known = self._programs.setdefault(key, [])
         for given, program in known:
             if all(map(_is_compatible, given, flat)):
@@ -166,7 +172,7 @@ class Partitioned:
             first_batch = None  # Workers may have other batches.
         return Program(
             trace,
-            self._replicas,
+            split(self._replicas, self.micro_batches),
             in_shares,
             self._jit_compile,
             self._compute_time,

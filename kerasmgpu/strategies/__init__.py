@@ -43,6 +43,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             of the global batch, as on one device, at the cost of a collective
             per layer; `"per_replica"`: each replica normalises with the
             moments of its rows, and moving averages use the replicas' mean.
+        micro_batches: Parts in which a replica works through its rows of a
+            batch, one after the other, to need less memory: an integer, 1 by
+            default, or `"auto"`: as few as fit, twice as many each time a
+            step runs out of memory. Results don't depend on it.
 
     Example:
 
@@ -60,6 +64,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         devices: Sequence[str] | None = None,
         cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
         batch_norm: str = "global",
+        micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
         log_filter.install()
@@ -72,6 +77,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
 
 
 class MultiWorkerMirroredStrategy(
@@ -100,6 +106,7 @@ class MultiWorkerMirroredStrategy(
             counts as lost; the next collective then raises
             `tf.errors.UnavailableError`, which names the worker. A killed
             process is detected at once. Default: the launcher's, or 30.
+        micro_batches: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -130,10 +137,12 @@ class MultiWorkerMirroredStrategy(
         devices: Sequence[str] | None = None,
         virtual_devices: int | None = None,
         timeout_seconds: float | None = None,
+        micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
         log_filter.install()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -181,6 +190,7 @@ def strategy(
     all_reduce: str = "auto",
     num_packs: int = 1,
     batch_norm: str = "global",
+    micro_batches: int | str = 1,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -203,6 +213,7 @@ def strategy(
             before they are summed (`"nccl"` and `"hierarchical_copy"` in one
             process).
         batch_norm: See `MirroredStrategy`.
+        micro_batches: See `MirroredStrategy`.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -226,17 +237,39 @@ def strategy(
             num_replicas=num_replicas,
             devices=devices,
             virtual_devices=virtual_devices,
+            micro_batches=micro_batches,
         )
     names = device_choice.choose(num_replicas, devices, virtual_devices)
     return MirroredStrategy(
         names,
         cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
         batch_norm=batch_norm,
+        micro_batches=micro_batches,
     )
 
 
 _SCOPES = ("global", "per_replica")
 _BETWEEN_WORKERS = ("auto", "nccl", "ring")
+
+
+def _checked_micro_batches(
+    micro_batches: int | str, batch_norm: str
+) -> int | str:
+    """Returns a valid number of micro-batches, or `"auto"`."""
+    if micro_batches != "auto":
+        if isinstance(micro_batches, str):
+            raise InputError(
+                'micro_batches must be an integer of at least 1, or "auto". '
+                f"Received: micro_batches={micro_batches!r}"
+            )
+        micro_batches = checked_integer(micro_batches, "micro_batches", 1)
+    if batch_norm == "per_replica" and micro_batches != 1:
+        raise InputError(
+            "batch_norm='per_replica' needs all rows of a replica at once. "
+            f"Received: micro_batches={micro_batches!r}; use "
+            "batch_norm='global', or micro_batches=1."
+        )
+    return micro_batches
 
 
 def _communication_options(

@@ -67,6 +67,10 @@ class ExactSteps(_Strategy):
 
     batch_norm: str
 
+    micro_batches: int | str = 1
+    """Parts in which a replica works through its rows of a batch, one after
+    the other; or `"auto"`."""
+
     compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None
@@ -151,6 +155,9 @@ class ExactSteps(_Strategy):
             name,
             jit_compile=jit_compile,
             compute_time=self.compute_time if _trains(function) else None,
+            micro_batches=1
+            if self.micro_batches == "auto"
+            else int(self.micro_batches),
         )
 
     def execution(
