@@ -12,12 +12,15 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import node_name
 
 if TYPE_CHECKING:
     from tensorflow.core.framework import node_def_pb2
 
     from kerasmgpu.partitioner.building import Build
+
+_EXPENSIVE = {Trait.BRANCH, Trait.LOOP, Trait.PRODUCT, Trait.RECURRENT}
 
 Turn = tuple[int, int]
 """A phase and a micro-batch's place."""
@@ -39,6 +42,7 @@ def take_turns(build: "Build", outputs: Sequence[str]) -> None:
         for name in nodes
         if name in writer.turns and name not in writer.on_host
     }
+    _order_products(nodes, turn_of)
     first, last = _ends(nodes, turn_of)
     by_device: dict[str, set[Turn]] = collections.defaultdict(set)
     for phase, place in turn_of.values():
@@ -60,6 +64,27 @@ def take_turns(build: "Build", outputs: Sequence[str]) -> None:
             nodes[barrier] = writer.node(barrier)
             earlier.add(barrier)
     writer.sort(build.twins)
+
+
+def _order_products(
+    nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
+) -> None:
+    """Lets each product of a turn wait for what the trace has before it.
+
+    TensorFlow may run the backward pass through all layers first and the
+    gradients of weights last, and would hold all gradients of activations.
+    """
+    before: dict[Turn, dict[str, None]] = collections.defaultdict(dict)
+    for name, turn in turn_of.items():
+        ends = before[turn]
+        needs = set(map(node_name, nodes[name].input))
+        if not _EXPENSIVE.isdisjoint(record(nodes[name].op).traits):
+            controls = [f"^{end}" for end in ends if end not in needs]
+            nodes[name].input.extend(controls)
+            ends.clear()
+        for source in needs:
+            ends.pop(source, None)
+        ends[name] = None
 
 
 def _ends(

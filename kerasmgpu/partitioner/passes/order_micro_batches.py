@@ -32,22 +32,23 @@ def order_micro_batches(program: Lowered) -> None:
         return
     phases: dict[Instruction, int] = {}
     made: dict[Value, int] = {}
-    done: dict[Node, int] = {}
+    done: dict[Node, tuple[int, bool]] = {}
     for instruction in program.instructions:
         in_turn = takes_turns(instruction)
         before = [made.get(one, 0) for one in instruction.inputs]
         node = _node(instruction)
         for control in node.controls if node else ():
             if control in done:
-                before.append(done[control] + (not in_turn))
+                earlier, took_turns = done[control]
+                before.append(earlier + (took_turns and not in_turn))
         phase = max(before, default=0)
         made |= dict.fromkeys(
             instruction.outputs, phase + _ends_phase(instruction)
         )
         if in_turn:
             phases[instruction] = phase
-            if node:
-                done[node] = phase
+        if node:
+            done[node] = phase, in_turn
     _delay(program, phases)
     program.phases = phases
 
@@ -55,7 +56,9 @@ def order_micro_batches(program: Lowered) -> None:
 def takes_turns(instruction: Instruction) -> bool:
     """Whether an instruction runs for each micro-batch."""
     if isinstance(instruction, (Operation, Region)):
-        return instruction.runs is Runs.ON_EACH
+        # What ends a function does nothing.
+        is_end = instruction.node.type == "NoOp"
+        return instruction.runs is Runs.ON_EACH and not is_end
     return isinstance(
         instruction, (Accumulate, FirstOnly, MicroBatchRows, Slice)
     )
