@@ -1,6 +1,6 @@
 """Writes a program as a `FunctionDef`, instruction by instruction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ from kerasmgpu.partitioner.ir.micro_batches import (
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     LocalSizes,
+    PerReplica,
     Sharded,
 )
 from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
@@ -342,7 +343,9 @@ def _micro_batch_rows(build: Build, rows: MicroBatchRows) -> None:
 def _accumulate(build: Build, sum: Accumulate) -> None:
     (source,), (made,) = sum.inputs, sum.outputs
     types = source.tensor.dtype, made.tensor.dtype
-    parts = build.parts(source.tensor)
+    parts = cast(Sequence[str], build.references(source))
+    if isinstance(source.kind, PerReplica):
+        parts = build.parts(source.tensor)
     number = build.replicas.micro_batches
     references: list[str] = []
     for first in range(0, build.replicas.num, number):
