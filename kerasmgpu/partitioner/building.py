@@ -16,7 +16,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, PerReplica, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.turns import take_turns
+from kerasmgpu.partitioner.turns import assign_last, take_turns
 from kerasmgpu.partitioner.writing import Attributes, Writer, node_name
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Build:
             (`Runs.ON_COPIES`) to the nodes of all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
         span: How many micro-batches, from its place on, a node is written for.
+        assigns_last: Whether variables are assigned when all else is computed.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Build:
         self._required: list[str] = []
         self._phases = program.phases
         self.span = 1
+        self.assigns_last = False
 
     def compiles(self, node: Node) -> bool:
         """Whether XLA compiles a node's operations."""
@@ -369,6 +371,8 @@ class Build:
             outputs: List of `(reference, dtype)`.
         """
         take_turns(self, [r for r, _ in outputs])
+        if self.assigns_last:
+            assign_last(self, [r for r, _ in outputs])
         references = compile_clusters(self, [r for r, _ in outputs])
         types = [dtype for _, dtype in outputs]
         return self.writer.function(name, list(zip(references, types)))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.micro_batches import split
+from kerasmgpu.partitioner.out_of_memory import Repeated
 from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace
 
@@ -34,6 +35,8 @@ class Partitioned:
         compute_time: See `program.Program`.
         micro_batches: Parts in which a replica works through its rows, one
             after the other.
+        repeats: Whether a call that runs out of memory is run again in twice
+            as many parts.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class Partitioned:
         jit_compile: bool = False,
         compute_time: "ComputeTime | None" = None,
         micro_batches: int = 1,
+        repeats: bool = False,
     ) -> None:
         self.micro_batches = micro_batches
+        self._repeats = repeats
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
@@ -70,7 +75,14 @@ class Partitioned:
         program, tensors = self.prepared(
             *tf.nest.map_structure(as_tensor, arguments)
         )
-        return program.trace.packed(program.written()(tensors))
+        run = self.repeated(program)
+        return program.trace.packed(run(tensors))
+
+    def repeated(self, program: Program) -> Callable[[list], list]:
+        """A function of a program's tensors; see `out_of_memory.Repeated`."""
+        if program.in_more_parts is None:
+            return program.written()
+        return Repeated(program, program.written())
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
         """The program for some arguments, and its inputs.
@@ -167,6 +179,10 @@ class Partitioned:
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
+        def in_more_parts(micro_batches: int) -> Program:
+            self.micro_batches = max(micro_batches, self.micro_batches)
+            return self.program(specification, in_shares, first_batch)
+
         trace = Trace(on_one_device, types, self._name)
         if self._replicas.total > self._replicas.num:
             first_batch = None  # Workers may have other batches.
@@ -177,6 +193,7 @@ class Partitioned:
             self._jit_compile,
             self._compute_time,
             first_batch,
+            in_more_parts if self._repeats else None,
         )
 
 

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -58,6 +58,9 @@ class Program:
         first_batch: For each leaf of the arguments the shape that it has in the
             first batch, where that is known and the same on all workers: the
             planner then knows what each plan sends.
+        in_more_parts: Function of a number of micro-batches that returns the
+            program for it, or `None`. With it, variables are assigned when
+            everything else is computed; see `out_of_memory.py`.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Program:
         jit_compile: bool = False,
         compute_time: ComputeTime | None = None,
         first_batch: Sequence[Sequence[int | None]] | None = None,
+        in_more_parts: "Callable[[int], Program] | None" = None,
     ) -> None:
         self.trace = trace
+        self.in_more_parts = in_more_parts
         self.replicas = replicas
         self._in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
@@ -277,6 +282,7 @@ class Program:
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, is_compiled=self._jit_compile)
+        build.assigns_last = self.in_more_parts is not None
         widths = []
         for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
             devices = self.replicas.num // self.replicas.micro_batches

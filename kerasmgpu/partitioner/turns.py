@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.writing import node_name
 
@@ -64,6 +65,37 @@ def take_turns(build: "Build", outputs: Sequence[str]) -> None:
             nodes[barrier] = writer.node(barrier)
             earlier.add(barrier)
     writer.sort(build.twins)
+
+
+def assign_last(build: "Build", outputs: Sequence[str]) -> None:
+    """Lets assignments wait for all that doesn't need them.
+
+    Args:
+        build: `building.Build` of the function, with all its nodes written.
+        outputs: References to the outputs of the function.
+    """
+    nodes = build.writer.needed_nodes(outputs)
+    assigning = {
+        name
+        for name, node in nodes.items()
+        if Trait.UPDATES in record(node.op).traits
+    }
+    if not assigning:
+        return
+    after = set(assigning)
+    ends: dict[str, None] = {}
+    for name, node in nodes.items():
+        needs = list(map(node_name, node.input))
+        if not after.isdisjoint(needs):
+            after.add(name)
+        if name not in after:
+            for source in needs:
+                ends.pop(source, None)
+            ends[name] = None
+    build.op("NoOp", [], {}, HOST, "computed", list(ends))
+    for name in assigning:
+        nodes[name].input.append(f"^{build.writer.last}")
+    build.writer.sort(build.twins)
 
 
 def _order_products(

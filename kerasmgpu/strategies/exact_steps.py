@@ -15,7 +15,7 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import file_sharding, workers
 from kerasmgpu.partitioner.compute_time import ComputeTime
-from kerasmgpu.partitioner.execution import Execution
+from kerasmgpu.partitioner.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.function import Partitioned, joined
 from kerasmgpu.partitioner.program import Program, Written
 from kerasmgpu.partitioner.replicas import Replicas
@@ -158,15 +158,15 @@ class ExactSteps(_Strategy):
             micro_batches=1
             if self.micro_batches == "auto"
             else int(self.micro_batches),
+            repeats=self.micro_batches == "auto",
         )
 
     def execution(
         self, program: Program, written: Written, steps: int
     ) -> Execution:
         """Returns a function of an iterator that runs several steps."""
-        return Execution(
-            program, written, steps, self.experimental_local_results
-        )
+        make = Execution if program.in_more_parts is None else RepeatedExecution
+        return make(program, written, steps, self.experimental_local_results)
 
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any
@@ -187,7 +187,9 @@ class ExactSteps(_Strategy):
 
     @functools.cached_property
     def _whole(self) -> Partitioned:
-        return self.partitioned(lambda batch: batch)
+        return Partitioned(
+            lambda batch: batch, self.replicas, self.extended.one_device
+        )
 
     def run(
         self,
