@@ -156,7 +156,7 @@ class RepeatedExecution(Execution):
         self._function = tf.function(self._next, autograph=False)
 
     def __call__(self, iterator: Any) -> Any:
-        outputs = None
+        outputs: list[tf.Tensor] = []
         for number in range(self._steps):
             try:
                 with without_grappler():

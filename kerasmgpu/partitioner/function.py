@@ -179,6 +179,7 @@ class Partitioned:
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
+
         def in_more_parts(micro_batches: int) -> Program:
             self.micro_batches = max(micro_batches, self.micro_batches)
             return self.program(specification, in_shares, first_batch)

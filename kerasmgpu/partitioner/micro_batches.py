@@ -68,7 +68,11 @@ def reduce(
         return replicas.reduce(build, tensors, by)
     devices = build.of_devices(tensors, replicas.of_devices)
     return [
-        [references[n] for n in range(devices.replicas.num) for _ in _turns(build)]
+        [
+            references[n]
+            for n in range(devices.replicas.num)
+            for _ in _turns(build)
+        ]
         for references in devices.replicas.reduce(devices, tensors, by)
     ]
 

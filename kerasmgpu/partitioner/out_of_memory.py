@@ -65,7 +65,9 @@ class Repeated:
     ) -> None:
         parts = self.program.replicas.micro_batches
         total = self.program.replicas.total
-        rows = max((t.shape[0] or 0 for t in tensors if t.shape.rank), default=0)
+        rows = max(
+            (t.shape[0] or 0 for t in tensors if t.shape.rank), default=0
+        )
         if not tf.executing_eagerly() or rows <= total:
             raise error
         changed = irreversible(self.program.trace.graph)

@@ -49,8 +49,8 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
                 references = parent.same(references[0])
             parent.give(one, references)
         return
-    place = None if region.runs is Runs.TOGETHER else 0
-    for one, made in zip(region.outputs, bodies.call(parent, place, 0)):
+    home = None if region.runs is Runs.TOGETHER else 0
+    for one, made in zip(region.outputs, bodies.call(parent, home, 0)):
         parent.give(one, parent.same(made[0]) if len(made) == 1 else made)
 
 
