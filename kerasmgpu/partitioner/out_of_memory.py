@@ -6,7 +6,7 @@ changes what can't be assigned last isn't run again.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 from absl import logging
@@ -18,6 +18,9 @@ from kerasmgpu.partitioner.records import Trait, record
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.program import Program, Written
 
+_ABORTED = "Collective ops is aborted by"
+"""Text of TensorFlow's error in a worker whose collectives were aborted."""
+
 _HARMLESS = {
     Trait.CHEAP,
     Trait.CHECKS,
@@ -25,6 +28,25 @@ _HARMLESS = {
     Trait.READ_ONLY,
     Trait.RECURRENT,
 }
+
+
+class Together(Protocol):
+    """How the workers of a job give up an attempt at a step together."""
+
+    def begin(self) -> bool:
+        """Begins an attempt; returns whether no worker has failed yet."""
+
+    def end(self) -> None:
+        """Ends an attempt."""
+
+    def give_up(self) -> None:
+        """Tells the others that this worker ran out of memory."""
+
+    def is_given_up(self) -> bool:
+        """Whether another worker ran out of memory."""
+
+    def start_anew(self, flag: bool) -> bool:
+        """Waits for all workers; returns whether `flag` is true on any."""
 
 
 class Repeated:
@@ -49,27 +71,51 @@ class Repeated:
             tf.errors.ResourceExhaustedError: If one row at a time is too much.
             InputError: If the step can't be run again.
         """
+        together = self.program.replicas.together
         while True:
-            try:
-                outputs = self.written(tensors)
-                for output in outputs[:1]:
-                    output.device  # noqa: B018 - Raises what the step raised.
-                return outputs
-            except tf.errors.ResourceExhaustedError as error:
-                self._split(tensors, error)
+            error: tf.errors.OpError | None = None
+            if together is None or together.begin():
+                try:
+                    return self.written(tensors)
+                except tf.errors.OpError as raised:
+                    error = raised
+                finally:
+                    if together is not None:
+                        together.end()
+            self._check(error, together)
+            self._split(tensors, error, together)
+
+    def _check(
+        self, error: tf.errors.OpError | None, together: Together | None
+    ) -> None:
+        """Raises an error that is no lack of memory, here or elsewhere."""
+        ran_out = isinstance(error, tf.errors.ResourceExhaustedError)
+        if together is None:
+            if error is not None and not ran_out:
+                raise error
+        elif ran_out and _ABORTED not in str(error):
+            together.give_up()
+        elif error is not None and not together.is_given_up():
+            raise error
 
     def _split(
         self,
         tensors: Sequence[tf.Tensor],
-        error: tf.errors.ResourceExhaustedError,
+        error: tf.errors.OpError | None,
+        together: Together | None,
     ) -> None:
         parts = self.program.replicas.micro_batches
         total = self.program.replicas.total
         rows = max(
             (t.shape[0] or 0 for t in tensors if t.shape.rank), default=0
         )
-        if not tf.executing_eagerly() or rows <= total:
-            raise error
+        can_split = tf.executing_eagerly() and rows > total
+        if together is not None:
+            can_split = together.start_anew(can_split)
+        if not can_split:
+            raise error or tf.errors.ResourceExhaustedError(
+                None, None, "Another worker ran out of memory."
+            )
         changed = irreversible(self.program.trace.graph)
         if changed:
             raise InputError(
@@ -79,7 +125,7 @@ class Repeated:
             ) from error
         more_parts = self.program.in_more_parts
         if more_parts is None:
-            raise error
+            raise RuntimeError("A program without more parts was repeated.")
         logging.warning(
             "kerasmgpu: %s ran out of memory in %s; it goes on in %d.",
             self.program.trace.name,

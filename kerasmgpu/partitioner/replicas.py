@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.writing import Attributes
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
+    from kerasmgpu.partitioner.out_of_memory import Together
 
 SMALL = 1 << 14
 """Bytes up to which partial values of one shape are stacked and summed as one."""
@@ -47,6 +48,7 @@ class Replicas:
             of replicas count shares then.
         of_devices: The replicas with one share per device, where there are
             several.
+        together: How all workers run a step again, or `None`.
     """
 
     def __init__(self, devices: Sequence[str], host: str) -> None:
@@ -62,6 +64,7 @@ class Replicas:
         self.gathers_are_copies = False
         self.micro_batches = 1
         self.of_devices: Replicas | None = None
+        self.together: Together | None = None
 
     def alone(self) -> "Replicas":
         """One replica without an assigned device: it runs on its caller's."""
@@ -243,6 +246,18 @@ class Replicas:
     ) -> "References":
         """Broadcasts a whole value from the first worker; see `may_differ`."""
         return references
+
+    def agree_to_assign(self, build: "Build", computed: str) -> str:
+        """Waits for all workers to have computed a step.
+
+        Args:
+            build: The `Build` of a function.
+            computed: Name of a node that fires when this worker has.
+
+        Returns:
+            Name of a node that fires when all have.
+        """
+        return computed
 
     def compare(self, build: "Build", name: str) -> None:
         """Raises `InputError` where workers write different collectives.

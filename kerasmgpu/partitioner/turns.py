@@ -68,7 +68,7 @@ def take_turns(build: "Build", outputs: Sequence[str]) -> None:
 
 
 def assign_last(build: "Build", outputs: Sequence[str]) -> None:
-    """Lets assignments wait for all that doesn't need them.
+    """Lets assignments wait for all that doesn't need them, on all workers.
 
     Args:
         build: `building.Build` of the function, with all its nodes written.
@@ -80,8 +80,6 @@ def assign_last(build: "Build", outputs: Sequence[str]) -> None:
         for name, node in nodes.items()
         if Trait.UPDATES in record(node.op).traits
     }
-    if not assigning:
-        return
     after = set(assigning)
     ends: dict[str, None] = {}
     for name, node in nodes.items():
@@ -93,8 +91,9 @@ def assign_last(build: "Build", outputs: Sequence[str]) -> None:
                 ends.pop(source, None)
             ends[name] = None
     build.op("NoOp", [], {}, HOST, "computed", list(ends))
+    computed = build.replicas.agree_to_assign(build, build.writer.last)
     for name in assigning:
-        nodes[name].input.append(f"^{build.writer.last}")
+        nodes[name].input.append(f"^{computed}")
     build.writer.sort(build.twins)
 
 

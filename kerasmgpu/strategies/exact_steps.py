@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu.engine import feeds
+from kerasmgpu.engine import context, feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import file_sharding, workers
+from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.function import Partitioned, joined
@@ -123,7 +123,10 @@ class ExactSteps(_Strategy):
         host = host.replace(device_type="CPU", device_index=0).to_string()
         first = workers.index(self) * len(devices)
         all_gather = functools.partial(workers.gather, self)
-        return self.extended.replicas(devices, host, first, all_gather)
+        made = self.extended.replicas(devices, host, first, all_gather)
+        if self.num_workers > 1 and self.micro_batches == "auto":
+            made.together = _Together(self)
+        return made
 
     @functools.cached_property
     def _partitioned_steps(
@@ -316,6 +319,28 @@ class ExactSteps(_Strategy):
             return joined(local, are_all=self.num_workers == 1)
 
         return tf.nest.map_structure(leaf, batch)
+
+
+class _Together:
+    """Attempts at the steps of a job; see `out_of_memory.Together`."""
+
+    def __init__(self, strategy: ExactSteps) -> None:
+        self._strategy = strategy
+        self._attempts = membership.attempts(strategy.num_workers)
+        self.begin = self._attempts.begin
+        self.end = self._attempts.end
+        self.give_up = self._attempts.give_up
+        self.is_given_up = self._attempts.is_given_up
+
+    def start_anew(self, flag: bool) -> bool:
+        """Resets collectives once all workers have given up."""
+        context.abort_step()
+        context.reset_collectives()
+        if not self._attempts.meet():
+            raise tf.errors.UnavailableError(
+                None, None, "A worker is lost; see the log."
+            )
+        return self._strategy.any_worker(flag)
 
 
 def _trains(function: Callable[..., Any]) -> bool:

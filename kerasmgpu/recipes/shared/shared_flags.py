@@ -117,6 +117,13 @@ def define_devices(
         "machine without GPUs. They share its cores.",
         most=256,
     )
+    flag.string(
+        "micro_batches",
+        "1",
+        "Parts in which a replica works through its rows of a batch, one after "
+        "the other, to need less memory; auto: as few as fit. Results don't "
+        "depend on it.",
+    )
     if all_reduce:
         flag.choice(
             "all_reduce",
