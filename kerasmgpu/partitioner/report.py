@@ -158,7 +158,6 @@ def kept_by_micro_batches(written: "Written") -> dict[str, int]:
         one: phase
         for instruction, phase in phases.items()
         for one in instruction.outputs
-        if isinstance(one.kind, Sharded)
     }
     kept = {
         one
@@ -168,7 +167,7 @@ def kept_by_micro_batches(written: "Written") -> dict[str, int]:
     }
     found: dict[str, int] = {}
     for one in made:
-        if one in kept:
+        if one in kept and isinstance(one.kind, Sharded):
             tensor, rows = one.tensor, one.kind.rows.size
             per_row = sizes.divide(tensor.num_elements, rows)
             sent = tensor, per_row, tensor.dtype.size

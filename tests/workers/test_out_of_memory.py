@@ -25,9 +25,7 @@ def test_all_workers_run_the_step_again(tmp_path):
     assert "[0] WARNING:absl:kerasmgpu: train_step ran out of memory" in text
     assert text.count("ran out of memory in one part; it goes on in 2") == 2
     assert text.count("in 2 micro-batches; it goes on in 4") == 2
-    one, other = (
-        np.load(tmp_path / f"worker-{index}.npz") for index in (0, 1)
-    )
+    one, other = (np.load(tmp_path / f"worker-{index}.npz") for index in (0, 1))
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
         for how in ("again", "parts"):

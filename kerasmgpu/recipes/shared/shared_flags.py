@@ -117,9 +117,10 @@ def define_devices(
         "machine without GPUs. They share its cores.",
         most=256,
     )
-    flag.string(
+    flag.integer_or(
+        "auto",
         "micro_batches",
-        "1",
+        1,
         "Parts in which a replica works through its rows of a batch, one after "
         "the other, to need less memory; auto: as few as fit. Results don't "
         "depend on it.",
