@@ -29,6 +29,7 @@ from kerasmgpu.partitioner.kinds import (
 )
 from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.replicas import combined
 from kerasmgpu.partitioner.rules.table import Plan
 
 
@@ -349,13 +350,12 @@ def _accumulate(build: Build, sum: Accumulate) -> None:
     number = build.replicas.micro_batches
     references: list[str] = []
     for first in range(0, build.replicas.num, number):
-        total = None
+        totals: list[str] = []
         for place in range(first, first + number):
             build.take_turn(sum, place)
-            total = micro_batches.accumulated(
-                build, parts, *types, sum.by, place, total
-            )
-        references += [cast(str, total)] * number
+            totals.append(build.cast(parts[place], *types, place))
+            totals = [combined(build, totals, types[1], sum.by, place)]
+        references += totals * number
     build.give(made, references)
 
 

@@ -13,18 +13,8 @@ from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.places import HOST
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from kerasmgpu.partitioner.building import Build, References
     from kerasmgpu.partitioner.replicas import Replicas
-
-_COMBINE = {
-    "all": "LogicalAnd",
-    "any": "LogicalOr",
-    "max": "Maximum",
-    "min": "Minimum",
-    "sum": "AddV2",
-}
 
 
 def split(replicas: "Replicas", micro_batches: int) -> "Replicas":
@@ -86,23 +76,6 @@ def gather(build: "Build", gathered: "References") -> "References":
         gathered[first_on_device(replicas, place)]
         for place in range(replicas.num)
     ]
-
-
-def accumulated(
-    build: "Build",
-    parts: Sequence[str],
-    source: "tf.DType",
-    target: "tf.DType",
-    by: str,
-    place: int,
-    total: str | None,
-) -> str:
-    """Adds a micro-batch's part to those of its device before it."""
-    part = build.cast(parts[place], source, target, place)
-    if total is None:
-        return part
-    attributes = {} if by in ("all", "any") else {"T": target}
-    return build.op(_COMBINE[by], [total, part], attributes, place)[0]
 
 
 def pass_to_devices(

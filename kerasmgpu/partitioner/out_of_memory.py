@@ -106,6 +106,8 @@ class Repeated:
     ) -> None:
         parts = self.program.replicas.micro_batches
         total = self.program.replicas.total
+        if any(self.program.in_shares):
+            total = parts  # Each device was passed its own rows.
         rows = max(
             (t.shape[0] or 0 for t in tensors if t.shape.rank), default=0
         )

@@ -76,7 +76,7 @@ class Program:
         self.trace = trace
         self.in_more_parts = in_more_parts
         self.replicas = replicas
-        self._in_shares = in_shares or (False,) * len(trace.leaves)
+        self.in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
         self._compute_time = compute_time
         self._kinds: dict[Tensor, Kind] = {}
@@ -96,7 +96,7 @@ class Program:
         """Sets kinds and shapes of the arguments."""
         batched = _batched(self.trace)
         given: dict[Tensor | Sparse, bool] = dict(
-            zip(self.trace.leaves, self._in_shares)
+            zip(self.trace.leaves, self.in_shares)
         )
         in_shares = [given.get(leaf, False) for leaf in batched]
         rows = _rows_of_leaves(batched, in_shares)
@@ -209,7 +209,7 @@ class Program:
 
     def _shares(self, pair: tuple[sizes.Symbol, sizes.Symbol]) -> Rows:
         """The rows of that of two inputs which is passed in shares."""
-        in_shares = dict(zip(self.trace.leaves, self._in_shares))
+        in_shares = dict(zip(self.trace.leaves, self.in_shares))
         kinds = [
             self._kinds[tensor]
             for tensor, _ in (symbol.source for symbol in pair)
@@ -256,7 +256,7 @@ class Program:
         """The program of the function, and its inputs as they are passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
-        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
             kind = self._kinds[tensor] if in_shares else REPLICATED
             given[tensor] = value(tensor, kind)
         copied: set[Value] = set()
@@ -284,7 +284,7 @@ class Program:
         build = Build(lowered, library, is_compiled=self._jit_compile)
         build.assigns_last = self.in_more_parts is not None
         widths = []
-        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
             devices = self.replicas.num // self.replicas.micro_batches
             width = devices if in_shares else 1
             widths.append(width)

@@ -23,6 +23,7 @@ _COMBINE = {
     "any": "LogicalOr",
     "max": "Maximum",
     "min": "Minimum",
+    "sum": "AddV2",
 }
 
 
@@ -306,13 +307,18 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
 
 
 def combined(
-    build: "Build", references: Sequence[str], dtype: tf.DType, by: str
+    build: "Build",
+    references: Sequence[str],
+    dtype: tf.DType,
+    by: str,
+    place: int = 0,
 ) -> str:
-    """Maximum, minimum, conjunction or disjunction of values, elementwise."""
+    """Merges values elementwise; see `Replicas.reduce`."""
     attributes: Attributes = {} if by in ("all", "any") else {"T": dtype}
     total = references[0]
     for reference in references[1:]:
-        total = build.op(_COMBINE[by], [total, reference], attributes, 0)[0]
+        inputs = [total, reference]
+        total = build.op(_COMBINE[by], inputs, attributes, place)[0]
     return total
 
 

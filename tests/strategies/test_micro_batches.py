@@ -1,5 +1,10 @@
 """Micro-batches change memory, and nothing that comes out."""
 
+import os
+import re
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -217,3 +222,54 @@ def test_what_can_not_be_undone_is_not_run_again():
 
 def _fail(x):
     raise MemoryError("no memory")
+
+
+# Memory ----------------------------------------------------------------------
+
+_PROGRAM = """
+import sys
+import numpy as np, tensorflow as tf, keras, kerasmgpu
+
+def figure(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) / 1024
+
+strategy = kerasmgpu.MirroredStrategy(["CPU:0"], micro_batches=int(sys.argv[1]))
+with strategy.scope():
+    inner = [keras.layers.Dense(256, "relu") for _ in range(40)]
+    model = keras.Sequential([keras.Input((256,)), *inner])
+    model.compile("sgd", "mse")
+x = np.ones([4096, 256], "float32")
+data = tf.data.Dataset.from_tensors((x, x)).repeat()
+before = figure("VmRSS")
+model.fit(data, steps_per_epoch=2, verbose=0)
+print(f"grown by {figure('VmHWM') - before:.0f} MiB")
+"""
+
+
+def _grown(micro_batches):
+    """Growth of a process that trains with activations of 160 MiB, in MiB."""
+    # oneDNN's allocator and glibc's arenas return no memory to the system.
+    environ = {
+        **os.environ,
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "MALLOC_MMAP_THRESHOLD_": "262144",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(micro_batches)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return int(re.search(r"grown by (\d+) MiB", done.stdout)[1])
+
+
+@pytest.mark.slow
+def test_memory_falls_with_the_number_of_micro_batches():
+    grown = [_grown(micro_batches) for micro_batches in (1, 2, 4)]
+    # 160 MiB of activations, and about 50 MiB that don't depend on the rows.
+    assert grown[1] < 0.75 * grown[0], grown
+    assert grown[2] < 0.8 * grown[1], grown
