@@ -4,7 +4,7 @@ import random
 
 import tensorflow as tf
 
-from kerasmgpu.engine.private_names import context
+from kerasmgpu.engine.private_names import context, enable_collectives
 
 
 def has_started() -> bool:
@@ -15,6 +15,23 @@ def has_started() -> bool:
 def abort_collectives(message: str) -> None:
     """Makes all pending and future collectives raise `UnavailableError`."""
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+
+
+def abort_step() -> None:
+    """Makes pending collectives raise, until `reset_collectives`."""
+    context.context().abort_collective_ops(
+        tf.errors.RESOURCE_EXHAUSTED, "A worker ran out of memory."
+    )
+
+
+def reset_collectives() -> None:
+    """Makes collectives usable again after `abort_step`.
+
+    Enabling them anew makes a new executor of them (TensorFlow 2.18 to 2.21).
+    """
+    current = context.context()
+    server = current._collective_ops_server_def.SerializeToString()
+    enable_collectives(current._context_handle, server)
 
 
 def global_seed() -> int | None:

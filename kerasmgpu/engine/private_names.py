@@ -4,6 +4,7 @@ A release of TensorFlow that moves one of them is dealt with here. Checked on
 the versions of `engine.TENSORFLOW_RANGE`.
 """
 
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.distribute import values_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
@@ -13,6 +14,8 @@ from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.eager import backprop, context, tape
 
+enable_collectives = pywrap_tfe.TFE_EnableCollectiveOps
+
 __all__ = [
     "CollectiveAllReduce",
     "CollectiveAllReduceExtended",
@@ -20,6 +23,7 @@ __all__ = [
     "MirroredExtended",
     "backprop",
     "context",
+    "enable_collectives",
     "tape",
     "values_util",
 ]

@@ -17,6 +17,7 @@ from kerasmgpu.engine import context
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import loss, seeds, workers
 from kerasmgpu.job.addresses import split_address
+from kerasmgpu.job.attempts import Attempts
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.watch import (
     TIMEOUT_SECONDS,
@@ -121,6 +122,24 @@ def join(
     atexit.register(_leave, watch, worker)
     sys.excepthook = functools.partial(_report, watch, sys.excepthook)
     seeds.share(strategy)
+
+
+def attempts(num_workers: int) -> Attempts:
+    """The attempts at steps of this worker's job, which it has joined.
+
+    Args:
+        num_workers: Workers of the job.
+    """
+    watch = _watches[-1]
+    is_first = isinstance(watch, FirstWorker)
+    made = Attempts(
+        watch.tell,
+        num_workers - 1 if is_first else 0,
+        context.abort_step,
+        lambda: watch.wait_for_a_loss(0.0),
+    )
+    watch.hear_attempts = made.hear
+    return made
 
 
 def _report(

@@ -41,6 +41,7 @@ class _Watch:
         lost: Integer, index of the lost worker, or `None`. It may be this
             worker, if its heartbeats timed out at the others.
         reason: String, why it counts as lost, or `None`.
+        hear_attempts: Function that takes other messages; see `attempts.py`.
     """
 
     def __init__(self, on_lost: Callable[[int, str], None]) -> None:
@@ -50,6 +51,7 @@ class _Watch:
         self._leaving = False
         self.lost: int | None = None
         self.reason: str | None = None
+        self.hear_attempts: Callable[[dict[str, Any]], None] = lambda _: None
 
     def wait_for_a_loss(self, seconds: float) -> bool:
         """Waits up to `seconds` for a loss; returns whether a worker is lost."""
@@ -153,6 +155,8 @@ class FirstWorker(_Watch):
             self._end_of(worker)
         elif "lost" in message:  # This worker: its heartbeats timed out there.
             self._report_and_tell(0, *fields(message, reason=str))
+        else:
+            self.hear_attempts(message)
 
     def _lose(self, worker: int, reason: str) -> None:
         if worker not in self._done:
@@ -180,6 +184,10 @@ class FirstWorker(_Watch):
     def _report_and_tell(self, worker: int, reason: str) -> None:
         if self._report(worker, reason):
             self._tell(lost=worker, reason=reason)
+
+    def tell(self, **message: Any) -> None:
+        """Sends a message to all other workers."""
+        self._tell(**message)
 
     def _tell(self, **message: Any) -> None:
         """Sends a message to all workers, to the lost one last: that may block."""
@@ -248,3 +256,9 @@ class OtherWorker(_Watch):
             self._over.set()
         elif "lost" in message:
             self._report(*fields(message, lost=int, reason=str))
+        else:
+            self.hear_attempts(message)
+
+    def tell(self, **message: Any) -> None:
+        """Sends a message to the first worker."""
+        self._link.send(**message)

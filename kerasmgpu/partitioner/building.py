@@ -1,5 +1,6 @@
 """The function of all replicas while it is written: references, operations."""
 
+import copy
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -10,15 +11,17 @@ from tensorflow.core.framework import function_pb2
 from kerasmgpu.partitioner.compilation import compile_clusters
 from kerasmgpu.partitioner.graph import MUST_COMPILE, Node, Tensor
 from kerasmgpu.partitioner.host_sizes import HostSizes
-from kerasmgpu.partitioner.ir.instructions import Instruction, Value
+from kerasmgpu.partitioner.ir.instructions import Instruction, Value, value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.kinds import PER_WORKER, Kind, PerReplica, Rows
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.turns import assign_last, take_turns
 from kerasmgpu.partitioner.writing import Attributes, Writer, node_name
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.compute_time import Clock
+    from kerasmgpu.partitioner.replicas import Replicas
 
 References = Sequence[str] | OnEachPlace
 """References to a value, one per replica of this process."""
@@ -48,6 +51,8 @@ class Build:
         twins: Maps nodes that replicas run on their own copies of one value
             (`Runs.ON_COPIES`) to the nodes of all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
+        span: How many micro-batches, from its place on, a node is written for.
+        assigns_last: Whether variables are assigned when all else is computed.
     """
 
     def __init__(
@@ -76,6 +81,9 @@ class Build:
         self._kept: dict[Hashable, Any] = {}
         self._batch: tuple[str, tf.DType] | None = None
         self._required: list[str] = []
+        self._phases = program.phases
+        self.span = 1
+        self.assigns_last = False
 
     def compiles(self, node: Node) -> bool:
         """Whether XLA compiles a node's operations."""
@@ -217,7 +225,9 @@ class Build:
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """The result of `make()`, cached under a key for this function."""
         if key not in self._kept:
-            self._kept[key] = make()
+            turn, self.writer.turn = self.writer.turn, None
+            self._kept[key] = make()  # For all micro-batches.
+            self.writer.turn = turn
         kept: _Kept = self._kept[key]
         return kept
 
@@ -284,6 +294,31 @@ class Build:
         """One reference for all replicas."""
         return [reference] * self.replicas.num
 
+    # Micro-batches -----------------------------------------------------------
+
+    def take_turn(self, instruction: Instruction, place: int) -> None:
+        """Nodes written from now on are a micro-batch's; see `turns.py`."""
+        phase = self._phases.get(instruction)
+        self.writer.turn = None if phase is None else (phase, place)
+
+    def of_devices(
+        self, tensors: Sequence[Tensor], replicas: "Replicas"
+    ) -> "Build":
+        """This function with one place per device.
+
+        Args:
+            tensors: Tensors that each device has a part of.
+            replicas: `replicas.Replicas` with one share per device.
+        """
+        view = copy.copy(self)
+        view.replicas = replicas
+        view._natural, view._values = {}, {}
+        for tensor in tensors:
+            parts = list(self.given(tensor))
+            made = value(tensor, self.natural(tensor))
+            view.give(made, parts[:: self.replicas.micro_batches])
+        return view
+
     # Order -------------------------------------------------------------------
 
     def note_done(self, node: Node) -> str:
@@ -316,7 +351,7 @@ class Build:
         for control in node.controls:
             done = self._done.get(control, ())
             if len(done) == self.replicas.num and place != HOST:
-                names.append(done[place])
+                names += done[place : place + self.span]
             else:
                 names += done
         if self._batch is not None and _has_effect(node):
@@ -365,6 +400,9 @@ class Build:
             name: Its name.
             outputs: List of `(reference, dtype)`.
         """
+        take_turns(self, [r for r, _ in outputs])
+        if self.assigns_last:
+            assign_last(self, [r for r, _ in outputs])
         references = compile_clusters(self, [r for r, _ in outputs])
         types = [dtype for _, dtype in outputs]
         return self.writer.function(name, list(zip(references, types)))

@@ -631,6 +631,18 @@ class CollectiveReplicas(Replicas):
         value = self._reduced_over_hosts(build, value, sent_type, elements)
         return build.same(build.cast(value, sent_type, dtype, place))
 
+    def agree_to_assign(self, build: "Build", computed: str) -> str:
+        if self.num_workers == 1:
+            return computed
+        zero = build.constant(0, tf.int32, HOST)
+        (own,) = build.op(
+            "Identity", [zero], {"T": tf.int32}, HOST, "computed", [computed]
+        )
+        total = self._reduced_over_hosts(build, own, tf.int32, 1)
+        build.op("NoOp", [], {}, HOST, "agreed", [node_name(total)])
+        build.writer.effects.append(build.writer.last)
+        return build.writer.last
+
     def _reduced_over_replicas(
         self,
         build: "Build",

@@ -5,19 +5,31 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import empty_shares, regions, sizes
+from kerasmgpu.partitioner import (
+    empty_shares,
+    micro_batches,
+    regions,
+    sizes,
+)
 from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    FirstMicroBatchOnly,
+    MicroBatchRows,
+)
 from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     LocalSizes,
+    PerReplica,
     Sharded,
 )
 from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.replicas import combined
 from kerasmgpu.partitioner.rules.table import Plan
 
 
@@ -25,6 +37,7 @@ def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program, whose inputs are given."""
     for instruction in program.instructions:
         _EMIT[type(instruction)](build, instruction)
+        build.writer.turn = None
 
 
 # Operations ------------------------------------------------------------------
@@ -33,10 +46,14 @@ def emit(build: Build, program: Lowered) -> None:
 def _constant(build: Build, constant: ir.Constant) -> None:
     node = constant.node
     (made,) = constant.outputs
+    on_devices = OnEachPlace(lambda place: build.copy(node, [], place)[0])
     build.give(
         made,
         OnEachPlace(
-            lambda place: build.copy(node, [], place)[0], are_alike=True
+            lambda place: on_devices[
+                micro_batches.first_on_device(build.replicas, place)
+            ],
+            are_alike=True,
         ),
     )
 
@@ -58,7 +75,9 @@ def _once(
     build: Build, node: Node, inputs: list[References]
 ) -> list[References]:
     place = _home(node)
+    build.span = build.replicas.num
     made = build.copy(node, [refs[place] for refs in inputs], place)
+    build.span = 1
     build.note_done(node)
     return [build.same(reference) for reference in made]
 
@@ -72,12 +91,18 @@ def _on_each(
         write = empty_shares.write
     outputs: list[list[str]] = [[] for _ in node.outputs]
     names = []
-    for place in range(build.replicas.num):
+    is_each = operation.runs is ir.Runs.ON_EACH
+    build.span = 1 if is_each else build.replicas.micro_batches
+    for place in range(0, build.replicas.num, build.span):
+        build.take_turn(operation, place)
         arguments = [references[place] for references in inputs]
         made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
+        for _ in range(1, build.span):
+            build.note_done(node)
         for references, reference in zip(outputs, made):
-            references.append(reference)
+            references += [reference] * build.span
+    build.span = 1
     build.note_ran(operation, names)
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
@@ -104,7 +129,7 @@ def _home(node: Node) -> int:
 
 def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
     wide = [_widened(build, reduction, one) for one in reduction.inputs]
-    totals = build.replicas.reduce(build, wide, reduction.by)
+    totals = micro_batches.reduce(build, wide, reduction.by)
     for one, tensor, references in zip(reduction.outputs, wide, totals):
         references = _cast(build, references, tensor.dtype, one.tensor.dtype)
         build.hold(one, references)
@@ -143,8 +168,8 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
     parts = cast(Sequence[str], build.references(source))
     if gather.after:
         parts = _delayed(build, gather, parts)
-    references = build.replicas.gather(build, source.tensor, sharded, parts)
-    build.hold(made, references)
+    gathered = build.replicas.gather(build, source.tensor, sharded, parts)
+    build.hold(made, micro_batches.gather(build, gathered))
 
 
 def _delayed(
@@ -303,10 +328,10 @@ def _with_entry(
 def _slice(build: Build, slice: ir.Slice) -> None:
     (source,), (made,) = slice.inputs, slice.outputs
     whole, sharded = build.references(source), cast(Sharded, made.kind)
-    rows = [
-        _rows_of(build, made.tensor, whole[place], sharded, place)
-        for place in range(build.replicas.num)
-    ]
+    rows = []
+    for place in range(build.replicas.num):
+        build.take_turn(slice, place)
+        rows.append(_rows_of(build, made.tensor, whole[place], sharded, place))
     build.hold(made, rows)
 
 
@@ -393,6 +418,48 @@ def _rows_unless_one(
     return sliced(build, reference, axis, start, count, tensor.dtype)
 
 
+# Micro-batches ---------------------------------------------------------------
+
+
+def _micro_batch_rows(build: Build, rows: MicroBatchRows) -> None:
+    (made,) = rows.outputs
+    references = []
+    for place in range(build.replicas.num):
+        build.take_turn(rows, place)
+        references.append(micro_batches.passed_rows(build, made.tensor, place))
+    build.hold(made, references)
+
+
+def _accumulate(build: Build, sum: Accumulate) -> None:
+    (source,), (made,) = sum.inputs, sum.outputs
+    types = source.tensor.dtype, made.tensor.dtype
+    parts = cast(Sequence[str], build.references(source))
+    if isinstance(source.kind, PerReplica):
+        parts = build.parts(source.tensor)
+    number = build.replicas.micro_batches
+    references: list[str] = []
+    for first in range(0, build.replicas.num, number):
+        totals: list[str] = []
+        for place in range(first, first + number):
+            build.take_turn(sum, place)
+            totals.append(build.cast(parts[place], *types, place))
+            totals = [combined(build, totals, types[1], sum.by, place)]
+        references += totals * number
+    build.give(made, references)
+
+
+def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
+    (source,), (made,) = part.inputs, part.outputs
+    whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    parts = [
+        whole[place]
+        if place % build.replicas.micro_batches == 0
+        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        for place in range(build.replicas.num)
+    ]
+    build.give(made, parts)
+
+
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
     build.note_ran(region, [build.writer.last])
@@ -413,4 +480,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Region: _region,
     ir.RequireEqualRows: _require_equal_rows,
     ir.Slice: _slice,
+    Accumulate: _accumulate,
+    FirstMicroBatchOnly: _first_micro_batch_only,
+    MicroBatchRows: _micro_batch_rows,
 }

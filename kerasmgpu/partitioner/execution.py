@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.function import Shares, joined
+from kerasmgpu.partitioner.out_of_memory import Repeated
 from kerasmgpu.partitioner.program import CONFIG, Program, Written
 
 
@@ -46,12 +47,9 @@ class Execution:
         Raises:
             tf.errors.OutOfRangeError: If there is no data.
         """
-        last, concrete = self._trace
-        if last is not iterator:
-            concrete = self._function.get_concrete_function(iterator)
-            self._trace = (iterator, concrete)
+        concrete = self._concrete(iterator)
         try:
-            with _without_grappler():
+            with without_grappler():
                 outputs = concrete(iterator)
         except tf.errors.OutOfRangeError:
             self._end()
@@ -63,6 +61,14 @@ class Execution:
         if not self._written.has_outputs:
             return None
         return self._program.trace.packed(outputs)
+
+    def _concrete(self, iterator: Any) -> Any:
+        """The function for an iterator."""
+        last, concrete = self._trace
+        if last is not iterator:
+            concrete = self._function.get_concrete_function(iterator)
+            self._trace = (iterator, concrete)
+        return concrete
 
     def _end(self) -> None:
         """Runs the side effects of a step whose input is exhausted.
@@ -76,9 +82,11 @@ class Execution:
                 rest([])
 
     def _one(self, iterator: Any) -> list[tf.Tensor]:
+        return self._written(self._leaves(self._batch(iterator)))
+
+    def _batch(self, iterator: Any) -> Any:
         with _first_replica_first():
-            batch = iterator.get_next()
-        return self._written(self._leaves(batch))
+            return iterator.get_next()
 
     def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """A loop in the graph; it ends where the data ends."""
@@ -135,6 +143,41 @@ class Execution:
         ]
 
 
+class RepeatedExecution(Execution):
+    """Takes batches from an iterator, and runs a `Repeated` on each.
+
+    A batch must outlive its step, so several steps are several calls.
+    Arguments are those of `Execution`.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._repeated = Repeated(self._program, self._written)
+        self._function = tf.function(self._next, autograph=False)
+
+    def __call__(self, iterator: Any) -> Any:
+        outputs: list[tf.Tensor] = []
+        for number in range(self._steps):
+            try:
+                with without_grappler():
+                    tensors = self._concrete(iterator)(iterator)
+            except tf.errors.OutOfRangeError:
+                if number:
+                    break
+                self._end()
+                if self._steps > 1:
+                    raise StopIteration from None
+                raise
+            with without_grappler():
+                outputs = self._repeated(tensors)
+        if not self._repeated.written.has_outputs:
+            return None
+        return self._repeated.program.trace.packed(outputs)
+
+    def _next(self, iterator: Any) -> list[tf.Tensor]:
+        return self._leaves(self._batch(iterator))
+
+
 @contextlib.contextmanager
 def _first_replica_first() -> Iterator[None]:
     """Makes the other replicas request their batches after the first one.
@@ -161,7 +204,7 @@ def is_empty(specification: Any) -> bool:
     )
 
 
-class _without_grappler:
+class without_grappler:
     """Turns Grappler off for calls of a function.
 
     It would optimise each replica's copy of a graph that is already simplified.

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.micro_batches import split
+from kerasmgpu.partitioner.out_of_memory import Repeated
 from kerasmgpu.partitioner.program import Program
 from kerasmgpu.partitioner.tracing import Trace, without_garbage_collection
 
@@ -31,6 +33,10 @@ class Partitioned:
         name: Its name in messages and dumps.
         jit_compile: See `program.Program`.
         compute_time: See `program.Program`.
+        micro_batches: Parts in which a replica works through its rows, one
+            after the other.
+        repeats: Whether a call that runs out of memory is run again in twice
+            as many parts.
     """
 
     def __init__(
@@ -43,7 +49,11 @@ class Partitioned:
         name: str | None = None,
         jit_compile: bool = False,
         compute_time: "ComputeTime | None" = None,
+        micro_batches: int = 1,
+        repeats: bool = False,
     ) -> None:
+        self.micro_batches = micro_batches
+        self._repeats = repeats
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
@@ -65,7 +75,14 @@ class Partitioned:
         program, tensors = self.prepared(
             *tf.nest.map_structure(as_tensor, arguments)
         )
-        return program.trace.packed(program.written()(tensors))
+        run = self.repeated(program)
+        return program.trace.packed(run(tensors))
+
+    def repeated(self, program: Program) -> Callable[[list], list]:
+        """A function of a program's tensors; see `out_of_memory.Repeated`."""
+        if program.in_more_parts is None:
+            return program.written()
+        return Repeated(program, program.written())
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
         """The program for some arguments, and its inputs.
@@ -95,7 +112,7 @@ class Partitioned:
         self,
         specification: Any,
         in_shares: tuple[bool, ...] | None = None,
-        first_batch: Sequence[tuple] | None = None,
+        first_batch: Sequence[Sequence[int | None]] | None = None,
     ) -> Program:
         """The program for arguments of this kind.
 
@@ -116,7 +133,8 @@ class Partitioned:
         graph = None
         if not tf.executing_eagerly():
             graph = weakref.ref(tf.compat.v1.get_default_graph())
-        key = (repr(structure), in_shares, graph, *map(_kind_of_leaf, flat))
+        kinds = map(_kind_of_leaf, flat)
+        key = (self.micro_batches, repr(structure), in_shares, graph, *kinds)
         known = self._programs.setdefault(key, [])
         for given, program in known:
             if all(map(_is_compatible, given, flat)):
@@ -163,14 +181,20 @@ class Partitioned:
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
         if first_batch is not None:
             first_batch = self._replicas.of_first_worker(first_batch)
+
+        def in_more_parts(micro_batches: int) -> Program:
+            self.micro_batches = max(micro_batches, self.micro_batches)
+            return self.program(specification, in_shares, first_batch)
+
         with without_garbage_collection():
             return Program(
                 Trace(on_one_device, types, self._name),
-                self._replicas,
+                split(self._replicas, self.micro_batches),
                 in_shares,
                 self._jit_compile,
                 self._compute_time,
                 first_batch,
+                in_more_parts if self._repeats else None,
             )
 
 

@@ -3,15 +3,22 @@
 import functools
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner import entries, facts, passes, report, sizes
+from kerasmgpu.partitioner import (
+    entries,
+    facts,
+    micro_batches,
+    passes,
+    report,
+    sizes,
+)
 from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.cost import CostModel
@@ -60,6 +67,9 @@ class Program:
         first_batch: For each leaf of the arguments the shape that it has in the
             first batch of the first worker, where that is known: the planner
             then knows what each plan sends.
+        in_more_parts: Function of a number of micro-batches that returns the
+            program for it, or `None`. With it, variables are assigned when
+            everything else is computed; see `out_of_memory.py`.
     """
 
     def __init__(
@@ -70,10 +80,12 @@ class Program:
         jit_compile: bool = False,
         compute_time: ComputeTime | None = None,
         first_batch: Sequence[Sequence[int | None]] | None = None,
+        in_more_parts: "Callable[[int], Program] | None" = None,
     ) -> None:
         self.trace = trace
+        self.in_more_parts = in_more_parts
         self.replicas = replicas
-        self._in_shares = in_shares or (False,) * len(trace.leaves)
+        self.in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
         self._compute_time = compute_time
         self._kinds: dict[Tensor, Kind] = {}
@@ -93,7 +105,7 @@ class Program:
         """Sets kinds and shapes of the arguments."""
         batched = _batched(self.trace)
         given: dict[Tensor | Sparse, bool] = dict(
-            zip(self.trace.leaves, self._in_shares)
+            zip(self.trace.leaves, self.in_shares)
         )
         in_shares = [given.get(leaf, False) for leaf in batched]
         rows = _rows_of_leaves(batched, in_shares)
@@ -150,7 +162,11 @@ class Program:
             self._kinds[tensor] = REPLICATED
             self._handles[tensor] = [outer] * self.replicas.num
             if variable is not None:
-                self._handles[tensor] = [c.handle for c in variable.values]
+                self._handles[tensor] = [
+                    copy.handle
+                    for copy in variable.values
+                    for _ in range(self.replicas.micro_batches)
+                ]
                 if is_sum(variable):
                     self._kinds[tensor] = PARTIAL
             sharded = variable_of(outer)
@@ -185,6 +201,16 @@ class Program:
             )
             for pair in self._joins
         ]
+
+    def _shares(self, pair: tuple[sizes.Symbol, sizes.Symbol]) -> Rows:
+        """The rows of that of two inputs which is passed in shares."""
+        in_shares = dict(zip(self.trace.leaves, self.in_shares))
+        kinds = [
+            self._kinds[tensor]
+            for tensor, _ in (symbol.source for symbol in pair)
+            if in_shares[tensor]
+        ]
+        return cast(Sharded, kinds[0]).rows
 
     def written(self, with_outputs: bool = True) -> "Written":
         """The function for the replicas, which is written when first needed.
@@ -226,7 +252,7 @@ class Program:
         """The program of the function, and its inputs as they are passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
-        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
             kind = self._kinds[tensor] if in_shares else REPLICATED
             given[tensor] = value(tensor, kind)
         copied: set[Value] = set()
@@ -253,16 +279,21 @@ class Program:
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, is_compiled=self._jit_compile)
+        build.assigns_last = self.in_more_parts is not None
         widths = []
-        for tensor, in_shares in zip(self.trace.leaves, self._in_shares):
-            width = self.replicas.num if in_shares else 1
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
+            devices = self.replicas.num // self.replicas.micro_batches
+            width = devices if in_shares else 1
             widths.append(width)
-            references: References = [
+            passed = [
                 build.writer.add_input("batch", tensor.dtype)
                 for _ in range(width)
             ]
-            if not in_shares:
-                references = build.same(references[0])
+            references: References = (
+                micro_batches.pass_to_devices(build, tensor, passed)
+                if in_shares
+                else build.same(passed[0])
+            )
             build.give(given[tensor], references)
             build.wait_for(references[0], tensor.dtype)
         for tensor, _ in self.trace.captured:

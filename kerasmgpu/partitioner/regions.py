@@ -39,18 +39,18 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
     """
     bodies = _Bodies(parent, region, emit)
     if region.runs is Runs.ON_EACH:
-        calls = [
-            bodies.call(parent, place, place)
-            for place in range(parent.replicas.num)
-        ]
+        calls = []
+        for place in range(parent.replicas.num):
+            parent.take_turn(region, place)
+            calls.append(bodies.call(parent, place, place))
         for number, one in enumerate(region.outputs):
             references: References = [made[number][0] for made in calls]
             if not is_local(one.kind):
                 references = parent.same(references[0])
             parent.give(one, references)
         return
-    place = None if region.runs is Runs.TOGETHER else 0
-    for one, made in zip(region.outputs, bodies.call(parent, place, 0)):
+    home = None if region.runs is Runs.TOGETHER else 0
+    for one, made in zip(region.outputs, bodies.call(parent, home, 0)):
         parent.give(one, parent.same(made[0]) if len(made) == 1 else made)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import entries
+from kerasmgpu.partitioner import entries, micro_batches
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Rows, Sharded
 from kerasmgpu.partitioner.places import HOST
@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.writing import Attributes
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
+    from kerasmgpu.partitioner.out_of_memory import Together
 
 SMALL = 1 << 14
 """Bytes up to which partial values of one shape are stacked and summed as one."""
@@ -22,6 +23,7 @@ _COMBINE = {
     "any": "LogicalOr",
     "max": "Maximum",
     "min": "Minimum",
+    "sum": "AddV2",
 }
 
 
@@ -43,6 +45,11 @@ class Replicas:
         sums_are_copies: Whether an all-reduce leaves a copy of the result on
             each device; otherwise it is on one device.
         gathers_are_copies: The same for an all-gather.
+        micro_batches: Shares of each device; see `micro_batches.split`. Numbers
+            of replicas count shares then.
+        of_devices: The replicas with one share per device, where there are
+            several.
+        together: How all workers run a step again, or `None`.
     """
 
     def __init__(self, devices: Sequence[str], host: str) -> None:
@@ -56,6 +63,9 @@ class Replicas:
         self.is_anywhere = self.devices == [""]
         self.sums_are_copies = False
         self.gathers_are_copies = False
+        self.micro_batches = 1
+        self.of_devices: Replicas | None = None
+        self.together: Together | None = None
 
     def alone(self) -> "Replicas":
         """One replica without an assigned device: it runs on its caller's."""
@@ -139,6 +149,8 @@ class Replicas:
 
     def _counts(self, build: "Build", tensor: Tensor) -> list[str]:
         """Rows of each local share of an input that is passed in shares."""
+        if self.micro_batches > 1:
+            return micro_batches.passed_counts(build, tensor)
         return [
             build.sizes.size(reference, tensor.dtype)
             for reference in build.parts(tensor)
@@ -331,6 +343,18 @@ class Replicas:
         """
         return shapes
 
+    def agree_to_assign(self, build: "Build", computed: str) -> str:
+        """Waits for all workers to have computed a step.
+
+        Args:
+            build: The `Build` of a function.
+            computed: Name of a node that fires when this worker has.
+
+        Returns:
+            Name of a node that fires when all have.
+        """
+        return computed
+
     def compare(self, build: "Build", name: str) -> None:
         """Raises `InputError` where workers write different collectives.
 
@@ -408,13 +432,18 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
 
 
 def combined(
-    build: "Build", references: Sequence[str], dtype: tf.DType, by: str
+    build: "Build",
+    references: Sequence[str],
+    dtype: tf.DType,
+    by: str,
+    place: int = 0,
 ) -> str:
-    """Maximum, minimum, conjunction or disjunction of values, elementwise."""
+    """Merges values elementwise; see `Replicas.reduce`."""
     attributes: Attributes = {} if by in ("all", "any") else {"T": dtype}
     total = references[0]
     for reference in references[1:]:
-        total = build.op(_COMBINE[by], [total, reference], attributes, 0)[0]
+        inputs = [total, reference]
+        total = build.op(_COMBINE[by], inputs, attributes, place)[0]
     return total
 
 

@@ -16,6 +16,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     ReduceScatter,
     Sent,
 )
+from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.records import Trait, record
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from kerasmgpu.partitioner.program import Program, Written
 
 _logged: set[tuple[Any, ...]] = set()
+
+_MOST_NAMES = 5
+"""Layers that a log line names."""
 
 _SENT = {
     AllReduce: "summed",
@@ -154,11 +158,49 @@ def whole_products(program: "Program") -> list[Node]:
     ]
 
 
+def kept_by_micro_batches(written: "Written") -> dict[str, int]:
+    """What keeps micro-batches of a device alive together.
+
+    An operation that looks at all rows, as a batch normalisation does, needs
+    all micro-batches up to there before any goes on; what they need later is
+    kept for all rows.
+
+    Args:
+        written: `program.Written`.
+
+    Returns:
+        `{layer: bytes per row}` of the layers whose values are kept; empty
+        where each micro-batch is done before the next one begins.
+    """
+    phases = written.lowered.phases
+    made = {
+        one: phase
+        for instruction, phase in phases.items()
+        for one in instruction.outputs
+    }
+    kept = {
+        one
+        for instruction, phase in phases.items()
+        for one in instruction.inputs
+        if made.get(one, phase) < phase
+    }
+    found: dict[str, int] = {}
+    for one in made:
+        if one in kept and isinstance(one.kind, Sharded):
+            tensor, rows = one.tensor, one.kind.rows.size
+            per_row = sizes.divide(tensor.num_elements, rows)
+            sent = tensor, per_row, tensor.dtype.size
+            name = _part(tensor.node.name)
+            found[name] = found.get(name, 0) + _bytes(sent, 1)
+    return found
+
+
 def log(program: "Program", written: "Written") -> None:
     """Logs a function that gathers rows, or runs whole products."""
     if program.replicas.total == 1:
         return
     _log_sharded(program, written)
+    _log_kept(program, written)
     _log_gathered(program, written)
     products = whole_products(program)
     key = (program.trace.name, len(products))
@@ -196,6 +238,25 @@ def _log_sharded(program: "Program", written: "Written") -> None:
         whole / 2**20,
         program.replicas.total,
         gathered_bytes(written) / 2**20,
+    )
+
+
+def _log_kept(program: "Program", written: "Written") -> None:
+    kept = kept_by_micro_batches(written)
+    key = (program.trace.name, "kept", program.replicas.micro_batches)
+    if not kept or key in _logged:
+        return
+    _logged.add(key)
+    largest = sorted(kept, key=lambda name: -kept[name])[:_MOST_NAMES]
+    more = ", …" if len(kept) > _MOST_NAMES else ""
+    logging.info(
+        "kerasmgpu: %s has operations that look at all rows of a batch: its %d "
+        "micro-batches keep about %s bytes per row for one another (%s%s).",
+        program.trace.name,
+        program.replicas.micro_batches,
+        f"{sum(kept.values()):,}",
+        ", ".join(largest),
+        more,
     )
 
 

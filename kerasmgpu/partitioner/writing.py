@@ -4,6 +4,7 @@ A `FunctionDef` is a list of nodes. Writing one takes microseconds per node; a
 Python graph takes a millisecond per operation.
 """
 
+import heapq
 import itertools
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -38,6 +39,8 @@ class Writer:
         last: Name of the node that was written last, empty without one.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
+        turn: The turn that nodes are written for; see `turns.py`.
+        turns: Names of nodes with the turn that each belongs to.
     """
 
     def __init__(self) -> None:
@@ -45,6 +48,8 @@ class Writer:
         self.last = ""
         self.on_host: set[str] = set()
         self.effects: list[str] = []
+        self.turn: tuple[int, int] | None = None
+        self.turns: dict[str, tuple[int, int]] = {}
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
         self._known: dict[Hashable, list[str]] = {}
         self._members: dict[str, Sequence[str]] = {}
@@ -113,7 +118,7 @@ class Writer:
         """
         key = None
         if not controls and not graphs.op_definition(type).is_stateful:
-            key = (type, *inputs, repr(attributes), device)
+            key = (type, *inputs, repr(attributes), device, self.turn)
             if key in self._known:
                 return self._known[key]
         node = graphs.new_node(type, name or type)
@@ -267,6 +272,44 @@ class Writer:
             )
         )
 
+    def node(self, name: str) -> node_def_pb2.NodeDef:
+        """The node of a name."""
+        return self._nodes[name]
+
+    def sort(self, twins: Mapping[str, Sequence[str]]) -> None:
+        """Sorts the nodes: what one needs stands before it.
+
+        Args:
+            twins: For nodes that are compared, those that they are compared
+                with; what one needs stands before all.
+        """
+        names = list(self._nodes)
+        number = {name: position for position, name in enumerate(names)}
+        needs: dict[int, set[int]] = {}
+        needed_by: list[list[int]] = [[] for _ in names]
+        for name, position in number.items():
+            needs[position] = {
+                number[source]
+                for twin in twins.get(name, [name])
+                if twin in number
+                for source in map(node_name, self._nodes[twin].input)
+                if source in number
+            }
+            for source in needs[position]:
+                needed_by[source].append(position)
+        ready = [position for position in needs if not needs[position]]
+        done: dict[str, node_def_pb2.NodeDef] = {}
+        # Of what can run the first: the order decides what TensorFlow runs
+        # first, and so what it holds at a time.
+        while ready:
+            position = heapq.heappop(ready)
+            done[names[position]] = self._nodes[names[position]]
+            for other in needed_by[position]:
+                needs[other].remove(position)
+                if not needs[other]:
+                    heapq.heappush(ready, other)
+        self._nodes = done
+
     def dtype(self, reference: str) -> tf.DType:
         """Type of the tensor that a reference is to."""
         if ":" not in reference:
@@ -289,6 +332,8 @@ class Writer:
         node.input.extend(inputs)
         node.input.extend(f"^{control}" for control in controls)
         self._nodes[name] = node
+        if self.turn is not None and node.op != "Const":
+            self.turns[name] = self.turn
         self.last = name
         return name
 

@@ -52,6 +52,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             that returns whether to shard it, or the axis. Results are those of
             one device; see `docs/memory.md`.
         min_shard_bytes: Bytes of the smallest variable that `shard` divides.
+        micro_batches: Parts in which a replica works through its rows of a
+            batch, one after the other, to need less memory: an integer, 1 by
+            default, or `"auto"`: as few as fit, twice as many each time a
+            step runs out of memory. Results don't depend on it.
 
     Example:
 
@@ -71,6 +75,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         batch_norm: str = "global",
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
+        micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
         log_filter.install()
@@ -84,6 +89,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes)
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm, shard)
 
 
 class MultiWorkerMirroredStrategy(
@@ -115,6 +121,7 @@ class MultiWorkerMirroredStrategy(
         shard: See `MirroredStrategy`. Reading a sharded variable outside of a
             step, as `model.save` does, is a collective: all workers must.
         min_shard_bytes: See `MirroredStrategy`.
+        micro_batches: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -147,10 +154,12 @@ class MultiWorkerMirroredStrategy(
         timeout_seconds: float | None = None,
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
+        micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
         log_filter.install()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm, shard)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -201,6 +210,7 @@ def strategy(
     batch_norm: str = "global",
     shard: Shard = None,
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    micro_batches: int | str = 1,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -225,6 +235,7 @@ def strategy(
         batch_norm: See `MirroredStrategy`.
         shard: See `MirroredStrategy`.
         min_shard_bytes: See `MirroredStrategy`.
+        micro_batches: See `MirroredStrategy`.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -250,6 +261,7 @@ def strategy(
             virtual_devices=virtual_devices,
             shard=shard,
             min_shard_bytes=min_shard_bytes,
+            micro_batches=micro_batches,
         )
     names = device_choice.choose(num_replicas, devices, virtual_devices)
     return MirroredStrategy(
@@ -258,11 +270,38 @@ def strategy(
         batch_norm=batch_norm,
         shard=shard,
         min_shard_bytes=min_shard_bytes,
+        micro_batches=micro_batches,
     )
 
 
 _SCOPES = ("global", "per_replica")
 _BETWEEN_WORKERS = ("auto", "nccl", "ring")
+
+
+def _checked_micro_batches(
+    micro_batches: int | str, batch_norm: str, shard: Shard
+) -> int | str:
+    """Returns a valid number of micro-batches, or `"auto"`."""
+    if micro_batches != "auto":
+        if isinstance(micro_batches, str):
+            raise InputError(
+                'micro_batches must be an integer of at least 1, or "auto". '
+                f"Received: micro_batches={micro_batches!r}"
+            )
+        micro_batches = checked_integer(micro_batches, "micro_batches", 1)
+    if batch_norm == "per_replica" and micro_batches != 1:
+        raise InputError(
+            "batch_norm='per_replica' needs all rows of a replica at once. "
+            f"Received: micro_batches={micro_batches!r}; use "
+            "batch_norm='global', or micro_batches=1."
+        )
+    if shard is not None and micro_batches != 1:
+        raise InputError(
+            "Sharded variables and micro-batches can't be combined yet. "
+            f"Received: shard={shard!r}, micro_batches={micro_batches!r}; leave "
+            "one of them out."
+        )
+    return micro_batches
 
 
 def _communication_options(

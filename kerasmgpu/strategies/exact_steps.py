@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu.engine import feeds
+from kerasmgpu.engine import context, feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import file_sharding, workers
+from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.compute_time import ComputeTime
-from kerasmgpu.partitioner.execution import Execution
+from kerasmgpu.partitioner.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.function import Partitioned, joined
 from kerasmgpu.partitioner.program import Program, Written
 from kerasmgpu.partitioner.replicas import Replicas
@@ -67,6 +67,10 @@ class ExactSteps(_Strategy):
     """
 
     batch_norm: str
+
+    micro_batches: int | str = 1
+    """Parts in which a replica works through its rows of a batch, one after
+    the other; or `"auto"`."""
 
     compute_time: ComputeTime | None = None
 
@@ -131,7 +135,10 @@ class ExactSteps(_Strategy):
         host = host.replace(device_type="CPU", device_index=0).to_string()
         first = workers.index(self) * len(devices)
         all_gather = functools.partial(workers.gather, self)
-        return self.extended.replicas(devices, host, first, all_gather)
+        made = self.extended.replicas(devices, host, first, all_gather)
+        if self.num_workers > 1 and self.micro_batches == "auto":
+            made.together = _Together(self)
+        return made
 
     @functools.cached_property
     def _partitioned_steps(
@@ -163,15 +170,18 @@ class ExactSteps(_Strategy):
             name,
             jit_compile=jit_compile,
             compute_time=self.compute_time if _trains(function) else None,
+            micro_batches=1
+            if self.micro_batches == "auto"
+            else int(self.micro_batches),
+            repeats=self.micro_batches == "auto",
         )
 
     def execution(
         self, program: Program, written: Written, steps: int
     ) -> Execution:
         """Returns a function of an iterator that runs several steps."""
-        return Execution(
-            program, written, steps, self.experimental_local_results
-        )
+        make = Execution if program.in_more_parts is None else RepeatedExecution
+        return make(program, written, steps, self.experimental_local_results)
 
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any
@@ -192,7 +202,9 @@ class ExactSteps(_Strategy):
 
     @functools.cached_property
     def _whole(self) -> Partitioned:
-        return self.partitioned(lambda batch: batch)
+        return Partitioned(
+            lambda batch: batch, self.replicas, self.extended.one_device
+        )
 
     def run(
         self,
@@ -319,6 +331,28 @@ class ExactSteps(_Strategy):
             return joined(local, are_all=self.num_workers == 1)
 
         return tf.nest.map_structure(leaf, batch)
+
+
+class _Together:
+    """Attempts at the steps of a job; see `out_of_memory.Together`."""
+
+    def __init__(self, strategy: ExactSteps) -> None:
+        self._strategy = strategy
+        self._attempts = membership.attempts(strategy.num_workers)
+        self.begin = self._attempts.begin
+        self.end = self._attempts.end
+        self.give_up = self._attempts.give_up
+        self.is_given_up = self._attempts.is_given_up
+
+    def start_anew(self, flag: bool) -> bool:
+        """Resets collectives once all workers have given up."""
+        context.abort_step()
+        context.reset_collectives()
+        if not self._attempts.meet():
+            raise tf.errors.UnavailableError(
+                None, None, "A worker is lost; see the log."
+            )
+        return self._strategy.any_worker(flag)
 
 
 def _trains(function: Callable[..., Any]) -> bool:

@@ -216,7 +216,8 @@ class PartitionedFunction:
         def run(*sources: tf.Tensor) -> Any:
             for variable in program.trace.variables:
                 tape.variable_accessed(variable)
-            outputs = program.written()(list(sources[: len(tensors)]))
+            call = self._partitioned.repeated(program)
+            outputs = call(list(sources[: len(tensors)]))
 
             def gradient(
                 *output_gradients: tf.Tensor,

@@ -16,7 +16,7 @@ def test_the_dump_is_that_of_the_program(tmp_path, monkeypatch):
     exec(compile(code, "docs/lowering.md", "exec"), {})
     (folder,) = tmp_path.iterdir()
     files = sorted(folder.iterdir())
-    written = (folder / "10_guard_empty_shares.txt").read_text("utf-8")
+    written = (folder / "11_guard_empty_shares.txt").read_text("utf-8")
     assert numbered(written) == numbered(shown)
     for file in files:
         assert f"`{file.name}`" in PAGE

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import planning
 from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.micro_batches import split
 from kerasmgpu.partitioner.replicas import Replicas, bounds_of
 
 NUM_STEPS = 2
@@ -118,6 +119,7 @@ def _on_replicas(step, inputs, variables, setting):
     else:
         replicas, one_device = _replicas(setting.num_replicas), None
         scope = contextlib.nullcontext()
+    replicas = split(replicas, setting.micro_batches)
     with scope:
         made = [variable.make() for variable in variables.values()]
     partitioned = Partitioned(

@@ -92,6 +92,7 @@ class Setting:
         shares: Whether batches are fed as a share per replica.
         draws: Whether stateful random operations are included.
         shard: Whether variables are sharded, where an axis is long enough.
+        micro_batches: Micro-batches of each replica.
     """
 
     num_replicas: int
@@ -99,6 +100,7 @@ class Setting:
     shares: bool = False
     draws: bool = False
     shard: bool = False
+    micro_batches: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from tests.partitioner.scope import Scope, Value
 
 _MOST_LINES = 14
 _NUMBERS_OF_REPLICAS = (2, 3, 5, 8)
+_FEW_REPLICAS = (2, 1, 3)
+_NUMBERS_OF_MICRO_BATCHES = (1, 1, 2, 3)
 _NUMBERS_OF_ROWS = (3, 1, 2, 5, 8, 6, 11)
 _TYPES = ("float32",) * 5 + ("int32", "float64", "int64", "bool", "float16")
 
@@ -40,12 +42,16 @@ def programs(draw):
     all_ = scope.flag()
     outputs = [v.name for v in made if v is made[-1] or all_ or scope.chance(3)]
     is_static = scope.flag()
+    micro_batches = scope.choice(_NUMBERS_OF_MICRO_BATCHES)
     setting = Setting(
-        scope.choice(_NUMBERS_OF_REPLICAS),
+        scope.choice(
+            _NUMBERS_OF_REPLICAS if micro_batches == 1 else _FEW_REPLICAS
+        ),
         is_static,
         False if is_static else scope.flag(),
         draws=any(call in line for call in DRAWS for line in scope.lines),
         shard=bool(variables) and scope.flag(),
+        micro_batches=micro_batches,
     )
     types = [given.dtype for given in inputs.values()]
     is_half = "float16" in " ".join([*types, *scope.lines])

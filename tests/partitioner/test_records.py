@@ -21,7 +21,7 @@ EVERYWHERE = {"Const", "NoOp"}
 ELSEWHERE = {
     # `_MERGE` says which operation to write for a reduction.
     "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
-    "replicas.py": {"LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
+    "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {
         "AddV2",

@@ -52,6 +52,8 @@ class Runs(enum.Enum):
     ON_COPIES = "on each replica's copies"
     """A cheap operation on whole values, where sending the result would take
     longer than computing it on each device."""
+    ON_DEVICES = "on each device"
+    """Of several micro-batches per device: not for each of these."""
     TOGETHER = "for all replicas together"
     """A loop or branch with communication inside."""
 

@@ -51,6 +51,8 @@ class Lowered:
         levels: For each node the number of sums on the longest path to it;
             infinite for what no sum needs.
         clusters: What XLA compiles of it, once it is written.
+        phases: For each instruction that runs for every micro-batch the phase
+            in which it does; see `passes.order_micro_batches`.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Lowered:
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
     clusters: list[Cluster] = dataclasses.field(default_factory=list)
+    phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
 
     @property
     def regions(self) -> list[Region]:

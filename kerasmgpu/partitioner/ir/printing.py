@@ -91,7 +91,9 @@ def _node_line(node: Node, plans: Plans | None) -> str:
 def _program_lines(program: Lowered, indent: str) -> list[str]:
     lines = [f"{indent}given {_value(one)}" for one in program.given]
     for instruction in program.instructions:
-        lines.append(indent + _line(instruction))
+        phase = program.phases.get(instruction)
+        turn = "" if phase is None else f", phase {phase}"
+        lines.append(indent + _line(instruction) + turn)
         if isinstance(instruction, ir.Region):
             for number, body in enumerate(instruction.bodies):
                 lines.append(f"{indent}  body {number}:")

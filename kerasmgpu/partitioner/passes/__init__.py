@@ -11,6 +11,8 @@ scatter_early.py       gradients are reduce-scattered as they are made
 order_gathers.py       at most two gathered weights are whole at a time
 localise_sizes.py      workers gather each other's numbers of rows
 cluster_for_xla.py     what XLA compiles as one function, of the written nodes
+lower_micro_batches.py what runs for each micro-batch, and what once per device
+order_micro_batches.py whose turn it is on a device
 dump.py                the program after each pass, as files
 """
 
@@ -35,8 +37,14 @@ from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
 from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
+from kerasmgpu.partitioner.passes.lower_micro_batches import (
+    lower_micro_batches,
+)
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
 from kerasmgpu.partitioner.passes.order_gathers import order_gathers
+from kerasmgpu.partitioner.passes.order_micro_batches import (
+    order_micro_batches,
+)
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
@@ -69,6 +77,11 @@ def lower(
         ("order_gathers", order_gathers),
         ("localise_sizes", localise_sizes),
     ]
+    if program.replicas.micro_batches > 1:
+        passes += [
+            ("lower_micro_batches", lower_micro_batches),
+            ("order_micro_batches", order_micro_batches),
+        ]
     for name, run in passes:
         run(program)
         dump(name, lambda: program_text(program))

@@ -16,6 +16,8 @@ def place_regions(program: Lowered) -> None:
     """Sets where each region runs, and the replicas of its bodies."""
     for region in program.regions:
         together = needs_all_replicas(region) or _has_updates(region.node)
+        if program.replicas.micro_batches > 1:
+            together = together or _reads_sums(region)
         if program.replicas.total > 1 and together:
             region.runs = Runs.TOGETHER
         elif _is_local(region):
@@ -44,6 +46,17 @@ def needs_all_replicas(region: Region) -> bool:
 def _has_effect_for_all(node: Node) -> bool:
     """Whether all replicas together run a node once: a print, or a draw."""
     return node.is_stateful and Trait.COPIED not in record(node.type).traits
+
+
+def _reads_sums(region: Region) -> bool:
+    """Whether a body reads a device's part of a sum, which one micro-batch has."""
+    return any(
+        isinstance(instruction, Operation)
+        and Trait.READS in record(instruction.node.type).traits
+        and is_local(instruction.inputs[0].kind)
+        for body in region.bodies
+        for instruction in body.all_instructions()
+    )
 
 
 def _is_local(region: Region) -> bool:

@@ -41,6 +41,21 @@ class _FiniteParser(flags.FloatParser):
         )
 
 
+class _CountParser(flags.IntegerParser):
+    """Parses an integer, or one word in its place."""
+
+    def __init__(self, word: str, least: int) -> None:
+        super().__init__(least, _LARGEST)
+        self._word = word
+        self.syntactic_help += f", or {word}"
+
+    def parse(self, argument: int | str) -> int | str:
+        if argument == self._word:
+            return self._word
+        number: int = super().parse(argument)
+        return number
+
+
 class Definitions:
     """abseil's `DEFINE_...` for one `FlagValues`: name, default and help.
 
@@ -61,6 +76,12 @@ class Definitions:
         self, *arguments: Any, least: int = 1, most: int = _LARGEST
     ) -> None:
         flags.DEFINE_integer(*arguments, least, most, **self._where)
+
+    def integer_or(self, word: str, *arguments: Any, least: int = 1) -> None:
+        """Defines an integer, or a word in its place."""
+        parser = _CountParser(word, least)
+        plain = flags.ArgumentSerializer()
+        flags.DEFINE(parser, *arguments, serializer=plain, **self._where)
 
     def number(
         self,

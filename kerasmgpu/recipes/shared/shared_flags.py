@@ -125,6 +125,14 @@ def define_devices(
         "optimizer's slots, weights too, or embedding tables. Left out: "
         "nothing. The result is the same.",
     )
+    flag.integer_or(
+        "auto",
+        "micro_batches",
+        1,
+        "Parts in which a replica works through its rows of a batch, one after "
+        "the other, to need less memory; auto: as few as fit. Results don't "
+        "depend on it.",
+    )
     if all_reduce:
         flag.choice(
             "all_reduce",

@@ -32,7 +32,8 @@ from kerasmgpu.recipes.shared import run_folder, run_report, training_plan
 Record = dict[str, Any]
 
 _STRATEGY_FLAGS = (
-    "num_replicas virtual_devices all_reduce num_packs batch_norm shard".split()
+    "num_replicas virtual_devices all_reduce num_packs batch_norm "
+    "micro_batches shard".split()
 )
 
 

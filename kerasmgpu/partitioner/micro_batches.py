@@ -1,0 +1,147 @@
+"""Replicas whose shares are worked through in micro-batches.
+
+A micro-batch is a share of the rows like any other, but several shares have one
+device. `Replicas` count shares; what devices send each other goes through the
+replicas of devices that they were split from.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.places import HOST
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.building import Build, References
+    from kerasmgpu.partitioner.replicas import Replicas
+
+
+def split(replicas: "Replicas", micro_batches: int) -> "Replicas":
+    """Replicas with several consecutive shares per device.
+
+    Args:
+        replicas: `replicas.Replicas` with a share per device.
+        micro_batches: Shares of each device.
+
+    Returns:
+        `replicas` itself for one micro-batch.
+    """
+    if micro_batches == 1:
+        return replicas
+    shares = copy.copy(replicas)
+    shares.devices = [
+        name for name in replicas.devices for _ in range(micro_batches)
+    ]
+    shares.num, shares.total, shares.first = (
+        number * micro_batches
+        for number in (replicas.num, replicas.total, replicas.first)
+    )
+    shares.micro_batches = micro_batches
+    shares.of_devices = replicas
+    return shares
+
+
+def first_on_device(replicas: "Replicas", place: int) -> int:
+    """The place of the first micro-batch on the device of a place."""
+    if place == HOST:
+        return HOST
+    return place // replicas.micro_batches * replicas.micro_batches
+
+
+def reduce(
+    build: "Build", tensors: Sequence[Tensor], by: str
+) -> "Sequence[References]":
+    """All-reduces partial tensors over the devices; see `Replicas.reduce`."""
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        return replicas.reduce(build, tensors, by)
+    devices = build.of_devices(tensors, replicas.of_devices)
+    return [
+        [
+            references[n]
+            for n in range(devices.replicas.num)
+            for _ in _turns(build)
+        ]
+        for references in devices.replicas.reduce(devices, tensors, by)
+    ]
+
+
+def gather(build: "Build", gathered: "References") -> "References":
+    """What `Replicas.gather` returns, written once for each device."""
+    replicas = build.replicas
+    if replicas.micro_batches == 1 or isinstance(gathered, list):
+        return gathered
+    return [
+        gathered[first_on_device(replicas, place)]
+        for place in range(replicas.num)
+    ]
+
+
+def pass_to_devices(
+    build: "Build", tensor: Tensor, references: Sequence[str]
+) -> Sequence[str]:
+    """Records what each device was passed of an input.
+
+    Returns:
+        References by micro-batch, each to all rows of its device.
+    """
+    if build.replicas.micro_batches == 1:
+        return references
+    build.keep(("passed", tensor), lambda: list(references))
+    return [one for one in references for _ in _turns(build)]
+
+
+def passed_counts(build: "Build", tensor: Tensor) -> list[str]:
+    """Rows of each micro-batch of an input that devices were passed."""
+    counts = []
+    for bounds in _passed_bounds(build, tensor):
+        counts += [
+            build.sizes.minus(end, start)
+            for start, end in zip(bounds, bounds[1:])
+        ]
+    return counts
+
+
+def passed_rows(build: "Build", tensor: Tensor, place: int) -> str:
+    """A micro-batch's rows of an input that devices were passed."""
+    device, turn = divmod(place, build.replicas.micro_batches)
+    reference = build.keep(("passed", tensor), list)[device]
+    start, end = _passed_bounds(build, tensor)[device][turn : turn + 2]
+    return build.strided_slice(
+        reference,
+        build.sizes.packed([start]),
+        build.sizes.packed([end]),
+        build.sizes.packed([build.sizes.scalar(1)]),
+        tensor.dtype,
+        place,
+    )
+
+
+def _passed_bounds(build: "Build", tensor: Tensor) -> list[list[str]]:
+    """For each device the bounds of its micro-batches; see `bounds_of`."""
+
+    def bounds() -> list[list[str]]:
+        return [
+            _bounds(build, build.sizes.size(reference, tensor.dtype))
+            for reference in build.keep(("passed", tensor), list)
+        ]
+
+    return build.keep(("passed bounds", tensor), bounds)
+
+
+def _bounds(build: "Build", size: str) -> list[str]:
+    sizes, number = build.sizes, build.replicas.micro_batches
+    each = sizes.op("FloorDiv", size, sizes.scalar(number))
+    rest = sizes.op("FloorMod", size, sizes.scalar(number))
+    return [
+        sizes.plus(
+            sizes.times(sizes.scalar(turn), each),
+            sizes.op("Minimum", sizes.scalar(turn), rest),
+        )
+        for turn in range(number + 1)
+    ]
+
+
+def _turns(build: "Build") -> range:
+    return range(build.replicas.micro_batches)

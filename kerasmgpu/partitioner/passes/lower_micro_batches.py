@@ -1,0 +1,134 @@
+"""Says what runs for each micro-batch, and what once for each device.
+
+Micro-batches of a device share its copies of variables, and send other devices
+one part of each sum. Runs only where replicas have several micro-batches.
+"""
+
+from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.ir.instructions import (
+    AllReduce,
+    Communication,
+    Instruction,
+    Operation,
+    Runs,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    FirstMicroBatchOnly,
+    MicroBatchRows,
+)
+from kerasmgpu.partitioner.kinds import (
+    Partial,
+    PerReplica,
+    Sharded,
+    is_local,
+)
+from kerasmgpu.partitioner.records import Trait, record
+
+
+def lower_micro_batches(program: Lowered) -> None:
+    """Splits what devices were passed, and adds up what they send."""
+    if program.replicas.micro_batches == 1:
+        return
+    rows = [
+        MicroBatchRows((one,), (one,))
+        for one in program.given
+        if isinstance(one.kind, Sharded)
+    ]
+    _lower(program)
+    program.instructions = [*rows, *program.instructions]
+
+
+def _lower(program: Lowered) -> None:
+    lowering = _Lowering()
+    for instruction in program.instructions:
+        lowering.add(instruction)
+    program.instructions = lowering.instructions
+    for region in program.regions:
+        for body in region.bodies:
+            if body.replicas.micro_batches > 1:
+                _lower(body)
+
+
+class _Lowering:
+    """The instructions of a program, as they are made."""
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self._accumulated: dict[Value, Value] = {}
+        self._producer: dict[Value, int] = {}
+
+    def add(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Communication):
+            widens = isinstance(instruction, AllReduce) and instruction.widens
+            instruction.inputs = tuple(
+                self._of_device(one, widens) for one in instruction.inputs
+            )
+        elif isinstance(instruction, Operation) and _is_on_copies(instruction):
+            instruction.runs = Runs.ON_DEVICES
+            handle, *others = instruction.inputs
+            others = [self._of_device(one, False) for one in others]
+            instruction.inputs = (handle, *others)
+            self._add_read(instruction)
+            return
+        elif (
+            isinstance(instruction, Operation)
+            and instruction.runs is Runs.ON_EACH
+            and instruction.node.type != "NoOp"
+            and not _is_local(instruction)
+        ):
+            instruction.runs = Runs.ON_DEVICES
+        self.instructions.append(instruction)
+
+    def _of_device(self, one: Value, widens: bool) -> Value:
+        """The part of a sum of a whole device."""
+        if not isinstance(one.kind, (Partial, PerReplica)):
+            return one
+        if one not in self._accumulated:
+            made = value(_alike(one.tensor, widens), Partial(one.kind.by))
+            self.instructions.append(Accumulate((one,), (made,), one.kind.by))
+            self._accumulated[one] = made
+        return self._accumulated[one]
+
+    def _add_read(self, operation: Operation) -> None:
+        """Adds an operation on copies; parts of a sum go to one micro-batch."""
+        made: list[Instruction] = []
+        outputs = list(operation.outputs)
+        for number, one in enumerate(outputs):
+            if isinstance(one.kind, Partial):
+                outputs[number] = value(_alike(one.tensor, False), one.kind)
+                made.append(FirstMicroBatchOnly((outputs[number],), (one,)))
+        operation.outputs = tuple(outputs)
+        self.instructions += [operation, *made]
+
+
+def _is_on_copies(operation: Operation) -> bool:
+    """Whether an operation runs on each device's copy of a variable."""
+    return (
+        operation.runs is Runs.ON_EACH
+        and Trait.COPIED in record(operation.node.type).traits
+    )
+
+
+def _is_local(operation: Operation) -> bool:
+    return any(
+        is_local(one.kind) for one in (*operation.inputs, *operation.outputs)
+    )
+
+
+def _alike(tensor: Tensor, widens: bool) -> Tensor:
+    """A tensor that stands for a device's part of another one.
+
+    Args:
+        tensor: The tensor.
+        widens: Whether fewer than 32 bits are added in float32.
+    """
+    import tensorflow as tf
+
+    dtype = tf.float32 if widens and tensor.is_narrow else tensor.dtype
+    made = Tensor(tensor.node, tensor.index, dtype, tensor.static)
+    made.shape = tensor.shape
+    return made

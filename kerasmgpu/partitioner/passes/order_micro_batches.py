@@ -1,0 +1,118 @@
+"""Gives what runs for each micro-batch a phase: micro-batches take turns in it.
+
+What all micro-batches must have done before any goes on ends a phase: sums and
+gathers whose results they use, such as a batch normalisation's moments. In a
+phase a device works through its micro-batches one after the other, and frees
+each one's activations before the next one makes its own. A step without such a
+meeting has one phase.
+
+What is computed from the batch's rows, or drawn, without need of an earlier
+phase comes in the phase that first uses it.
+"""
+
+from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.ir.instructions import (
+    Communication,
+    FirstOnly,
+    Instruction,
+    Operation,
+    Region,
+    Runs,
+    Slice,
+    Value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.micro_batches import Accumulate, MicroBatchRows
+from kerasmgpu.partitioner.kinds import Sharded
+
+
+def order_micro_batches(program: Lowered) -> None:
+    """Sets the phases of a program; see `ir.lowered.Lowered.phases`."""
+    if program.replicas.micro_batches == 1:
+        return
+    phases: dict[Instruction, int] = {}
+    made: dict[Value, int] = {}
+    done: dict[Node, tuple[int, bool]] = {}
+    for instruction in program.instructions:
+        in_turn = takes_turns(instruction)
+        before = [made.get(one, 0) for one in instruction.inputs]
+        node = _node(instruction)
+        for control in node.controls if node else ():
+            if control in done:
+                earlier, took_turns = done[control]
+                before.append(earlier + (took_turns and not in_turn))
+        phase = max(before, default=0)
+        made |= dict.fromkeys(
+            instruction.outputs, phase + _ends_phase(instruction)
+        )
+        if in_turn:
+            phases[instruction] = phase
+        if node:
+            done[node] = phase, in_turn
+    _delay(program, phases)
+    program.phases = phases
+
+
+def takes_turns(instruction: Instruction) -> bool:
+    """Whether an instruction runs for each micro-batch."""
+    if isinstance(instruction, (Operation, Region)):
+        # What ends a function does nothing.
+        is_end = instruction.node.type == "NoOp"
+        return instruction.runs is Runs.ON_EACH and not is_end
+    return isinstance(
+        instruction, (Accumulate, FirstOnly, MicroBatchRows, Slice)
+    )
+
+
+def _ends_phase(instruction: Instruction) -> bool:
+    """Whether an instruction needs what all micro-batches of a phase made."""
+    if isinstance(instruction, Communication):
+        return any(isinstance(one.kind, Sharded) for one in instruction.inputs)
+    if isinstance(instruction, Region):
+        return instruction.runs is Runs.TOGETHER
+    return isinstance(instruction, Accumulate)
+
+
+def _node(instruction: Instruction) -> Node | None:
+    if isinstance(instruction, (Operation, Region)):
+        return instruction.node
+    return None
+
+
+def _delay(program: Lowered, phases: dict[Instruction, int]) -> None:
+    """Moves what needs no earlier phase to the phase that first uses it."""
+    producer = {
+        one: instruction
+        for instruction in program.instructions
+        for one in instruction.outputs
+    }
+    used: dict[Instruction, int] = {}
+    may_wait: dict[Instruction, bool] = {}
+    for instruction in program.instructions:
+        may_wait[instruction] = (
+            instruction in phases
+            and phases[instruction] == 0
+            and not isinstance(instruction, Accumulate)
+            and not _has_effect(instruction)
+            and all(
+                may_wait[producer[one]]
+                for one in instruction.inputs
+                if producer.get(one) in phases
+                and producer[one] is not instruction
+            )
+        )
+    for instruction in reversed(program.instructions):
+        if may_wait[instruction]:
+            phases[instruction] = used.get(instruction, 0)
+        phase = phases.get(instruction, 0)
+        for one in instruction.inputs:
+            source = producer.get(one)
+            if source is not None and source is not instruction:
+                used[source] = min(used.get(source, phase), phase)
+
+
+def _has_effect(instruction: Instruction) -> bool:
+    node = _node(instruction)
+    return node is not None and (
+        node.is_stateful or bool(node.bodies) or bool(node.controls)
+    )

@@ -1,0 +1,33 @@
+"""A worker that runs out of memory: all run the step again in more parts."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def test_all_workers_run_the_step_again(tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"),
+            *("--", "-m", "tests.workers.out_of_memory_program"),
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-3000:]
+    assert "[0] WARNING:absl:kerasmgpu: train_step ran out of memory" in text
+    assert text.count("ran out of memory in one part; it goes on in 2") == 2
+    assert text.count("in 2 micro-batches; it goes on in 4") == 2
+    one, other = (np.load(tmp_path / f"worker-{index}.npz") for index in (0, 1))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+        for how in ("again", "parts"):
+            found = one[name.replace("plain", how)]
+            np.testing.assert_allclose(one[name], found, rtol=1e-5, atol=1e-6)
