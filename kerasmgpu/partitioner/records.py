@@ -31,7 +31,7 @@ class Trait(enum.Enum):
     MAKES_LIST = "creates a tensor list"
     MIRRORS = "needs more rows than it pads, even where it pads none"
     MOVES = "moves elements, or adds two of them"
-    NEEDS_ROWS = "fails for a batch without rows"
+    NEEDS_ROWS = "fails for no rows, on GPUs too"
     NO_STATE = "is declared stateful, but its order doesn't matter"
     OF_LISTS = "runs on whole lists, on every replica"
     OF_SHAPES = "reads only the shape of its input"
@@ -54,7 +54,8 @@ class Record:
     Attributes:
         axes: Function of a node that returns its `table.Axes`, or `None`.
         plan: Function `(node, kinds)` that returns a `table.Plan`, or `None`.
-        shape: Function of a node that returns its outputs' shapes, or `None`.
+        shape: Function of a node that returns its outputs' shapes, or `None`;
+            without it, labels give the sizes of their axes.
         value: Function of a node that returns its output's value, or `None`.
         facts: Function `(node, inference)` that sets what is known of the
             outputs; `inference` is a `facts.Inference`.
@@ -62,7 +63,7 @@ class Record:
             an operation on lists or with bodies; `plan(body, kinds)` plans the
             graph of a function.
         bodies: Attributes that name the functions that it holds.
-        linear: Numbers of inputs in which an elementwise operation is linear.
+        linear: `Axes.linear` of an elementwise operation.
         traits: Its properties.
     """
 
@@ -124,5 +125,5 @@ def record(type: str) -> Record:
 
 
 def declared() -> frozenset[str]:
-    """All types that are declared."""
+    """All types that the files of rules imported so far declare."""
     return frozenset(_records)

@@ -760,3 +760,23 @@ def triangular_solve(node: Node) -> Axes | None:
 
 
 operation("MatrixTriangularSolve", axes=triangular_solve)
+
+
+def tridiagonal_solve(node: Node) -> Axes | None:
+    """`[..., 3, m], [..., m, n] -> [..., m, n]`; `...` is not broadcast."""
+    rank = node.inputs[1].rank
+    if rank is None:
+        return None
+    batch = range(rank - 2)
+    return Axes(
+        ((*batch, None, None), (*batch, None, "n")),
+        ((*batch, None, "n"),),
+        linear=(1,),
+    )
+
+
+operation(
+    "TridiagonalSolve",
+    axes=tridiagonal_solve,
+    shape=lambda node: [node.inputs[1].shape],
+)

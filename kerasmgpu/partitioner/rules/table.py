@@ -59,17 +59,20 @@ class Axes:
     Attributes:
         inputs: For each input its `Labels`; `None` for an input that must be
             whole.
-        outputs: The same for the outputs.
+        outputs: The same for the outputs. A label is sharded only if all of
+            them have it, or `sums`; it also gives the size of its axis.
         sums: Labels of axes that are summed over.
         by: Reduction over those axes: `"sum"`, `"max"`, `"min"` ….
-        linear: Numbers of inputs in which the operation is linear.
-        additive: Whether it adds its inputs.
+        linear: Numbers of inputs in which it is linear: if one of them is a
+            partial sum, and no input is sharded, the outputs are too.
+        additive: Whether it adds its inputs: parts of sums are added as parts.
         broadcasts: Whether an axis of size 1 is broadcast to that of another
             input; else axes with one label have one size.
-        sizes: `{input: output}`: the input is the shape of the output.
-        multiples: Number of the input that has the number of repetitions of
-            each axis of the first output; or `None`.
-        in_blocks: Whether the rule also holds for several blocks of all rows.
+        sizes: `{input: output}`: the input's value is the output's shape.
+        multiples: Number of the input whose value repeats each axis of the
+            first output, as in `tf.tile`; or `None`.
+        in_blocks: Whether it also holds where an axis has all rows several
+            times (`Sharded.outer`).
         emit: See `Plan`.
     """
 
@@ -123,7 +126,7 @@ class Plan:
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
-    """The shape rule of operations with an input that is their output's shape."""
+    """The shape rule where an input's value is the output's shape."""
 
     def given(node: Node) -> list[Shape] | None:
         value = node.inputs[number].value

@@ -182,3 +182,27 @@ def test_triangular_systems_with_a_right_side_for_all(of_all):
 
     for rows in (4, 1):
         same(step, [rows, 4, 4], num_replicas=3)
+
+
+def test_tridiagonal_systems_of_rows():
+    """The size of a matrix is known although TensorFlow doesn't know it."""
+
+    def step(x):
+        x = tf.reshape(x, [tf.shape(x)[0], -1, 4])
+        bands = tf.tanh(x[:, None, :, 0]) + [[0], [4], [0]]
+        return tf.reshape(tf.linalg.tridiagonal_solve(bands, x), [-1, 4])
+
+    plan = Planned(step, [ROWS, 20])
+    assert (plan.kinds, plan.gathered) == (["rows on 0, 1 * rows * 5"], [])
+
+
+def test_tridiagonal_systems_with_one_matrix():
+    """Right sides may be rows; a part of a sum of them stays one."""
+    bands = tf.ones([3, 5])
+    solve = tf.linalg.tridiagonal_solve
+    assert kinds_of(lambda x: solve(bands, tf.transpose(x)), [ROWS, 5]) == [
+        "rows on 1"
+    ]
+    assert kinds_of(
+        lambda x: solve(bands, tf.reduce_sum(x, 0)), [ROWS, 5, 4]
+    ) == ["partial sum"]
