@@ -19,8 +19,9 @@ EVERYWHERE = {"Const", "NoOp"}
 """Every graph has constants, and nodes that only hold orders together."""
 
 ELSEWHERE = {
-    # `_MERGE` says which operation to write for a reduction.
-    "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
+    # `_MERGE` says which operation to write for a reduction; "Gather" is part of
+    # the name of a collective.
+    "collectives.py": {"Add", "Gather", "Max", "Maximum", "Min", "Minimum"},
     "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {
@@ -38,6 +39,21 @@ ELSEWHERE = {
     "tracing.py": {"Case", "Cast", "If"},
     # The operation that marks a sum of a replica's own rows.
     "per_replica.py": {"Sum"},
+    # Rewrites operations on handles into those on values.
+    "sharded_handles.py": {
+        "AssignVariableOp",
+        "GatherNd",
+        "ResourceGatherNd",
+        "ResourceScatterNdAdd",
+        "ResourceScatterNdMax",
+        "ResourceScatterNdMin",
+        "ResourceScatterNdSub",
+        "ResourceScatterNdUpdate",
+        "ResourceStridedSliceAssign",
+        "StridedSlice",
+    },
+    # What a tape records of a read outside of steps.
+    "sharded_variable.py": {"ReadVariableOp"},
     # Patterns of nodes in front of an operation.
     "integers.py": {"Pack", "Slice", "Transpose"},
     "sparse.py": {"Fill", "Maximum", "StridedSlice", "ZerosLike"},

@@ -34,7 +34,8 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     if kind.outer != 1 or kind.inner != 1 or node.attr("batch_dims"):
         return None
-    if node.type == "GatherV2" and sizes.as_scalar(node.inputs[2].value) != 0:
+    axis = node.inputs[2:]
+    if axis and sizes.as_scalar(axis[0].value) != 0:
         return None
     rank = node.inputs[1].rank
     if rank is None or node.outputs[0].rank is None:
@@ -149,20 +150,13 @@ def _own(
     first = build.constant(start, dtype, place)
     own = build.op("Sub", [ids, first], {"T": dtype}, place)[0]
     index = build.replicas.first + place
-    tests = []
+    found = []
     if index > 0:
-        tests.append(("GreaterEqual", start))
+        bound = build.constant(start, dtype, place)
+        found += build.op("GreaterEqual", [ids, bound], {"T": dtype}, place)
     if index < build.replicas.total - 1:
-        tests.append(("Less", end))
-    found = [
-        build.op(
-            type,
-            [ids, build.constant(bound, dtype, place)],
-            {"T": dtype},
-            place,
-        )[0]
-        for type, bound in tests
-    ]
+        bound = build.constant(end, dtype, place)
+        found += build.op("Less", [ids, bound], {"T": dtype}, place)
     if not found:  # One replica owns all.
         equal = {"T": dtype, "incompatible_shape_error": True}
         found = build.op("Equal", [ids, ids], equal, place)

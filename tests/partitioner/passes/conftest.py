@@ -8,6 +8,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.function import Partitioned
 from kerasmgpu.partitioner.passes import dump
 from tests.partitioner.rules import planned
+from tests.strategies.sharded import mirrored
 
 
 @pytest.fixture
@@ -20,19 +21,29 @@ def dumped(tmp_path, monkeypatch):
         replicas: `Replicas`; two logical CPU devices where it isn't given.
         jit_compile: Whether XLA compiles the program.
         in_shares: For each argument whether it is passed in shares.
+        strategy: Strategy of the function's sharded variables.
     """
 
     def dumped(
-        function, *shapes, replicas=None, jit_compile=False, in_shares=None
+        function,
+        *shapes,
+        replicas=None,
+        jit_compile=False,
+        in_shares=None,
+        strategy=None,
     ):
         monkeypatch.setenv(dump.VARIABLE, str(tmp_path))
+        if strategy is None:
+            partitioned = Partitioned(
+                function,
+                replicas or planned.replicas(2),
+                name="f",
+                jit_compile=jit_compile,
+            )
+        else:
+            partitioned = strategy.partitioned(function, jit_compile, "f")
         specification = tuple(tf.TensorSpec(shape) for shape in shapes)
-        Partitioned(
-            function,
-            replicas or planned.replicas(2),
-            name="f",
-            jit_compile=jit_compile,
-        ).program(specification, in_shares).written()
+        partitioned.program(specification, in_shares).written()
         (folder,) = tmp_path.iterdir()
         return {
             file.stem.split("_", 1)[1]: file.read_text("utf-8")
@@ -40,6 +51,12 @@ def dumped(tmp_path, monkeypatch):
         }
 
     return dumped
+
+
+@pytest.fixture(scope="session")
+def sharding():
+    """A strategy that shards all variables over two replicas."""
+    return mirrored(2, "weights")
 
 
 def lines(text: str, *words: str) -> list[str]:

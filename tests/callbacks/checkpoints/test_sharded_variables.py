@@ -1,0 +1,52 @@
+"""Runs with sharded variables go on under another setting of `shard`."""
+
+import numpy as np
+import pytest
+
+from tests.callbacks.checkpoints import runs
+from tests.strategies.sharded import mirrored
+
+
+def build(setting):
+    num_replicas, shard = setting
+    strategy = mirrored(num_replicas, shard) if num_replicas > 1 else None
+    return runs.build(strategy, jit_compile=False)
+
+
+def slow(*arguments):
+    return pytest.param(*arguments, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "before, after, is_exact",
+    [
+        ((2, "weights"), (2, "weights"), True),
+        slow((3, "optimizer"), (3, "optimizer"), True),
+        ((2, "weights"), (3, "weights"), False),
+        slow((3, "weights"), (2, "optimizer"), False),
+        slow((2, "optimizer"), (1, None), False),
+        slow((1, None), (3, "weights"), False),
+        slow((2, None), (2, "weights"), False),
+    ],
+)
+def test_continues_in_the_middle_of_an_epoch(tmp_path, before, after, is_exact):
+    """Bit for bit where setting and number of replicas are the same."""
+    whole = build(before)
+    expected = runs.train(whole, runs.shuffled(), tmp_path / "whole")
+    runs.train(
+        build(before),
+        runs.shuffled(),
+        tmp_path / "cut",
+        break_at=(1, 3),
+        every_steps=1,
+    )
+    model = build(after)
+    history = runs.train(model, runs.shuffled(), tmp_path / "cut")
+    if is_exact:
+        runs.require_same(model, history, whole, expected)
+        return
+    assert history.epoch == expected.epoch
+    for array, other in zip(runs.state(model), runs.state(whole), strict=True):
+        np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(history.history[name], values, rtol=1e-4)

@@ -1,0 +1,117 @@
+"""Sharded programs end with the weights, logs and predictions of one device."""
+
+import contextlib
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from tests.parity import harness
+from tests.strategies.sharded import mirrored
+from tests.strategies.sharded_programs import FLOAT32, PROGRAMS, ROWS, TARGETS
+
+QUICK = {
+    ("gpt", "weights", 3),
+    ("convnet", "weights", 2),
+    ("masked lstm", "optimizer", 2),
+    ("tables, adagrad", "embeddings", 3),
+    ("tables, sgd", "weights", 2),
+    ("lora", "weights", 2),
+    ("gan", "weights", 2),
+    ("ema", "weights", 2),
+    ("ema", "optimizer", 3),
+    ("loss scale", "weights", 2),
+    ("weight decay", "optimizer", 2),
+    ("steps per execution", "weights", 3),
+    ("jit compile", "weights", 2),
+    ("run eagerly", "weights", 2),
+    ("own weights", "weights", 3),
+}
+"""Runs of the quick tier."""
+
+RUNS = [
+    pytest.param(
+        *run,
+        id=f"{run[0]}, {run[1]} on {run[2]}",
+        marks=() if run in QUICK else pytest.mark.slow,
+    )
+    for run in (
+        (name, shard, num_replicas)
+        for name in PROGRAMS
+        for shard in ("weights", "optimizer", "embeddings")
+        if shard != "embeddings" or "tables" in name
+        if shard != "optimizer" or name != "tables, sgd"  # It has no slots.
+        for num_replicas in (2, 3)
+    )
+]
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+def trained(name, strategy=None):
+    """The outcome of a program, and its model."""
+    keras.utils.set_random_seed(3)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        program = PROGRAMS[name]()
+    return program.run(), program.model
+
+
+@functools.lru_cache(maxsize=1)
+def on_one_device(name):
+    return trained(name)[0]
+
+
+@pytest.mark.parametrize("name, shard, num_replicas", RUNS)
+def test_as_on_one_device(name, shard, num_replicas):
+    outcome, model = trained(name, mirrored(num_replicas, shard))
+    assert count_of_sharded(model) > 0
+    for what, expected in on_one_device(name).items():
+        distance = harness.log_distance(expected, outcome[what])
+        tolerance = 1e-6 if name in FLOAT32 else 1e-9
+        assert distance <= tolerance, f"{what}: {distance:.1e}"
+
+
+def count_of_sharded(model):
+    own = [getattr(model, name, None) for name in ("first", "second")]
+    optimizers = [one for one in (model.optimizer, *own) if one is not None]
+    variables = model.variables + sum((o.variables for o in optimizers), [])
+    return sum(hasattr(v.value, "parts") for v in variables)
+
+
+@pytest.mark.parametrize("num_replicas", [2, 3])
+def test_a_partitioned_function_with_own_variables(num_replicas):
+    def outcome(strategy=None):
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            kernel = tf.Variable(tf.reshape(tf.range(12.0) / 9, [6, 2]))
+            bias = tf.Variable(tf.zeros([2]))
+            moment = tf.Variable(tf.zeros([6, 2]))
+
+            def step(x, y):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((x @ kernel + bias - y) ** 2)
+                gradients = tape.gradient(loss, [kernel, bias])
+                moment.assign(0.9 * moment + gradients[0])
+                kernel.assign_sub(0.1 * moment)
+                bias.assign_sub(0.1 * gradients[1])
+                return loss
+
+            if strategy:
+                step = kerasmgpu.partition(step)
+        x, y = ROWS.astype("float32"), TARGETS.astype("float32")
+        losses = [step(x, y).numpy() for _ in range(3)]
+        return losses, [v.numpy() for v in (kernel, bias, moment)], kernel
+
+    losses, values, _ = outcome()
+    own_losses, own_values, kernel = outcome(mirrored(num_replicas, "weights"))
+    assert kernel.shard_axis == 0
+    np.testing.assert_allclose(own_losses, losses, rtol=1e-6)
+    for own, expected in zip(own_values, values):
+        np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)

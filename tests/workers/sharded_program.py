@@ -1,0 +1,69 @@
+"""One worker of a job that shards variables, in cases of the parity table.
+
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.sharded_program OUTPUT_DIR VIRTUAL_DEVICES [RUN …]
+
+A run is `weights: CASE` or `optimizer: CASE`. Each worker writes
+`worker-<index>.pickle`: runs to `harness.Outcome`s, and `"message"` to the
+error of reading a variable on the first worker alone.
+"""
+
+import os
+import pathlib
+import pickle
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import kerasmgpu
+from kerasmgpu import cluster
+
+READ_TIMEOUT_SECONDS = 3
+
+
+def main(output_dir, virtual_devices, *runs):
+    """Runs the cases, saves a model, and reads a variable alone."""
+    setting = "weights"
+
+    def shard(variable):
+        return setting == "weights" or variable.kind == "slot"
+
+    strategy = kerasmgpu.strategy(
+        virtual_devices=int(virtual_devices), shard=shard, min_shard_bytes=0
+    )
+    import keras
+    import numpy as np
+
+    from tests.parity import harness
+    from tests.parity.cases import CASES
+
+    folder = pathlib.Path(output_dir)
+    index = cluster.from_environment().index
+    outcomes = {}
+    for run in runs:
+        setting, _, name = run.partition(": ")
+        outcomes[run] = harness.run(CASES[name], strategy)
+    setting = "weights"
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
+    outcomes["weights"] = model.get_weights()
+    outcomes["part"] = model.weights[0].value.parts[0].numpy()
+    model.save(folder / "model.keras")
+    model.set_weights([np.ones([5, 7]), np.zeros(7)])
+    model.load_weights(folder / "model.keras")
+    outcomes["loaded weights"] = model.get_weights()
+    strategy.extended.read_timeout_seconds = READ_TIMEOUT_SECONDS
+    if index == 0:
+        start = time.monotonic()
+        try:
+            model.weights[0].numpy()
+        except kerasmgpu.InputError as error:
+            outcomes["message"] = str(error)
+        outcomes["seconds"] = time.monotonic() - start
+    path = folder / f"worker-{index}.pickle"
+    path.write_bytes(pickle.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
