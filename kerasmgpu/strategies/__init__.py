@@ -89,7 +89,9 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes)
-        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm, shard)
+        self.micro_batches = _checked_micro_batches(
+            micro_batches, batch_norm, shard
+        )
 
 
 class MultiWorkerMirroredStrategy(
@@ -159,7 +161,9 @@ class MultiWorkerMirroredStrategy(
         _keras.install()
         log_filter.install()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm, shard)
+        self.micro_batches = _checked_micro_batches(
+            micro_batches, batch_norm, shard
+        )
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:

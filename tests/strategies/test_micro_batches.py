@@ -54,6 +54,7 @@ def strategy_of(replicas, micro_batches):
 @pytest.fixture
 def in_double_precision():
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")

@@ -52,8 +52,10 @@ RUNS = [
 @pytest.fixture(autouse=True)
 def float64():
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
 
 
 def trained(name, strategy=None):
