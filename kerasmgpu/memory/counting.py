@@ -90,6 +90,8 @@ def _rows(
             "assumed": peak.assumed,
         }
 
+    if shard != "none":  # Strategies don't combine the two yet.
+        return [row(1)]
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     best, number, most = row(1), 2, -(-step.rows // num_replicas)

@@ -78,6 +78,12 @@ def run(
         "usable": None if memory is None else devices.usable(memory),
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }
+    if numbers not in (None, [1]) and set(shards) - {"none"}:
+        raise InputError(
+            "Sharded variables and micro-batches can't be combined yet. "
+            f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
+            "leave one of them out"
+        )
     if not job["shard"]:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     if show:

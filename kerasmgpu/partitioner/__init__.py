@@ -5,6 +5,8 @@
     graph.py         the trace as nodes; equal ones are one
     order.py         orders of effects that only data give
     updates.py       fewer nodes for what an optimizer does
+    sharded_variable.py  a variable of which each replica holds a part
+    sharded_handles.py   what a step does with the handle of one
     facts.py         shapes, with symbols for what the batch decides
     sizes.py         such sizes: polynomials
     elements.py      shapes of what lists of tensors hold
@@ -30,10 +32,13 @@
     replicas.py      shares of rows; communication in shared memory
     collectives.py   communication by TensorFlow's collectives
     cross_device.py  communication by a `tf.distribute.CrossDeviceOps`
+    micro_batches.py shares that take turns on a device
+    turns.py         control dependencies that make them take turns
     compilation.py   functions of the clusters that XLA compiles
 
     function.py      what is called: traced anew for other types of arguments
     program.py       a trace as a function of all replicas
+    out_of_memory.py a step that ran out of memory runs again in more parts
     execution.py     several steps on an iterator in one call
     compute_time.py  compute time of a worker, without waiting
     report.py        how a program was partitioned, in numbers
