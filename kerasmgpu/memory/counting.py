@@ -90,7 +90,7 @@ def _rows(
             "assumed": peak.assumed,
         }
 
-    if shard != "none":  # Strategies don't combine the two yet.
+    if shard not in ("none", "optimizer"):  # Strategies combine no others.
         return [row(1)]
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]

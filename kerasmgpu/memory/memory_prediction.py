@@ -78,9 +78,10 @@ def run(
         "usable": None if memory is None else devices.usable(memory),
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }
-    if numbers not in (None, [1]) and set(shards) - {"none"}:
+    if numbers not in (None, [1]) and set(shards) - {"none", "optimizer"}:
         raise InputError(
-            "Sharded variables and micro-batches can't be combined yet. "
+            "Of sharded variables, only the optimizer's can be combined with "
+            "micro-batches yet. "
             f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
             "leave one of them out"
         )

@@ -168,8 +168,7 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
     parts = cast(Sequence[str], build.references(source))
     if gather.after:
         parts = _delayed(build, gather, parts)
-    gathered = build.replicas.gather(build, source.tensor, sharded, parts)
-    build.hold(made, micro_batches.gather(build, gathered))
+    build.hold(made, micro_batches.gather(build, source.tensor, sharded, parts))
 
 
 def _delayed(
@@ -199,9 +198,10 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
             ]
         )
         types.append(dtype)
-    kinds = [cast(Sharded, made.kind) for made in reduction.outputs]
     tensors = [one.tensor for one in reduction.inputs]
-    shares = build.replicas.reduce_scatter(build, tensors, types, kinds, parts)
+    shares = micro_batches.reduce_scatter(
+        build, tensors, types, parts, reduction.outputs
+    )
     for made, dtype, own in zip(reduction.outputs, types, shares):
         wanted = made.tensor.dtype
         build.hold(
@@ -451,6 +451,11 @@ def _accumulate(build: Build, sum: Accumulate) -> None:
 def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     (source,), (made,) = part.inputs, part.outputs
     whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    if isinstance(source.kind, Sharded):
+        first = list(whole)[:: build.replicas.micro_batches]
+        own = micro_batches.first_only(build, made, first, made.tensor.dtype)
+        build.give(made, own)
+        return
     parts = [
         whole[place]
         if place % build.replicas.micro_batches == 0

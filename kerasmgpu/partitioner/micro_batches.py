@@ -7,13 +7,18 @@ replicas of devices that they were split from.
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
+    from kerasmgpu.partitioner.ir.instructions import Value
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -67,15 +72,75 @@ def reduce(
     ]
 
 
-def gather(build: "Build", gathered: "References") -> "References":
-    """What `Replicas.gather` returns, written once for each device."""
+def gather(
+    build: "Build", tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+) -> "References":
+    """All-gathers rows, written once for each device; see `Replicas.gather`.
+
+    Of a sharded variable each device has one part.
+    """
     replicas = build.replicas
-    if replicas.micro_batches == 1 or isinstance(gathered, list):
+    if replicas.of_devices is None:
+        return replicas.gather(build, tensor, sharded, parts)
+    if is_of_variable(sharded):
+        devices = build.of_devices([], replicas.of_devices)
+        first = parts[:: replicas.micro_batches]
+        whole = devices.replicas.gather(devices, tensor, sharded, first)
+        return [
+            whole[n] for n in range(devices.replicas.num) for _ in _turns(build)
+        ]
+    gathered = replicas.gather(build, tensor, sharded, parts)
+    if isinstance(gathered, list):
         return gathered
     return [
         gathered[first_on_device(replicas, place)]
         for place in range(replicas.num)
     ]
+
+
+def reduce_scatter(
+    build: "Build",
+    tensors: Sequence[Tensor],
+    dtypes: Sequence[tf.DType],
+    parts: Sequence[Sequence[str]],
+    made: "Sequence[Value]",
+) -> Sequence[Sequence[str]]:
+    """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
+
+    Args:
+        build: The `Build`.
+        tensors: The tensors.
+        dtypes: Types in which they are summed.
+        parts: For each tensor, references by micro-batch.
+        made: What becomes of them: values that are sharded as variables.
+    """
+    replicas = build.replicas
+    kinds = [cast(Sharded, one.kind) for one in made]
+    if replicas.of_devices is None:
+        return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
+    devices = build.of_devices([], replicas.of_devices)
+    first = [own[:: replicas.micro_batches] for own in parts]
+    results = devices.replicas.reduce_scatter(
+        devices, tensors, dtypes, kinds, first
+    )
+    return [
+        first_only(build, one, own, dtype)
+        for one, own, dtype in zip(made, results, dtypes)
+    ]
+
+
+def first_only(
+    build: "Build", one: "Value", parts: Sequence[str], dtype: tf.DType
+) -> list[str]:
+    """Gives each device's part to its first micro-batch, and the others none."""
+    made: list[str] = []
+    shape: list[Any] = list(one.tensor.shape)
+    shape[cast(Sharded, one.kind).axis] = 0
+    for part in parts:
+        made.append(part)
+        for _ in _turns(build)[1:]:
+            made.append(build.constant(np.zeros(shape), dtype, len(made)))
+    return made
 
 
 def pass_to_devices(

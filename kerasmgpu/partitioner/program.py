@@ -174,7 +174,11 @@ class Program:
                 axis = sharded.shard_axis
                 rows = Rows(sharded.shape[axis], are_of_variable=True)
                 self._kinds[tensor] = Sharded(axis, rows)
-                self._handles[tensor] = [p.handle for p in sharded.parts]
+                self._handles[tensor] = [
+                    part.handle
+                    for part in sharded.parts
+                    for _ in range(self.replicas.micro_batches)
+                ]
 
     def _cost_model(
         self, first_batch: Sequence[Sequence[int | None]]

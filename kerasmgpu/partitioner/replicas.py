@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import entries, micro_batches
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Rows, Sharded
+from kerasmgpu.partitioner.kinds import Rows, Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.writing import Attributes
 
@@ -82,6 +82,7 @@ class Replicas:
             isinstance(rows.size, int)
             and rows.size >= self.total
             and rows.of is None
+            and not (rows.are_of_variable and self.micro_batches > 1)
         )
 
     def shares(self, build: "Build", rows: Rows) -> list[tuple[str, str]]:
@@ -92,9 +93,13 @@ class Replicas:
         """
         if rows.of is not None:
             return entries.shares(build, rows)
-        counts = None
-        if not rows.are_of_variable:
-            counts = self.passed_counts(build, rows)
+        if rows.are_of_variable:
+            parts = [self.part_of(rows, place) for place in range(self.num)]
+            return [
+                (build.sizes.scalar(start), build.sizes.scalar(end - start))
+                for start, end in parts
+            ]
+        counts = self.passed_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
@@ -107,9 +112,14 @@ class Replicas:
         return self._computed_shares(build, build.sizes.scalar(rows.size))
 
     def part_of(self, rows: Rows, place: int) -> tuple[int, int]:
-        """First row of a replica's part of a sharded variable, and its end."""
-        bounds = bounds_of(cast(int, rows.size), self.total)
-        return bounds[self.first + place], bounds[self.first + place + 1]
+        """First row of a replica's part of a sharded variable, and its end.
+
+        Of a device's micro-batches the first has its part, the others nothing.
+        """
+        size, number = cast(int, rows.size), self.micro_batches
+        device, turn = divmod(self.first + place, number)
+        start, end = bounds_of(size, self.total // number)[device : device + 2]
+        return (start, end) if turn == 0 else (end, end)
 
     def shares_of_counts(
         self, build: "Build", rows: Rows, counts: Sequence[str]
@@ -308,9 +318,17 @@ class Replicas:
         parts: Sequence[str],
     ) -> list[str]:
         """The sum of the local replicas' parts, cut into their rows."""
-        sizes = build.sizes.packed(
-            [build.sizes.bounds(kind, place)[1] for place in range(self.num)]
-        )
+        if is_of_variable(kind):
+            parts_of = [self.part_of(kind.rows, n) for n in range(self.num)]
+            sizes = build.constant(
+                [(end - start) * kind.inner for start, end in parts_of],
+                tf.int32,
+                HOST,
+            )
+        else:
+            sizes = build.sizes.packed(
+                [build.sizes.bounds(kind, n)[1] for n in range(self.num)]
+            )
         many = {"N": self.num, "T": dtype}
         if self.shares_memory:
             total = build.op("AddN", list(parts), many, 0)[0]

@@ -299,11 +299,11 @@ def _checked_micro_batches(
             f"Received: micro_batches={micro_batches!r}; use "
             "batch_norm='global', or micro_batches=1."
         )
-    if shard is not None and micro_batches != 1:
+    if shard not in (None, "optimizer") and micro_batches != 1:
         raise InputError(
-            "Sharded variables and micro-batches can't be combined yet. "
-            f"Received: shard={shard!r}, micro_batches={micro_batches!r}; leave "
-            "one of them out."
+            "Of sharded variables, only the optimizer's can be combined with "
+            f"micro-batches yet. Received: shard={shard!r}, micro_batches="
+            f"{micro_batches!r}; use shard='optimizer', or micro_batches=1."
         )
     return micro_batches
 

@@ -28,7 +28,7 @@ class Accumulate(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class FirstMicroBatchOnly(Instruction):
-    """A device's part of a sum, held by the first of its micro-batches.
+    """A device's part of a sum, or of a variable, held by its first micro-batch.
 
-    The others hold zeros.
+    The others hold zeros, or nothing.
     """

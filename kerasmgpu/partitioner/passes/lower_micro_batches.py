@@ -25,6 +25,7 @@ from kerasmgpu.partitioner.kinds import (
     PerReplica,
     Sharded,
     is_local,
+    is_of_variable,
 )
 from kerasmgpu.partitioner.records import Trait, record
 
@@ -36,7 +37,7 @@ def lower_micro_batches(program: Lowered) -> None:
     rows = [
         MicroBatchRows((one,), (one,))
         for one in program.given
-        if isinstance(one.kind, Sharded)
+        if isinstance(one.kind, Sharded) and not is_of_variable(one.kind)
     ]
     _lower(program)
     program.instructions = [*rows, *program.instructions]
@@ -94,11 +95,14 @@ class _Lowering:
         return self._accumulated[one]
 
     def _add_read(self, operation: Operation) -> None:
-        """Adds an operation on copies; parts of a sum go to one micro-batch."""
+        """Adds an operation on copies.
+
+        Parts of sums, and of sharded variables, go to one micro-batch.
+        """
         made: list[Instruction] = []
         outputs = list(operation.outputs)
         for number, one in enumerate(outputs):
-            if isinstance(one.kind, Partial):
+            if isinstance(one.kind, Partial) or is_of_variable(one.kind):
                 outputs[number] = value(_alike(one.tensor, False), one.kind)
                 made.append(FirstMicroBatchOnly((outputs[number],), (one,)))
         operation.outputs = tuple(outputs)

@@ -124,7 +124,11 @@ class _Lowering:
             and source.kind == PARTIAL
             and is_needed
             and kind.outer == 1
-            and (is_static or replicas.num == replicas.total)
+            and (
+                is_static
+                or (replicas.num == replicas.total)
+                and replicas.micro_batches == 1
+            )
             and value(tensor, REPLICATED) not in self._made
         )
 

@@ -23,6 +23,8 @@ from kerasmgpu.partitioner.kinds import (
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules.table import Plan
 
+Sizes = tuple[sizes.SizeLike, ...]
+
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build
 
@@ -86,6 +88,11 @@ def _look_up_own(
 ) -> list[str]:
     """Rows that a replica owns, and zeros for all others."""
     ids, dtype = node.inputs[1], node.outputs[0].dtype
+    start, end = build.replicas.part_of(
+        cast(Sharded, plan.wants[0]).rows, place
+    )
+    if start == end:  # Another micro-batch of the device has its part.
+        return _zeros(build, node, place, inputs[1])
     is_own, own = _own(build, node, plan, place, inputs[1], 1)
     zero = build.constant(0, ids.dtype, place)
     own = build.op("SelectV2", [is_own, own, zero], {"T": ids.dtype}, place)[0]
@@ -103,6 +110,17 @@ def _look_up_own(
     is_own = build.reshape(is_own, shape, tf.bool, place)
     nothing = build.constant(0, dtype, place)
     return build.op("SelectV2", [is_own, rows, nothing], {"T": dtype}, place)
+
+
+def _zeros(build: "Build", node: Node, place: int, ids: str) -> list[str]:
+    """Zeros of the shape of what is looked up."""
+    dtype, rank = node.outputs[0].dtype, len(node.inputs[1].shape)
+    inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
+    shape = build.sizes.shape(ids, node.inputs[1].dtype)
+    shape = build.concat([shape, inner], 0, tf.int32, HOST)
+    zero = build.constant(0, dtype, place)
+    attributes = {"T": dtype, "index_type": tf.int32}
+    return build.op("Fill", [shape, zero], attributes, place)
 
 
 def _update_own(
