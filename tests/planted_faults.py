@@ -66,8 +66,8 @@ FAULTS = {
     "narrow_sums": Fault(
         "sums of float16 are made in float16",
         "partitioner/ir/instructions.py",
-        "return tf.float32 if is_wide else one.tensor.dtype",
-        "return one.tensor.dtype",
+        "return tf.float32 if is_wide else tensor.dtype",
+        "return tensor.dtype",
         "tests/partitioner/test_sums.py",
     ),
     "extremes_as_sums": Fault(

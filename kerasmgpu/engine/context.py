@@ -4,7 +4,7 @@ import random
 
 import tensorflow as tf
 
-from kerasmgpu.engine.private_names import context, enable_collectives
+from kerasmgpu.engine.private_names import context, pywrap_tfe
 
 
 def has_started() -> bool:
@@ -31,7 +31,7 @@ def reset_collectives() -> None:
     """
     current = context.context()
     server = current._collective_ops_server_def.SerializeToString()
-    enable_collectives(current._context_handle, server)
+    pywrap_tfe.TFE_EnableCollectiveOps(current._context_handle, server)
 
 
 def global_seed() -> int | None:

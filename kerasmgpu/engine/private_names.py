@@ -14,8 +14,6 @@ from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.eager import backprop, context, tape
 
-enable_collectives = pywrap_tfe.TFE_EnableCollectiveOps
-
 __all__ = [
     "CollectiveAllReduce",
     "CollectiveAllReduceExtended",
@@ -23,7 +21,7 @@ __all__ = [
     "MirroredExtended",
     "backprop",
     "context",
-    "enable_collectives",
+    "pywrap_tfe",
     "tape",
     "values_util",
 ]

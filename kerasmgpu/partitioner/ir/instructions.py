@@ -194,6 +194,12 @@ class Communication(Instruction):
         return one.tensor.dtype
 
 
+def _summed_type(tensor: Tensor, widens: bool) -> tf.DType:
+    """The type in which parts of a sum are added."""
+    is_wide = widens and tensor.is_narrow
+    return tf.float32 if is_wide else tensor.dtype
+
+
 @dataclasses.dataclass(eq=False)
 class AllReduce(Communication):
     """Whole values of parts, merged over the replicas in one reduction.
@@ -209,8 +215,7 @@ class AllReduce(Communication):
     name: ClassVar[str] = "all_reduce"
 
     def type_of(self, one: Value) -> tf.DType:
-        is_wide = self.widens and self.by == "sum" and one.tensor.is_narrow
-        return tf.float32 if is_wide else one.tensor.dtype
+        return _summed_type(one.tensor, self.widens and self.by == "sum")
 
 
 @dataclasses.dataclass(eq=False)
@@ -225,8 +230,7 @@ class ReduceScatter(Communication):
     name: ClassVar[str] = "reduce_scatter.sum"
 
     def type_of(self, one: Value) -> tf.DType:
-        is_wide = self.widens and one.tensor.is_narrow
-        return tf.float32 if is_wide else one.tensor.dtype
+        return _summed_type(one.tensor, self.widens)
 
 
 @dataclasses.dataclass(eq=False)
