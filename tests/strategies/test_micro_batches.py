@@ -79,6 +79,24 @@ def test_results_do_not_depend_on_micro_batches(
     assert many.spread == 0.0
 
 
+@pytest.mark.parametrize("micro_batches", [2, "auto"])
+def test_the_optimizer_may_be_sharded(micro_batches, in_double_precision):
+    case = CASES["global clipnorm"]
+    strategy = kerasmgpu.MirroredStrategy(
+        ["CPU:0", "CPU:1"],
+        shard="optimizer",
+        min_shard_bytes=0,
+        micro_batches=micro_batches,
+    )
+    one, many = harness.run(case), harness.run(case, strategy)
+    assert harness.weight_distance(one, many) <= 1e-9
+
+
+def test_weights_may_not_be_sharded():
+    with pytest.raises(InputError, match="shard='optimizer'"):
+        kerasmgpu.MirroredStrategy(["CPU:0"], shard="weights", micro_batches=2)
+
+
 def test_partition_in_the_scope_uses_micro_batches():
     strategy = strategy_of(2, 3)
     with strategy.scope():

@@ -3,7 +3,7 @@
     python -m tests.workers.memory_program plain       # Keras, one device
     python -m tests.workers.memory_program devices     # two logical devices
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.memory_program workers
+        -m tests.workers.memory_program workers   # or sharded
 
 13 dense layers of 1,500 units, 112 MiB of weights, Adam, batches of 8 rows: the
 weights, gradients and slots are nearly all that a process holds.
@@ -36,8 +36,10 @@ def main(kind):
     if kind != "plain":
         import kerasmgpu
 
-        num_devices = 2 if kind == "devices" else None
-        scope = kerasmgpu.strategy(virtual_devices=num_devices).scope()
+        scope = kerasmgpu.strategy(
+            virtual_devices=2 if kind == "devices" else None,
+            shard="weights" if kind == "sharded" else None,
+        ).scope()
     import keras
 
     before = _mebibytes("VmRSS")

@@ -15,6 +15,11 @@ _PROGRAM = "tests.workers.memory_program"
 _ENVIRON = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}
 
 
+def _job(num_workers):
+    launch = ("kerasmgpu.launch", f"--num_workers={num_workers}")
+    return *launch, "--", "-m", _PROGRAM
+
+
 def grown(*command):
     """Returns the growth of each process of a command, in MiB."""
     done = subprocess.run(
@@ -31,16 +36,14 @@ def grown(*command):
 def test_workers_and_replicas_hold_at_most_1_3_times_one_device():
     (plain,) = grown(_PROGRAM, "plain")
     (devices,) = grown(_PROGRAM, "devices")
-    workers = grown(
-        *(
-            "kerasmgpu.launch",
-            "--num_workers=2",
-            "--",
-            "-m",
-            _PROGRAM,
-            "workers",
-        )
-    )
+    workers = grown(*_job(2), "workers")
     assert len(workers) == 2
     # Of 437 MiB on one device; two devices of one process share the memory.
     assert max(devices, *workers) <= 1.3 * plain, (plain, devices, workers)
+
+
+def test_weights_that_are_sharded_over_workers():
+    replicated = grown(*_job(4), "workers")
+    sharded = grown(*_job(4), "sharded")
+    # A quarter of 448 MiB, and two weights of 9 MiB; and TensorFlow's buffers.
+    assert max(sharded) <= 0.5 * min(replicated), (replicated, sharded)
