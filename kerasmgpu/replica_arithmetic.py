@@ -17,6 +17,10 @@ _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
 LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
 
+SHARDS = ("optimizer", "weights", "embeddings")
+"""Names of what strategies divide over the replicas; see `MirroredStrategy`."""
+
+
 def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:
     """Returns the rows of one step, over all replicas.
 

@@ -13,10 +13,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import checked_choice, checked_integer
-from kerasmgpu.replica_arithmetic import shard_axis
 
-SHARDS = ("none", "optimizer", "weights", "embeddings")
+SHARDS = ("none", *replica_arithmetic.SHARDS)
 
 MIN_SHARD_BYTES = 16 << 10
 """Bytes from which on a variable is sharded: smaller ones stay whole."""
@@ -145,7 +145,9 @@ def part_bytes(
     if not is_sharded or variable.num_bytes < min_shard_bytes:
         return variable.num_bytes
     shape = variable.shape
-    axis = shard_axis(shape, num_replicas, variable.is_embedding)
+    axis = replica_arithmetic.shard_axis(
+        shape, num_replicas, variable.is_embedding
+    )
     if axis is None:
         return variable.num_bytes
     longest = -(-shape[axis] // num_replicas)

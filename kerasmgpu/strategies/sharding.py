@@ -9,14 +9,11 @@ import tensorflow as tf
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.partitioner.one_device import is_sum_of_settings
-from kerasmgpu.replica_arithmetic import shard_axis
+from kerasmgpu.replica_arithmetic import SHARDS, shard_axis
 
 MIN_SHARD_BYTES = 1 << 14
 """Bytes of the smallest variable that is sharded: a smaller one takes longer to
 gather than it saves."""
-
-SETTINGS = ("optimizer", "weights", "embeddings")
-"""Names of the settings of `shard`, besides `None` and a function."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +59,10 @@ class Sharding:
         min_shard_bytes: int,
         num_replicas: Callable[[], int],
     ) -> None:
-        if not callable(shard) and shard not in SETTINGS:
+        if not callable(shard) and shard not in SHARDS:
             raise InputError(
                 "shard is None, "
-                f"{', '.join(map(repr, SETTINGS))} or a function of a variable. "
+                f"{', '.join(map(repr, SHARDS))} or a function of a variable. "
                 f"Received: shard={shard!r}"
             )
         self._shard = shard

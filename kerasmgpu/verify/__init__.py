@@ -39,6 +39,8 @@ def verify(
     global_batch_size: int | None = None,
     tolerance: float | None = None,
     float64: bool = False,
+    shard: str | None = None,
+    micro_batches: int = 1,
     seed: int = 7,
     timeout_seconds: float = 300,
     show: bool = True,
@@ -65,6 +67,10 @@ def verify(
             Default: 1e-5 for float32, 1e-12 for float64.
         float64: Boolean, whether to train in float64, where rounding can't
             hide a fault. Defaults to `False`.
+        shard: String, `"optimizer"`, `"weights"` or `"embeddings"`: what the
+            replicas' strategy shards. Variables of any size are. Default:
+            nothing.
+        micro_batches: Integer, micro-batches of each replica. Defaults to 1.
         seed: Integer of at least 0. Defaults to 7.
         timeout_seconds: Number, time-out of each run in seconds. Defaults to
             300.
@@ -106,6 +112,8 @@ def verify(
         global_batch_size=global_batch_size,
         tolerance=tolerance,
         float64=float64,
+        shard=shard,
+        micro_batches=micro_batches,
         seed=seed,
         timeout_seconds=timeout_seconds,
         show=show,

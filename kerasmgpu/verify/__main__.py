@@ -18,6 +18,7 @@ from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
+from kerasmgpu.replica_arithmetic import SHARDS
 from kerasmgpu.verify import verification, verify
 
 _DEFAULTS = flag_parsing.defaults(verify)
@@ -66,6 +67,20 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "Trains in float64, where rounding errors hide no fault.",
         flag_values=flag_values,
     )
+    flags.DEFINE_enum(
+        "shard",
+        None,
+        SHARDS,
+        "What replicas divide instead of copying it, whatever its size.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "micro_batches",
+        _DEFAULTS["micro_batches"],
+        "Micro-batches of each replica.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
     flags.DEFINE_integer(
         "seed",
         _DEFAULTS["seed"],
@@ -109,6 +124,8 @@ def main(argv: list[str]) -> None:
         global_batch_size=values.global_batch_size,
         tolerance=values.tolerance,
         float64=values.float64,
+        shard=values.shard,
+        micro_batches=values.micro_batches,
         seed=values.seed,
         timeout_seconds=values.timeout_seconds,
         show=True,

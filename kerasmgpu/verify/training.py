@@ -40,7 +40,12 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
         keras.config.set_floatx("float64")
     scope: Callable[[], Any] = contextlib.nullcontext
     if job["num_replicas"]:
-        strategy = kerasmgpu.strategy(virtual_devices=job["num_replicas"])
+        strategy = kerasmgpu.strategy(
+            virtual_devices=job["num_replicas"],
+            shard=job["shard"],
+            min_shard_bytes=0,
+            micro_batches=job["micro_batches"],
+        )
         scope = strategy.scope
     tell("importing the module of build")
     module, name = references.load(job["build"])

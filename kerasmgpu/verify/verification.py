@@ -16,10 +16,12 @@ from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.references import reference
 from kerasmgpu.errors import (
     InputError,
+    checked_choice,
     checked_counts,
     checked_integer,
     checked_number,
 )
+from kerasmgpu.replica_arithmetic import SHARDS
 from kerasmgpu.verify import causes, child, parity_report
 from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome, save_arrays
@@ -37,6 +39,8 @@ def run(
     global_batch_size: int | None,
     tolerance: float | None,
     float64: bool,
+    shard: str | None,
+    micro_batches: int,
     seed: int,
     timeout_seconds: float,
     show: bool,
@@ -58,6 +62,10 @@ def run(
         "steps": checked_integer(steps, "steps", minimum=1),
         "global_batch_size": global_batch_size,
         "float64": bool(float64),
+        "shard": shard and checked_choice(shard, "shard", SHARDS),
+        "micro_batches": checked_integer(
+            micro_batches, "micro_batches", minimum=1
+        ),
         "seed": checked_integer(seed, "seed", minimum=0),
         # Absolute, since '' is the parent's working directory.
         "sys_path": [os.path.abspath(path) for path in sys.path],

@@ -29,6 +29,8 @@ class InProcess:
             "steps": 5,
             "global_batch_size": None,
             "float64": False,
+            "shard": None,
+            "micro_batches": 1,
             "seed": 7,
             "start": None,
             **job,

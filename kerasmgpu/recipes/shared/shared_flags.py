@@ -19,6 +19,7 @@ from kerasmgpu.commands import command_line
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
+from kerasmgpu.replica_arithmetic import SHARDS
 
 DefineFlags = Callable[[flags.FlagValues], None]
 Settings = dict[str, Any]
@@ -120,7 +121,7 @@ def define_devices(
     flag.choice(
         "shard",
         None,
-        ["optimizer", "weights", "embeddings"],
+        SHARDS,
         "What is divided over the replicas instead of copied to each: the "
         "optimizer's slots, weights too, or embedding tables. Left out: "
         "nothing. The result is the same.",
