@@ -354,9 +354,21 @@ class Build:
                 names += done[place : place + self.span]
             else:
                 names += done
-        if self._batch is not None and _has_effect(node):
+        if self._batch is not None and (
+            _has_effect(node) or self._sends_to_workers(node)
+        ):
             names.append(self.started(place))
         return list(dict.fromkeys(names))
+
+    def _sends_to_workers(self, node: Node) -> bool:
+        """Whether workers may send each other what a node reads of variables.
+
+        At the end of the data, without a batch, the step fails: a collective
+        that one worker has started by then breaks those of later steps.
+        """
+        return self.replicas.total > self.replicas.num and any(
+            tensor.dtype == tf.resource for tensor in node.inputs
+        )
 
     def wait_for(self, reference: str, dtype: tf.DType) -> None:
         """Orders all side effects after an input.

@@ -117,3 +117,21 @@ def test_large_sums_are_not_copied_into_packs():
     large = written(sums, 2, (8, 1 << 20))
     assert len(collectives(large)) == 2
     assert not {"ConcatV2", "SplitV"} & {node.op for node in large.values()}
+
+
+def test_no_collective_starts_before_the_batch_is_there():
+    """At the end of the data it would be started on some workers only."""
+    kernel = tf.Variable(tf.ones([3, 3]))
+
+    def step(x):
+        kernel.assign(kernel @ kernel)
+        return tf.reduce_sum(x, 0)
+
+    nodes = written(step, 2)
+    (broadcast,) = (
+        name
+        for name in collectives(nodes)
+        if not any(n in collectives(nodes) for n in needed(nodes, name))
+    )
+    assert any(nodes[n].op == "MatMul" for n in needed(nodes, broadcast))
+    assert "batch" in needed(nodes, broadcast)

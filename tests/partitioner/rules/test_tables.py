@@ -118,11 +118,12 @@ def test_updates_of_columns(columns, name):
     assert_same(UPDATES[name], columns, ids, rows)
 
 
-def test_updates_of_blocks_of_rows(strategy):
+def test_updates_of_blocks_of_rows(strategy, columns):
     """Ids of two axes."""
     ids = np.array([[6, 0], [3, 2], [1, 6]])
     rows = np.arange(18, dtype="float32").reshape(3, 2, 3)
-    assert_same(UPDATES["scatter_add"], strategy, ids, rows)
+    for one in (strategy, columns):
+        assert_same(UPDATES["scatter_add"], one, ids, rows)
 
 
 @pytest.mark.parametrize("bad", [7, -1])
