@@ -32,6 +32,9 @@ _GROUP = 60_000
 _MOST_READS = 1 << 14
 """Instance keys per variable; they are used again after as many reads."""
 
+_MOST_VARIABLES = 1 << 17
+"""Variables with instance keys of their own: keys are 32-bit integers."""
+
 _numbers = itertools.count()
 
 _UPDATES = (
@@ -88,7 +91,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self.shard_axis = axis
         self._extended = extended
         self._is_whole = False
-        self._number = next(_numbers)
+        self._number = next(_numbers) % _MOST_VARIABLES
         self._reads = itertools.count()
         self.handle._sharded_variable = weakref.ref(self)
 
