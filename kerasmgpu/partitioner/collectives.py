@@ -8,9 +8,8 @@ all processes; collectives run in this order on every device.
 import functools
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +18,14 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import value
-from kerasmgpu.partitioner.kinds import COUNTS, Rows, Sharded, is_of_variable
+from kerasmgpu.partitioner.kinds import COUNTS, Rows, Sharded
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
-from kerasmgpu.partitioner.replicas import Replicas, bounds_of, split
 from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.variable_collectives import (
+    Keys,
+    VariableCollectives,
+    padded,
+)
 from kerasmgpu.partitioner.writing import Attributes, node_name
 
 if TYPE_CHECKING:
@@ -54,17 +57,6 @@ _SENT_AS = {
 }
 """Types without collective kernels, and the types their values are cast to."""
 
-_GATHERED_AS = {
-    tf.bfloat16: tf.float32,  # `CollectiveGatherV2` has no kernel for it.
-    tf.float16: tf.float16,
-    tf.float32: tf.float32,
-    tf.float64: tf.float64,
-    tf.int32: tf.int32,
-    tf.int64: tf.int64,
-}
-"""Types of sharded variables that are gathered by an all-gather, and the types
-in which they are sent; others are gathered by a sum."""
-
 _SENDABLE = {
     tf.bfloat16,
     tf.float16,
@@ -85,19 +77,7 @@ _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
 """Lengths that vectors of dynamic length are padded to."""
 
 
-class _Keys(NamedTuple):
-    """Group size, group key and instance key of a collective.
-
-    TensorFlow matches the nodes of a collective on all devices by these keys.
-    """
-
-    size: int
-    group: int
-    instance: int | str
-    """A number, or a reference to one."""
-
-
-class CollectiveReplicas(Replicas):
+class CollectiveReplicas(VariableCollectives):
     """Replicas that communicate by TensorFlow's collectives.
 
     Args:
@@ -128,7 +108,7 @@ class CollectiveReplicas(Replicas):
         self.hint = hint
         self._timeout_seconds = timeout_seconds
         self._all_gather = all_gather
-        self.sums_are_copies = not self._reduces_on_host_first
+        self.sums_are_copies = not self.reduces_on_host_first
         self.gathers_are_copies = self.num_workers == 1
 
     @property
@@ -176,8 +156,8 @@ class CollectiveReplicas(Replicas):
         behind = self.total - self.first - self.num
         paddings = build.constant([[self.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
-        padded = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, padded, tf.int32, self.total)
+        table = build.op("Pad", [own, paddings], attributes, HOST)[0]
+        return self._reduced_over_hosts(build, table, tf.int32, self.total)
 
     def gather(
         self,
@@ -192,264 +172,11 @@ class CollectiveReplicas(Replicas):
                     build, tensor, sharded, parts, max(place, 0)
                 )
             )
-        is_static = tensor.num_bytes < float("inf")
-        if (
-            is_of_variable(sharded)
-            and is_static
-            and tensor.dtype in _GATHERED_AS
-        ):
-            return self._gathered_parts(build, tensor, sharded, parts)
+        if self.has_parts(tensor, sharded):
+            return self.gathered_parts(build, tensor, sharded, parts)
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
-
-    def _gathered_parts(
-        self,
-        build: "Build",
-        tensor: Tensor,
-        sharded: Sharded,
-        parts: Sequence[str],
-    ) -> list[str]:
-        """All-gathers parts of known sizes, padded to the longest one."""
-        dtype, axis = tensor.dtype, sharded.axis
-        sent_type = _GATHERED_AS[dtype]
-        members, sizes = self._sizes_of_members(sharded)
-        if members == "hosts":
-            parts = [build.concat(parts, axis, dtype, HOST)]
-        is_even = len(set(sizes)) == 1 and axis == 0
-        elements = _elements(_with_size(tensor, axis, max(sizes)))
-        keys = self._next_keys(
-            build, members, len(sizes), "Gather", elements, sent_type
-        )
-        gathered = []
-        for number, part in enumerate(parts):
-            place = HOST if members == "hosts" else number
-            size = sizes[self._own_member(number)]
-            value = build.cast(part, dtype, sent_type, place)
-            if not is_even:
-                value = _lengthened(
-                    build,
-                    value,
-                    cast(int, tensor.rank),
-                    axis,
-                    max(sizes) - size,
-                    sent_type,
-                    place,
-                )
-                value = _expanded(build, value, sent_type, place)
-            value = self._collective_op(
-                build,
-                "CollectiveGatherV2",
-                value,
-                {"T": sent_type},
-                place,
-                keys,
-            )
-            gathered.append(value)
-        build.writer.keep_all_or_none(list(map(node_name, gathered)))
-        made = []
-        for number, value in enumerate(gathered):
-            place = HOST if members == "hosts" else number
-            if not is_even:
-                value = self._joined_again(
-                    build, value, axis, sizes, sent_type, place
-                )
-            made.append(build.cast(value, sent_type, dtype, place))
-        return build.same(made[0]) if members == "hosts" else made
-
-    def _sizes_of_members(self, sharded: Sharded) -> tuple[str, list[int]]:
-        """Who takes part in a collective, and the sizes of their parts."""
-        bounds = bounds_of(cast(int, sharded.size), self.total)
-        if self._reduces_on_host_first:
-            bounds = bounds[:: self.num]
-        sizes = [end - start for start, end in zip(bounds, bounds[1:])]
-        return "hosts" if self._reduces_on_host_first else "replicas", sizes
-
-    def _own_member(self, number: int) -> int:
-        """Index of a local replica, or of this host, among all members."""
-        if self._reduces_on_host_first:
-            return self.first // self.num
-        return self.first + number
-
-    def _joined_again(
-        self,
-        build: "Build",
-        stack: str,
-        axis: int,
-        sizes: Sequence[int],
-        dtype: tf.DType,
-        place: int,
-    ) -> str:
-        """Concatenates a stack of padded parts, without the padding."""
-        attributes = {"num": len(sizes), "T": dtype, "axis": 0}
-        padded = build.op("Unpack", [stack], attributes, place)
-        longest = max(sizes)
-        cut = [
-            one
-            if size == longest
-            else split(build, one, axis, [size, longest - size], dtype, place)[
-                0
-            ]
-            for one, size in zip(padded, sizes)
-        ]
-        return build.concat(cut, axis, dtype, place)
-
-    def reduce_scatter(
-        self,
-        build: "Build",
-        tensors: Sequence[Tensor],
-        dtypes: Sequence[tf.DType],
-        kinds: Sequence[Sharded],
-        parts: Sequence[Sequence[str]],
-    ) -> Sequence[Sequence[str]]:
-        if self.num_workers == 1:
-            return super().reduce_scatter(build, tensors, dtypes, kinds, parts)
-        results: dict[int, list[str]] = {}
-        for dtype in dict.fromkeys(dtypes):
-            numbers = [n for n, one in enumerate(dtypes) if one == dtype]
-            made = self._scattered_pack(
-                build,
-                dtype,
-                [tensors[n] for n in numbers],
-                [kinds[n] for n in numbers],
-                [parts[n] for n in numbers],
-            )
-            results.update(zip(numbers, made))
-        return [results[number] for number in range(len(tensors))]
-
-    def _scattered_pack(
-        self,
-        build: "Build",
-        dtype: tf.DType,
-        tensors: Sequence[Tensor],
-        kinds: Sequence[Sharded],
-        parts: Sequence[Sequence[str]],
-    ) -> list[list[str]]:
-        """Reduce-scatters tensors of one type by one all-to-all.
-
-        Each member sends every other the rows that this one gets, as one
-        vector, and adds what it receives in the order of the members.
-        """
-        on_hosts = self._reduces_on_host_first
-        if on_hosts:
-            many = {"N": self.num, "T": dtype}
-            parts = [
-                [
-                    own[0]
-                    if self.num == 1
-                    else build.op("AddN", own, many, HOST)[0]
-                ]
-                for own in map(list, parts)
-            ]
-        members = "hosts" if on_hosts else "replicas"
-        sizes = [self._sizes_of_members(kind)[1] for kind in kinds]
-        shapes = [
-            [_with_size(tensor, kind.axis, size) for size in of_kind]
-            for tensor, kind, of_kind in zip(tensors, kinds, sizes)
-        ]
-        longest = [max(map(_elements, of_kind)) for of_kind in shapes]
-        num = len(sizes[0])
-        keys = self._next_keys(
-            build, members, num, "AddScattered", sum(longest), dtype
-        )
-        received = []
-        for number in range(len(parts[0])):
-            place = HOST if on_hosts else number
-            rows = [
-                self._rows_to_send(
-                    build,
-                    own[number],
-                    kind.axis,
-                    of_size,
-                    of_shape,
-                    dtype,
-                    place,
-                )
-                for own, kind, of_size, of_shape in zip(
-                    parts, kinds, sizes, shapes
-                )
-            ]
-            value = build.concat(rows, 1, dtype, place)
-            received.append(
-                self._collective_op(
-                    build,
-                    "CollectiveAllToAllV2",
-                    value,
-                    {"T": dtype},
-                    place,
-                    keys,
-                )
-            )
-        build.writer.keep_all_or_none(list(map(node_name, received)))
-        results: list[list[str]] = [[] for _ in tensors]
-        for number, value in enumerate(received):
-            place = HOST if on_hosts else number
-            attributes = {"num": num, "T": dtype, "axis": 0}
-            values = build.op("Unpack", [value], attributes, place)
-            total = build.op("AddN", values, {"N": num, "T": dtype}, place)[0]
-            vectors = split(build, total, 0, longest, dtype, place)
-            member = self._own_member(number)
-            for result, vector, kind, of_shape in zip(
-                results, vectors, kinds, shapes
-            ):
-                own = self._own_rows(
-                    build, vector, of_shape[member], dtype, place
-                )
-                if on_hosts:
-                    local = bounds_of(cast(int, kind.size), self.total)
-                    local = local[self.first : self.first + self.num + 1]
-                    counts = [b - a for a, b in zip(local, local[1:])]
-                    result += split(build, own, kind.axis, counts, dtype, HOST)
-                else:
-                    result.append(own)
-        return results
-
-    def _rows_to_send(
-        self,
-        build: "Build",
-        whole: str,
-        axis: int,
-        sizes: Sequence[int],
-        shapes: Sequence[tuple[int, ...]],
-        dtype: tf.DType,
-        place: int,
-    ) -> str:
-        """A matrix with a row for each member: its part, flat and padded."""
-        longest = max(map(_elements, shapes))
-        if axis == 0 and len(set(sizes)) == 1:
-            shape = build.constant([len(sizes), longest], tf.int32, HOST)
-            return build.reshape(whole, shape, dtype, place)
-        rows = []
-        pieces = split(build, whole, axis, sizes, dtype, place)
-        for piece, of_piece in zip(pieces, shapes):
-            flat = build.flat(piece, dtype, place)
-            missing = longest - _elements(of_piece)
-            if missing:
-                flat = _padded(
-                    build,
-                    flat,
-                    [build.sizes.scalar(0), build.sizes.scalar(missing)],
-                    dtype,
-                    place,
-                )
-            rows.append(flat)
-        attributes = {"N": len(rows), "T": dtype, "axis": 0}
-        return build.op("Pack", rows, attributes, place)[0]
-
-    def _own_rows(
-        self,
-        build: "Build",
-        vector: str,
-        shape: tuple[int, ...],
-        dtype: tf.DType,
-        place: int,
-    ) -> str:
-        """A padded vector as the rows that it holds."""
-        elements = build.constant([_elements(shape)], tf.int32, HOST)
-        zero, one = (build.constant([n], tf.int32, HOST) for n in (0, 1))
-        vector = build.strided_slice(vector, zero, elements, one, dtype, place)
-        wanted = build.constant(list(shape), tf.int32, HOST)
-        return build.reshape(vector, wanted, dtype, place)
 
     def worker_size(self, build: "Build", sharded: Sharded) -> str:
         if self.num_workers == 1:
@@ -485,9 +212,9 @@ class CollectiveReplicas(Replicas):
         after = build.sizes.minus(build.sizes.scalar(rows), end)
         zero = build.sizes.scalar(0)
         paddings = [zero, zero, start, after, zero, zero]
-        padded = _padded(build, blocks, paddings, sent_type, place)
+        blocks = padded(build, blocks, paddings, sent_type, place)
         elements = _num_elements([tensor])
-        whole = self._reduced_over_hosts(build, padded, sent_type, elements)
+        whole = self._reduced_over_hosts(build, blocks, sent_type, elements)
         whole = build.cast(whole, sent_type, tensor.dtype, place)
         own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
         shape = build.concat([front, own_axis, behind], 0, tf.int32, HOST)
@@ -521,7 +248,7 @@ class CollectiveReplicas(Replicas):
         if self.total == 1:
             return [build.parts(tensor) for tensor in tensors]
         parts: list[Sequence[str]]
-        if self._reduces_on_host_first:
+        if self.reduces_on_host_first:
             parts = [[refs[0]] for refs in super().reduce(build, tensors, by)]
         else:
             parts = [build.parts(tensor) for tensor in tensors]
@@ -533,7 +260,7 @@ class CollectiveReplicas(Replicas):
         return [totals[number] for number in range(len(tensors))]
 
     @property
-    def _reduces_on_host_first(self) -> bool:
+    def reduces_on_host_first(self) -> bool:
         """Whether a worker reduces over its replicas in shared memory first.
 
         The workers' results are then reduced over the hosts.
@@ -583,7 +310,7 @@ class CollectiveReplicas(Replicas):
                 )
             for result, part in zip(results, own):
                 result.append(build.cast(part, sent_type, dtype, place))
-        if self._reduces_on_host_first:
+        if self.reduces_on_host_first:
             return [build.same(result[0]) for result in results]
         return results
 
@@ -656,7 +383,7 @@ class CollectiveReplicas(Replicas):
         Args:
             build: The `Build`.
             references: The values by replica; one for all replicas where the
-                worker has reduced over them (`_reduces_on_host_first`).
+                worker has reduced over them (`reduces_on_host_first`).
             dtype: Their type.
             merge: `"Add"`, `"Max"` or `"Min"`.
             elements: Elements of each; `None` for a dynamic shape.
@@ -664,14 +391,14 @@ class CollectiveReplicas(Replicas):
         Returns:
             References to the result, as many as are passed.
         """
-        if self._reduces_on_host_first:
+        if self.reduces_on_host_first:
             (own,) = references
             return [
                 self._reduced_over_hosts(build, own, dtype, elements, merge)
             ]
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
-        keys = self._next_keys(
+        keys = self.next_keys(
             build, "replicas", self.total, merge, elements, dtype
         )
         write = self._padded_reduce if elements is None else self._reduce_op
@@ -693,7 +420,7 @@ class CollectiveReplicas(Replicas):
         merge: str = "Add",
     ) -> str:
         """All-reduces one value per worker over the workers' hosts."""
-        keys = self._next_keys(
+        keys = self.next_keys(
             build, "hosts", self.num_workers, merge, elements, dtype
         )
         if build.clock is not None:
@@ -715,13 +442,13 @@ class CollectiveReplicas(Replicas):
         value: str,
         dtype: tf.DType,
         merge: str,
-        keys: _Keys,
+        keys: Keys,
     ) -> str:
         """An all-to-all of whole values, merged by each worker in one order."""
         many = {"N": self.num_workers, "T": dtype}
         copies = [value] * self.num_workers
         sent = build.op("Pack", copies, {**many, "axis": 0}, HOST)[0]
-        received = self._collective_op(
+        received = self.collective_op(
             build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, keys
         )
         attributes = {"num": self.num_workers, "T": dtype, "axis": 0}
@@ -736,7 +463,7 @@ class CollectiveReplicas(Replicas):
             values,
         )
 
-    def _next_keys(
+    def next_keys(
         self,
         build: "Build",
         members: str,
@@ -744,7 +471,7 @@ class CollectiveReplicas(Replicas):
         merge: str,
         elements: int | None,
         dtype: tf.DType,
-    ) -> _Keys:
+    ) -> Keys:
         """Group and instance keys of a new collective, which it records.
 
         Each function has groups of its own; loops and branches share those of
@@ -765,7 +492,7 @@ class CollectiveReplicas(Replicas):
         group, instances = build.keep(
             ("keys", members), lambda: (next(_groups), itertools.count(1))
         )
-        return _Keys(size, group, next(instances))
+        return Keys(size, group, next(instances))
 
     def of_first_worker(
         self, shapes: Sequence[Sequence[int | None]]
@@ -811,7 +538,7 @@ class CollectiveReplicas(Replicas):
         dtype: tf.DType,
         merge: str,
         place: int,
-        keys: _Keys,
+        keys: Keys,
         hint: str,
     ) -> str:
         """Writes an all-reduce of a value of dynamic shape.
@@ -830,7 +557,7 @@ class CollectiveReplicas(Replicas):
         rest = number.minus(padded_length, length)
         zero, one = number.scalar(0), number.scalar(1)
         flat = build.flat(value, dtype, place)
-        flat = _padded(build, flat, [zero, rest], dtype, place)
+        flat = padded(build, flat, [zero, rest], dtype, place)
         instance = number.plus(
             number.scalar(cast(int, keys.instance)),
             number.times(index, number.scalar(_MOST_COLLECTIVES)),
@@ -850,7 +577,7 @@ class CollectiveReplicas(Replicas):
         dtype: tf.DType,
         merge: str,
         place: int,
-        keys: _Keys,
+        keys: Keys,
         hint: str,
     ) -> str:
         """Writes an all-reduce of a value of static shape."""
@@ -861,18 +588,18 @@ class CollectiveReplicas(Replicas):
             "communication_hint": hint,
             "max_subdivs_per_device": -1,
         }
-        return self._collective_op(
+        return self.collective_op(
             build, "CollectiveReduceV2", value, attributes, place, keys
         )
 
-    def _collective_op(
+    def collective_op(
         self,
         build: "Build",
         type: str,
         value: str,
         attributes: Attributes,
         place: int,
-        keys: _Keys,
+        keys: Keys,
     ) -> str:
         """Writes a collective operation; returns its output.
 
@@ -882,7 +609,7 @@ class CollectiveReplicas(Replicas):
             value: Its input.
             attributes: Attributes besides those of all collectives.
             place: Its place.
-            keys: See `_next_keys`.
+            keys: See `next_keys`.
         """
         scalars = [
             build.constant(key, tf.int32, HOST) if isinstance(key, int) else key
@@ -913,40 +640,6 @@ class CollectiveReplicas(Replicas):
         )
         build.last_collective[place] = build.writer.last
         return outputs[0]
-
-
-def _with_size(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
-    """A static shape with another size of an axis."""
-    shape = cast(tuple[int, ...], tensor.shape)
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
-def _elements(shape: Sequence[int]) -> int:
-    return math.prod(shape)
-
-
-def _lengthened(
-    build: "Build",
-    value: str,
-    rank: int,
-    axis: int,
-    missing: int,
-    dtype: tf.DType,
-    place: int,
-) -> str:
-    """A value with `missing` zeros more along an axis."""
-    if not missing:
-        return value
-    paddings = [build.sizes.scalar(0)] * (2 * rank)
-    paddings[2 * axis + 1] = build.sizes.scalar(missing)
-    return _padded(build, value, paddings, dtype, place)
-
-
-def _expanded(build: "Build", value: str, dtype: tf.DType, place: int) -> str:
-    """A value with a first axis of one element."""
-    zero = build.constant(0, tf.int32, HOST)
-    attributes = {"T": dtype, "Tdim": tf.int32}
-    return build.op("ExpandDims", [value, zero], attributes, place)[0]
 
 
 def _concurrent(build: "Build") -> str:
@@ -984,25 +677,6 @@ def _hash(value: object) -> int:
     """A hash that is the same in all processes, and exact as a float64."""
     digest = hashlib.sha256(repr(value).encode()).digest()
     return int.from_bytes(digest[:6], "big")
-
-
-def _padded(
-    build: "Build",
-    reference: str,
-    paddings: Sequence[str],
-    dtype: tf.DType,
-    place: int,
-) -> str:
-    """A value padded by zeros; `paddings` has two scalars per axis."""
-    rank = len(paddings) // 2
-    matrix = build.reshape(
-        build.sizes.packed(paddings),
-        build.constant([rank, 2], tf.int32, HOST),
-        tf.int32,
-        HOST,
-    )
-    attributes = {"T": dtype, "Tpaddings": tf.int32}
-    return build.op("Pad", [reference, matrix], attributes, place)[0]
 
 
 def _packs(tensors: Sequence[Tensor]) -> list[list[int]]:
