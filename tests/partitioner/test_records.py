@@ -19,9 +19,10 @@ EVERYWHERE = {"Const", "NoOp"}
 """Every graph has constants, and nodes that only hold orders together."""
 
 ELSEWHERE = {
-    # `_MERGE` says which operation to write for a reduction; "Gather" is part of
-    # the name of a collective.
-    "collectives.py": {"Add", "Gather", "Max", "Maximum", "Min", "Minimum"},
+    # `_MERGE` says which operation to write for a reduction.
+    "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
+    # A collective's name in error lines.
+    "variable_collectives.py": {"Gather"},
     "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {

@@ -1,0 +1,45 @@
+"""Who sends which part of a sharded variable to whom, between workers."""
+
+import pytest
+
+from kerasmgpu.partitioner.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.kinds import Rows, Sharded
+
+HOST = "/job:worker/replica:0/task:1/device:CPU:0"
+
+
+def second_worker(num_devices, shares_memory=True):
+    """The replicas of the second of two workers."""
+    devices = [f"{HOST[:-1]}{number}" for number in range(num_devices)]
+    replicas = CollectiveReplicas(
+        devices, HOST, first=num_devices, total=2 * num_devices
+    )
+    replicas.shares_memory = shares_memory
+    return replicas
+
+
+@pytest.mark.parametrize(
+    ("inner", "sizes"),
+    # Rows of a matrix, and those after a reshape from [5, 4] to [10, 2].
+    [(1, [3, 2]), (2, [6, 4])],
+)
+def test_rows_stay_together(inner, sizes):
+    kind = Sharded(0, Rows(5, are_of_variable=True), 1, inner)
+    members = second_worker(1)._members(kind)
+    assert members.sizes == sizes
+    assert list(members.own) == [1]
+
+
+def test_hosts_send_what_their_replicas_have():
+    kind = Sharded(0, Rows(10, are_of_variable=True))
+    members = second_worker(2)._members(kind)
+    assert (members.name, members.sizes) == ("hosts", [6, 4])
+    assert list(members.own) == [1]
+
+
+def test_gpus_send_by_themselves():
+    kind = Sharded(0, Rows(10, are_of_variable=True))
+    members = second_worker(2, shares_memory=False)._members(kind)
+    assert (members.name, members.sizes) == ("replicas", [3, 3, 2, 2])
+    assert list(members.own) == [2, 3]
+    assert list(members.places) == [0, 1]
