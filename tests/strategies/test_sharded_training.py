@@ -81,6 +81,19 @@ def test_as_on_one_device(name, shard, num_replicas):
         assert distance <= tolerance, f"{what}: {distance:.1e}"
 
 
+def test_devices_that_share_no_memory(like_gpus):
+    """Each adds up what it gets, and gathers weights for itself."""
+    strategy = kerasmgpu.MirroredStrategy(
+        ["CPU:0", "CPU:1", "CPU:2"], shard="weights", min_shard_bytes=0
+    )
+    outcome, model = trained("gpt", strategy)
+    assert not strategy.replicas.shares_memory
+    assert count_of_sharded(model) > 0
+    for what, expected in on_one_device("gpt").items():
+        distance = harness.log_distance(expected, outcome[what])
+        assert distance <= 1e-9, f"{what}: {distance:.1e}"
+
+
 def count_of_sharded(model):
     own = [getattr(model, name, None) for name in ("first", "second")]
     optimizers = [one for one in (model.optimizer, *own) if one is not None]
