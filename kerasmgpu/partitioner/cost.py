@@ -70,7 +70,7 @@ class CostModel:
             node: The node.
             given: Kinds of its inputs.
             wants: Kinds in which the plan wants them.
-            gives: Kinds of its outputs. What is partial is summed by and by.
+            gives: Kinds of its outputs. What is partial is summed later.
             free: Inputs that can be computed whole without communication.
             target: The kind in which the first output is needed, if it goes into
                 a sharded variable.
@@ -95,7 +95,7 @@ class CostModel:
             elif isinstance(kind, Partial):
                 total += 2 * self.bytes_of(tensor)
             elif mixes and is_of_variable(kind):
-                # What a weight's columns give is brought back to rows by and by.
+                # What a weight's columns give becomes rows again later.
                 total += self.bytes_of(tensor)
         return total
 
