@@ -216,7 +216,8 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
     (source,), (made,) = broadcast.inputs, broadcast.outputs
     references = build.references(source)
-    build.hold(made, build.replicas.agreed(build, references, source.tensor))
+    # What is made of it may depend on its size.
+    build.give(made, build.replicas.agreed(build, references, source.tensor))
 
 
 def _gather_counts(build: Build, gather: ir.GatherCounts) -> None:

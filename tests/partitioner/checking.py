@@ -190,7 +190,7 @@ def _replicas(number):
 
 
 @functools.cache
-def _strategy(number, shard):
+def _strategy(number, shard=False):
     import kerasmgpu
 
     return kerasmgpu.MirroredStrategy(

@@ -25,10 +25,18 @@ def main(virtual_devices, seed, number):
     sys.modules["tests.conftest"] = types.ModuleType("tests.conftest")
     import hypothesis
 
+    from kerasmgpu.strategies.sharding import Sharding
     from tests.partitioner import checking, search
 
+    sharding = Sharding("weights", 0, lambda: strategy.num_replicas_in_sync)
+
+    def of_job(number, shard):
+        # A process has one strategy of a job.
+        strategy.extended.axis_to_shard = sharding if shard else None
+        return strategy
+
     checking._replicas = lambda number: strategy.replicas
-    checking._strategy = lambda number: strategy
+    checking._strategy = of_job
     run, failed = 0, 0
 
     @hypothesis.seed(int(seed))
