@@ -91,7 +91,7 @@ class Sharding:
             return None
         if value.shape.num_elements() * value.dtype.size < self._min_bytes:
             return None
-        if not (value.dtype.is_floating or value.dtype.is_complex):
+        if not value.dtype.is_floating:
             return None
         variable = _described(settings, value)
         reference = getattr(settings.get("colocate_with"), "shard_axis", None)
