@@ -96,16 +96,16 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"atomic_files", "errors", "signals", "stderr_filter"},
-    {"partitioner", "replica_arithmetic", "schedules"},
-    {"engine"},
+    {"hardware", "partitioner", "replica_arithmetic", "schedules"},
+    {"engine", "flops"},
     {"job"},
     {"_keras"},
     {"callbacks"},
     {"strategies"},
     {"placement"},
     {"commands"},
-    {"launch", "memory", "verify"},
-    {"plan"},
+    {"finders", "launch", "memory", "report", "verify"},
+    {"doctor", "plan"},
     {"recipes"},
     {"__main__"},
 ]
