@@ -3,6 +3,15 @@
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.hang_watch import HangWatch
+from kerasmgpu.callbacks.not_finite import NotFinite
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
-__all__ = ["Checkpoint", "ChooseXla", "OnFirstWorker", "ThroughputLogger"]
+__all__ = [
+    "Checkpoint",
+    "ChooseXla",
+    "HangWatch",
+    "NotFinite",
+    "OnFirstWorker",
+    "ThroughputLogger",
+]

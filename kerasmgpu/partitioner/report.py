@@ -104,6 +104,21 @@ def gathered_bytes(written: "Written") -> int:
     return bytes_alive(written.lowered)
 
 
+def collectives(program: "Program") -> list[str]:
+    """Names what the replicas send in a step: `["all_reduce of dense"]`.
+
+    Args:
+        program: `program.Program`, which has run.
+    """
+    names: dict[str, None] = {}
+    for one in program.written(with_outputs=False).lowered.communication():
+        layers = dict.fromkeys(
+            _part(tensor.node.name) for tensor, *_ in one.sizes()
+        )
+        names[f"{one.name} of {', '.join(layers)}"] = None
+    return list(names)
+
+
 def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     """What the replicas do with each part of a step.
 
