@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+_LONGEST_WINDOW = 1000  # Executions that `pace` looks at, at most.
+
 
 @dataclasses.dataclass
 class Execution:
@@ -34,6 +36,11 @@ class Stopwatch:
     between two executions counts up to the epoch's median gap: work around
     every step is included, a checkpoint every thousand steps is not.
 
+    Attributes:
+        finished: Boolean, whether the epoch has ended.
+        step_seconds: NumPy array of the seconds of each step in the last
+            `figures`, without those left out.
+
     Example:
 
     >>> stopwatch = Stopwatch()
@@ -50,6 +57,7 @@ class Stopwatch:
     def reset(self) -> None:
         """Forgets everything, for a new `fit`."""
         self._sizes = set()
+        self.step_seconds = np.zeros(0)
         self.new_epoch()
 
     def new_epoch(self) -> None:
@@ -70,6 +78,25 @@ class Stopwatch:
         """Records one execution; arguments as in `Execution`."""
         self._executions.append(Execution(start, end, steps, traced))
         self._steps += steps
+
+    def pace(self, window_seconds: float) -> float | None:
+        """Returns the seconds per step of the last executions.
+
+        A thread may call it while steps run.
+
+        Args:
+            window_seconds: Float, the executions to look at.
+
+        Returns:
+            Float, or `None` if none is left but those that traced.
+        """
+        latest = self._executions[-_LONGEST_WINDOW:]
+        start, steps = math.inf, 0
+        for execution in reversed(latest):
+            if execution.traced or latest[-1].end - start > window_seconds:
+                break
+            start, steps = execution.start, steps + execution.steps
+        return (latest[-1].end - start) / steps if steps else None
 
     def finish(self, backlog: float) -> None:
         """Ends the epoch.
@@ -105,6 +132,7 @@ class Stopwatch:
             input_seconds += sum(waited for _, waited in batches_of_it)
             steps = len(batches_of_it)
             step_seconds += [took / steps] * steps
+        self.step_seconds = np.asarray(step_seconds)
         rate = examples / seconds if seconds else math.nan
         median, p95 = (
             np.percentile(step_seconds, (50, 95)).tolist()
