@@ -3,6 +3,13 @@
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
-__all__ = ["Checkpoint", "ChooseXla", "OnFirstWorker", "ThroughputLogger"]
+__all__ = [
+    "Checkpoint",
+    "ChooseXla",
+    "OnFirstWorker",
+    "RunRecord",
+    "ThroughputLogger",
+]

@@ -21,7 +21,7 @@ _OF_SCALING = (
     "learning rate",
     "steps per epoch",
     "epochs",
-    "strategy: name",
+    "strategy",
 )
 """Settings that say how many replicas there are, or follow from it."""
 
@@ -34,6 +34,17 @@ TIMES = {
 }
 """Classes of the parts of a run's time, and what they are called."""
 
+
+_PLAIN_FACTS = (
+    "precision",
+    "xla",
+    "steps_per_execution",
+    "steps_per_epoch",
+    "epochs",
+    "replicas",
+    "workers",
+)
+"""Keys of `run.json` that are settings under the same name."""
 
 _MOST_TIMES = 400
 """Points of a line over time."""
@@ -70,11 +81,11 @@ def settings(run: Run) -> dict[str, str]:
     found["rows per step"] = rows
     if rows:
         found["rows per replica and step"] = _text(rows / run.replicas)
-    for name in ("steps_per_epoch", "epochs", "replicas", "workers"):
+    for name in _PLAIN_FACTS:
         found[name.replace("_", " ")] = facts.get(name)
     found["devices"] = device_names(facts.get("devices", ()))
     for name, value in facts.get("strategy", {}).items():
-        found[f"strategy: {name}"] = value
+        found["strategy" if name == "name" else name.replace("_", " ")] = value
     found |= facts.get("versions", {})
     found |= {f"--{name}": value for name, value in run.flags.items()}
     return {
