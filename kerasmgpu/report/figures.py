@@ -72,18 +72,19 @@ def settings(run: Run) -> dict[str, str]:
     facts = run.facts
     found: dict[str, Any] = {"model": facts.get("model")}
     for name, count in facts.get("parameters", {}).items():
-        found[f"{name} parameters"] = _text(count)
+        found[f"{name} parameters"] = count
     optimizer = facts.get("optimizer", {})
     found["optimizer"] = optimizer.get("name")
-    rate = optimizer.get("learning_rate", facts.get("learning_rate"))
-    found["learning rate"] = _text(rate)
+    found["learning rate"] = optimizer.get(
+        "learning_rate", facts.get("learning_rate")
+    )
     rows = facts.get("global_batch_size")
     found["rows per step"] = rows
     if rows:
-        found["rows per replica and step"] = _text(rows / run.replicas)
+        found["rows per replica and step"] = rows / run.replicas
     for name in _PLAIN_FACTS:
         found[name.replace("_", " ")] = facts.get(name)
-    found["devices"] = device_names(facts.get("devices", ()))
+    found["devices"] = device_names(facts.get("devices", ())) or None
     for name, value in facts.get("strategy", {}).items():
         found["strategy" if name == "name" else name.replace("_", " ")] = value
     found |= facts.get("versions", {})
@@ -95,7 +96,7 @@ def settings(run: Run) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+        return f"{value:,.0f}" if value == value // 1 else f"{value:.6g}"
     return str(value)
 
 
@@ -177,7 +178,7 @@ def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
         rows = run.facts.get("global_batch_size", 0)
         if "replicas" not in run.facts or not examples_per_second(run) > 0:
             continue
-        kind = re.sub(r"\d+ × ", "", found["devices"])
+        kind = re.sub(r"\d+ × ", "", found.get("devices", ""))
         same = tuple(i for i in found.items() if i[0] not in _OF_SCALING)
         for batch, size in (
             ("the batch of a step", rows),
