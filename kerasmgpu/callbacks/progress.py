@@ -4,6 +4,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from kerasmgpu.callbacks.progress_line import Line, rate_of_one_replica
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
+_FEW_EPOCHS = 20  # Each of them gets a line.
+_SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
 
 
 class Progress(MeasuringCallback):
@@ -32,7 +35,8 @@ class Progress(MeasuringCallback):
     runs, unless Keras prints its own bar (`verbose=1`). A thread updates it;
     no step waits for it. In a file, a pipe or a notebook there is one plain
     line per epoch. Where Keras prints a line per epoch, this one follows it.
-    With several workers the first one prints.
+    With several workers the first one prints. Of more than 20 epochs the first
+    and the last get a line, and one every ten seconds.
 
     The figures are those of `ThroughputLogger`, without compilation and
     validation. On GPUs the line has the most memory that a replica of this
@@ -47,6 +51,9 @@ class Progress(MeasuringCallback):
             `path` of its `ThroughputLogger`, or its folder, with a
             `throughput.jsonl` or `history.jsonl`. Defaults to `None`: no
             efficiency is printed.
+        logs: Dictionary from names in Keras's logs to labels: figures that the
+            line begins with, such as `{"val_loss": "validation loss"}`. Those
+            that an epoch lacks are left out. Defaults to `None`: none.
 
     Raises:
         InputError: If `one_replica` can't be read, or is a run on several
@@ -61,12 +68,15 @@ class Progress(MeasuringCallback):
     """
 
     def __init__(
-        self, one_replica: float | str | os.PathLike[str] | None = None
+        self,
+        one_replica: float | str | os.PathLike[str] | None = None,
+        logs: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self._one_replica = None
         if one_replica is not None:
             self._one_replica = rate_of_one_replica(one_replica)
+        self._labels = dict(logs or {})
         self._live: Live | None = None
         self._waiting: Line | None = None
 
@@ -75,20 +85,14 @@ class Progress(MeasuringCallback):
         self._prints = workers.is_first(self.measurement.strategy)
         verbose = self.params.get("verbose")
         self._console = Console()
-        self._is_live = self._console.is_terminal and verbose in (0, 2)
         self._keras_prints = bool(verbose)
         self._num_steps: int | None = self.params["steps"]
+        self._epoch, self._begin = 0, time.perf_counter()
         self._epoch_seconds: float | None = None
-        self.measurement.at_end.callback(self._close)
-
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        super().on_epoch_begin(epoch, logs)
-        self._print_waiting()
-        self._epoch, self._begin = epoch, time.perf_counter()
+        self._due = -math.inf
         self._learning_rate = measurement.learning_rate(self.model)
-        if self._prints and self._is_live:
+        self.measurement.at_end.callback(self._close)
+        if self._prints and self._console.is_terminal and verbose in (0, 2):
             self._live = Live(
                 get_renderable=self._view,
                 console=self._console,
@@ -97,10 +101,17 @@ class Progress(MeasuringCallback):
             )
             self._live.start()
 
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        super().on_epoch_begin(epoch, logs)
+        self._print_waiting()
+        self._epoch, self._begin = epoch, time.perf_counter()
+        self._learning_rate = measurement.learning_rate(self.model)
+
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._stop_live()
         shared, end = self.measurement, time.perf_counter()
         figures = shared.finish_epoch()
         self._learning_rate = measurement.learning_rate(self.model)
@@ -111,16 +122,34 @@ class Progress(MeasuringCallback):
             seconds = self._num_steps / figures["steps_per_second"]
             seconds += end - shared.steps_end
         self._epoch_seconds = seconds
-        if not self._prints:
+        epochs_left = self.params["epochs"] - epoch - 1
+        if not self._prints or not self._is_due(end, epochs_left):
             return
         self._waiting = self._line(
             figures["examples_per_second"],
             figures["input_wait_share"],
-            (self.params["epochs"] - epoch - 1) * seconds or None,
+            epochs_left * seconds or None,
             figures.get("mfu"),
+            self._labelled(logs or {}),
         )
         if not self._keras_prints:
             self._print_waiting()
+
+    def _is_due(self, now: float, epochs_left: int) -> bool:
+        """Whether an epoch gets a line, by the time of the line before it."""
+        if self.params["epochs"] > _FEW_EPOCHS and epochs_left:
+            if now < self._due:
+                return False
+        self._due = now + _SECONDS_BETWEEN_LINES
+        return True
+
+    def _labelled(self, logs: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+        """The logs to print, with their labels."""
+        return tuple(
+            (label, float(logs[name]))
+            for name, label in self._labels.items()
+            if logs.get(name) is not None
+        )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._print_waiting()
@@ -131,6 +160,7 @@ class Progress(MeasuringCallback):
         input_wait_share: float | None,
         seconds_left: float | None,
         mfu: float | None = None,
+        logs: tuple[tuple[str, float], ...] = (),
     ) -> Line:
         shared = self.measurement
         if rate is None or math.isnan(rate):
@@ -154,6 +184,7 @@ class Progress(MeasuringCallback):
             learning_rate=self._learning_rate,
             memory_bytes=max(memory, default=None),
             seconds_left=seconds_left,
+            logs=logs,
         )
 
     def _view(self) -> Table:
@@ -192,11 +223,8 @@ class Progress(MeasuringCallback):
         else:
             print(f"{line.title}: {line.figures}", file=sys.stdout, flush=True)
 
-    def _stop_live(self) -> None:
+    def _close(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
-
-    def _close(self) -> None:
-        self._stop_live()
         self._print_waiting()

@@ -27,6 +27,7 @@ class Line:
         learning_rate: Float.
         memory_bytes: Integer, the most that a replica had allocated.
         seconds_left: Float, until the end of the `fit`.
+        logs: Tuple of `(label, float)`, shown first.
     """
 
     epoch: int
@@ -39,6 +40,7 @@ class Line:
     learning_rate: float | None = None
     memory_bytes: int | None = None
     seconds_left: float | None = None
+    logs: tuple[tuple[str, float], ...] = ()
 
     @property
     def title(self) -> str:
@@ -50,13 +52,14 @@ class Line:
 
         Example:
 
-        >>> Line(1, 5, 1234.0, 2, efficiency=0.9, seconds_left=75).figures
-        '1,234 examples/s (617 per replica, 90 % efficient), 1:15 left'
+        >>> Line(1, 5, 1234.0, 2, seconds_left=75, logs=(("loss", 0.5),)).figures
+        'loss 0.5, 1,234 examples/s (617 per replica), 1:15 left'
         """
         return ", ".join(self._parts())
 
     def _parts(self) -> list[str]:
-        rate, parts = self.examples_per_second, []
+        rate = self.examples_per_second
+        parts = [f"{label} {short(value, 4)}" for label, value in self.logs]
         if rate is None:
             parts.append("no step measured yet")
         else:
@@ -80,15 +83,16 @@ class Line:
         return [part.replace("%", " %") for part in parts]
 
 
-def short(value: float) -> str:
-    """Formats a rate: three digits, a large one without decimals.
+def short(value: float, digits: int = 3) -> str:
+    """Formats a number: three digits, a large one without decimals.
 
     Example:
 
     >>> short(0.012345), short(12345.6)
     ('0.0123', '12,346')
     """
-    return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    is_large = abs(value) >= 10 ** (digits - 1)
+    return f"{value:,.0f}" if is_large else f"{value:.{digits}g}"
 
 
 def _duration(seconds: float) -> str:

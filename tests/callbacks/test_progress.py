@@ -183,7 +183,7 @@ def test_an_interrupted_fit_leaves_no_thread_and_no_line(terminal, hook):
     setattr(Interrupt, hook, interrupt)
     with pytest.raises(KeyboardInterrupt):
         fit(compiled(), Progress(), Interrupt(), verbose=2)
-    assert shows == [hook == "on_epoch_begin"]
+    assert shows == [True]
     assert not threads()
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.text.getvalue())
     assert ("epoch 1/2: " in shown) == (hook == "on_epoch_end")
@@ -244,3 +244,32 @@ def test_what_is_no_run_is_refused(tmp_path, monkeypatch, given, problem):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=problem):
         Progress(given)
+
+
+@pytest.mark.parametrize(
+    "epochs, seconds, reported",
+    [
+        (5, 0.01, [1, 2, 3, 4, 5]),
+        # The first, the last, and one every ten seconds.
+        (4000, 0.001, [1, 4000]),
+        (100, 0.25, [1, 41, 81, 100]),
+        (22, 60.0, [*range(1, 23)]),
+    ],
+)
+def test_epochs_get_a_line_by_time(epochs, seconds, reported):
+    callback = Progress()
+    callback.params = {"epochs": epochs}
+    callback._due = -np.inf
+    assert reported == [
+        epoch
+        for epoch in range(1, epochs + 1)
+        if callback._is_due(epoch * seconds, epochs - epoch)
+    ]
+
+
+def test_logs_come_first(capsys):
+    labels = {"val_loss": "validation MSE", "loss": "MSE", "other": "other"}
+    fit(compiled(), Progress(logs=labels), epochs=1)
+    assert re.match(
+        r"epoch 1/1: MSE [\d.,]+, .*examples/s", capsys.readouterr().out
+    )
