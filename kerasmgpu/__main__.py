@@ -40,6 +40,10 @@ COMMANDS = {
         "kerasmgpu.plan",
         "predict the speed-up of more GPUs, and the bottleneck",
     ),
+    "report": (
+        "kerasmgpu.report",
+        "write a page about runs: curves, speed, time, devices",
+    ),
     "scaling_report": (
         "kerasmgpu.commands.scaling_report",
         "run a recipe at several replica counts: time, speed-up, efficiency",

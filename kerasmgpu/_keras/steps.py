@@ -23,7 +23,7 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.program import Program
+from kerasmgpu.partitioner.program import Program, Written
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
@@ -67,7 +67,12 @@ class Steps:
     Args:
         model: The model.
         step: Its bound `train_step` or `test_step`.
+
+    Attributes:
+        written: The `program.Written` that runs; `None` before the first step.
     """
+
+    written: Written | None = None
 
     def __init__(self, model: keras.Model, step: Callable[..., Any]) -> None:
         self._model = model
@@ -149,6 +154,7 @@ class Steps:
     ) -> Callable[..., Any]:
         program, names = self._program(feeds.of(iterator), with_logs)
         written = program.written(with_outputs=names is None)
+        self.written = written
         if self._trains:
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
             self._strategy.gathered_bytes = report.gathered_bytes(written)

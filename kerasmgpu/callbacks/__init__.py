@@ -5,6 +5,8 @@ from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
 from kerasmgpu.callbacks.hang_watch import HangWatch
 from kerasmgpu.callbacks.not_finite import NotFinite
+from kerasmgpu.callbacks.progress import Progress
+from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
 __all__ = [
@@ -13,5 +15,7 @@ __all__ = [
     "HangWatch",
     "NotFinite",
     "OnFirstWorker",
+    "Progress",
+    "RunRecord",
     "ThroughputLogger",
 ]

@@ -10,6 +10,7 @@ These are a few small operations per step, and nothing waits for them.
 """
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,8 @@ class Probe:
     def __init__(self) -> None:
         self.traces = 0
         self.number = next(_numbers)
+        # An operation that peeks waits for batches that `drain` has taken.
+        self._lock = threading.Lock()
         _probes[self.number] = self
 
     def timed(self, iterator: Any) -> Any:
@@ -83,13 +86,27 @@ class InputProbe(Probe):
             List of `(rows, seconds)`: rows of all replicas of this worker,
             and the seconds for which the request was pending.
         """
-        with tf.device("CPU:0"):
-            size = tf.raw_ops.StageSize(**self._buffer)
-        if int(size) == 0:
-            return []
-        rows, asked, got = self._take(size)
+        with self._lock:
+            with tf.device("CPU:0"):
+                size = tf.raw_ops.StageSize(**self._buffer)
+            if int(size) == 0:
+                return []
+            rows, asked, got = self._take(size)
         seconds = (got - asked).numpy().tolist()
         return list(zip(rows.numpy().tolist(), seconds))
+
+    def latest(self, count: int) -> list[tuple[int, float]]:
+        """Returns at most `count` of the last batches, and keeps them.
+
+        A thread may call it while steps run; they don't wait for it.
+        """
+        with self._lock, tf.device("CPU:0"):
+            size = int(tf.raw_ops.StageSize(**self._buffer))
+            kept = [
+                tf.raw_ops.StagePeek(index=index, **self._buffer)
+                for index in range(max(0, size - count), size)
+            ]
+        return [(int(rows), float(got - asked)) for rows, asked, got in kept]
 
     @tf.function(autograph=False)
     def _take(self, size: tf.Tensor) -> tuple[tf.Tensor, ...]:

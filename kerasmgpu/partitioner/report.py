@@ -88,7 +88,7 @@ def summed_bytes(written: "Written") -> int:
         Integer; what depends on the number of rows doesn't count.
     """
     return sum(
-        _bytes(sent, 0)
+        bytes_of(sent, 0)
         for one in written.lowered.communication()
         if isinstance(one, (AllReduce, ReduceScatter))
         for sent in one.sizes()
@@ -135,7 +135,7 @@ def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     parts = {}
 
     def part(node: Node) -> dict[str, Any]:
-        name = _part(node.name)
+        name = part_of(node.name)
         empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
         return parts.setdefault(name, {"name": name, **empty})
 
@@ -148,7 +148,7 @@ def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     for one in program.written().lowered.communication():
         for sent in one.sizes():
             tensor, *_ = sent
-            part(tensor.node)[_SENT[type(one)]] += _bytes(sent, rows)
+            part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows)
     return list(parts.values())
 
 
@@ -205,8 +205,8 @@ def kept_by_micro_batches(written: "Written") -> dict[str, int]:
             tensor, rows = one.tensor, one.kind.rows.size
             per_row = sizes.divide(tensor.num_elements, rows)
             sent = tensor, per_row, tensor.dtype.size
-            name = _part(tensor.node.name)
-            found[name] = found.get(name, 0) + _bytes(sent, 1)
+            name = part_of(tensor.node.name)
+            found[name] = found.get(name, 0) + bytes_of(sent, 1)
     return found
 
 
@@ -227,7 +227,7 @@ def log(program: "Program", written: "Written") -> None:
             "of one device.",
             program.trace.name,
             len(products),
-            ", ".join(dict.fromkeys(_part(node.name) for node in products)),
+            ", ".join(dict.fromkeys(part_of(node.name) for node in products)),
         )
 
 
@@ -282,7 +282,7 @@ def _log_gathered(program: "Program", written: "Written") -> None:
         return
     _logged.add(key)
     per_row = sum(
-        _bytes(sent, 1)
+        bytes_of(sent, 1)
         for one in written.lowered.communication()
         if isinstance(one, AllGather)
         for sent in one.sizes()
@@ -299,7 +299,7 @@ def _log_gathered(program: "Program", written: "Written") -> None:
     )
 
 
-def _part(name: str) -> str:
+def part_of(name: str) -> str:
     """The layer that a node's name tells, or what else it is of."""
     scopes = [
         scope
@@ -311,7 +311,7 @@ def _part(name: str) -> str:
     return scopes[min(1, len(scopes) - 1)]
 
 
-def _bytes(sent: Sent, rows: int) -> int:
+def bytes_of(sent: Sent, rows: int) -> int:
     """Bytes that are sent, with one number for all sizes that aren't known.
 
     Args:

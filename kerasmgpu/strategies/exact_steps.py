@@ -72,6 +72,9 @@ class ExactSteps(_Strategy):
     """Parts in which a replica works through its rows of a batch, one after
     the other; or `"auto"`."""
 
+    shard: Shard = None
+    """Which variables are divided over the replicas."""
+
     compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None
@@ -96,6 +99,7 @@ class ExactSteps(_Strategy):
 
     def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
         """Divides new variables over the replicas; see `MirroredStrategy`."""
+        self.shard = shard
         if shard is not None:
             self.extended.axis_to_shard = Sharding(
                 shard, min_shard_bytes, lambda: self.replicas.total

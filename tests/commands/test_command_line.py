@@ -87,7 +87,10 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
     assert line.startswith("error: can't write ") and "File too large" in line
     assert "0x" not in line
     left = {path.name: path for path in folder.rglob("*")}
-    assert set(left) == {"flags.txt", "history.jsonl", "checkpoints"}
+    assert set(left) == {
+        *("flags.txt", "history.jsonl", "steps.jsonl", "run.json"),
+        "checkpoints",
+    }
     for line in left["history.jsonl"].read_text().splitlines():
         json.loads(line)
 

@@ -123,7 +123,6 @@ def run(**keywords: Any) -> Any:
         "loss": _LOSS,
         "accuracy": "training accuracy",
         "val_accuracy": "held-out accuracy",
-        "examples_per_second": "examples/s",
     }
     model.fit(
         training,

@@ -216,7 +216,6 @@ def run(**keywords: Any) -> "Result":
         "whole_row_loss": _LOSS,
         "rmse": "training RMSE",
         "val_rmse": "held-out RMSE",
-        "examples_per_second": "examples/s",
     }
     model.fit(
         training,

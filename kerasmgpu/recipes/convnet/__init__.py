@@ -194,7 +194,6 @@ def train(
     names = [name for name in metrics if isinstance(name, str)]
     names += [f"val_{name}" for name in ("loss", *names)]
     progress = {"loss": _LOSS, **dict(zip(names, names))}
-    progress["examples_per_second"] = "examples/s"
     fit_settings = experiment.fit_settings(progress, callbacks)
     if data.is_one_pass:
         fit_settings["steps_per_epoch"] = None

@@ -206,7 +206,6 @@ def run_one(
     progress = {
         "loss": "training MSE",
         "val_loss": "held-out MSE",
-        "examples_per_second": "examples/s",
     }
     model.fit(
         training,

@@ -167,7 +167,7 @@ def run(**keywords: Any) -> "Result":
         settings.seed,
         experiment.first_step,
     )
-    progress = {"loss": _LOSS, "examples_per_second": "examples/s"}
+    progress = {"loss": _LOSS}
     model.fit(training, **experiment.fit_settings(progress))
     square, linear, constant = model.w.numpy().flatten().tolist()
     figures = {

@@ -1,7 +1,9 @@
 """The folder of one run: its flags, its progress and its results.
 
     flags.txt           the flags as run, a flag file
-    history.jsonl       one line per epoch
+    history.jsonl, steps.jsonl, run.json
+                        of `kerasmgpu.callbacks.RunRecord`, for
+                        `kerasmgpu report`
     checkpoints/        the last three of `kerasmgpu.callbacks.Checkpoint`
     model.keras         the trained model
     learning_curve.png  where matplotlib is installed

@@ -1,10 +1,8 @@
-"""A run's progress lines, final table and learning curve."""
+"""A run's final table and learning curve."""
 
 import dataclasses
-import math
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Column, Table
@@ -16,9 +14,6 @@ from kerasmgpu.recipes.shared.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-_FEW_EPOCHS = 20  # All of them are reported.
-_SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
 
 Record = Mapping[str, Any]
 
@@ -70,39 +65,6 @@ def short_names(strategy: "tf.distribute.Strategy") -> list[str]:
 
 def print_line(text: str) -> None:
     print(text, flush=True)  # At once, also into a pipe.
-
-
-def progress(
-    epochs: int,
-    names: Mapping[str, str],
-    clock: Callable[[], float] = time.monotonic,
-) -> Callable[[Record], None]:
-    """Returns a function that prints the figures of an epoch's record.
-
-    Of more than 20 epochs it prints the first, the last, and one every ten
-    seconds. `names` maps figures in the logs to labels.
-    """
-    due = -math.inf
-
-    def report(record: Record) -> None:
-        nonlocal due
-        now = clock()
-        if epochs > _FEW_EPOCHS and record["epoch"] != epochs and now < due:
-            return
-        due = now + _SECONDS_BETWEEN_LINES
-        figures = [
-            f"{label} {_short(record[name])}"
-            for name, label in names.items()
-            if record.get(name) is not None
-        ]
-        print_line(f"epoch {record['epoch']}/{epochs}: {', '.join(figures)}")
-
-    return report
-
-
-def _short(value: float) -> str:
-    """Formats a number with four digits; a large one without decimals."""
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def median_of(history: Sequence[Record], name: str) -> float | None:

@@ -13,10 +13,9 @@ return experiment.finish(model, "loss", "loss", figures)
 """
 
 import dataclasses
-import json
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,25 +45,17 @@ def make_strategy(
 
 
 class EpochRecords(keras.callbacks.Callback):
-    """Records each epoch's logs in `history` and in `history.jsonl`.
+    """Keeps each epoch's logs in `history`.
 
     `kerasmgpu.callbacks.Checkpoint` saves and restores `history`: a resumed
     run has all records. A record has `"epoch"` (from 1), `"seconds"` (of the
     epoch's steps at the rate that `ThroughputLogger` measured, without tracing
-    and validation) and the logs; `None` stands for NaN and infinity. `report`
-    is called with each record.
+    and validation) and the logs; `None` stands for NaN and infinity.
     """
 
-    def __init__(
-        self,
-        folder: run_folder.RunFolder,
-        steps_per_epoch: int,
-        report: Callable[[Record], None] | None = None,
-    ) -> None:
+    def __init__(self, steps_per_epoch: int) -> None:
         super().__init__()
-        self._folder = folder
         self._steps_per_epoch = steps_per_epoch
-        self._report = report
         self.history: list[Record] = []
 
     def on_epoch_end(self, epoch: int, logs: Record | None = None) -> None:
@@ -80,13 +71,7 @@ class EpochRecords(keras.callbacks.Callback):
         rate = figures.get("steps_per_second")
         # An epoch whose only step was traced has no rate.
         seconds = self._steps_per_epoch / rate if rate else 0.0
-        record = {"epoch": epoch + 1, "seconds": seconds, **figures}
-        self.history.append(record)
-        if self._folder.path is not None:
-            lines = [json.dumps(record) + "\n" for record in self.history]
-            self._folder.write("history.jsonl", "".join(lines))
-        if self._report is not None:
-            self._report(record)
+        self.history.append({"epoch": epoch + 1, "seconds": seconds, **figures})
 
 
 class TrainingRun:
@@ -163,19 +148,23 @@ class TrainingRun:
         `callbacks` add to the logs is recorded.
         """
         plan = self.plan
-        report = None
-        if self._is_first_worker:
-            report = run_report.progress(plan.epochs, progress)
-        self._records = EpochRecords(self.folder, plan.steps_per_epoch, report)
+        self._records = EpochRecords(plan.steps_per_epoch)
+        recorded = []
+        if self._settings.output_dir is not None:
+            recorded = [
+                kerasmgpu_callbacks.RunRecord(self._settings.output_dir)
+            ]
         return {
             "epochs": plan.epochs,
             "steps_per_epoch": plan.steps_per_epoch,
             "shuffle": False,  # The order of the rows is the data set's.
-            "verbose": 0,  # A bar per epoch is too much for short ones.
+            "verbose": 0,  # `Progress` prints instead of Keras.
             "callbacks": [
                 kerasmgpu_callbacks.ThroughputLogger(),
                 *callbacks,
                 self._records,
+                kerasmgpu_callbacks.Progress(logs=progress),
+                *recorded,
                 *self._checkpoints,
             ],
         }

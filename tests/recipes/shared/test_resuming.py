@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
 
 def plain(path):
     """The records of a run without what depends on the clock."""
-    timed = ("seconds", "per_second", "_share")
+    timed = ("seconds", "per_second", "_share", "time")
     return [
         {
             name: value
@@ -50,6 +50,8 @@ def test_the_folder_gets_everything(whole):
         "learning_curve.png",
         "model.keras",
         "result.json",
+        "run.json",
+        "steps.jsonl",
     ]
     written = json.loads((folder / "result.json").read_text())
     assert written["figures"] == result.figures

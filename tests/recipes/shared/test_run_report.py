@@ -4,8 +4,6 @@ import dataclasses
 import sys
 import types
 
-import pytest
-
 from kerasmgpu.commands import plots
 from kerasmgpu.recipes.shared import run_report
 from kerasmgpu.recipes.shared.run_folder import RunFolder
@@ -31,47 +29,6 @@ HISTORY = [
     {"epoch": 1, "rmse": 1.0, "val_rmse": 1.1},
     {"epoch": 2, "rmse": 0.9, "val_rmse": None},
 ]
-
-
-@pytest.mark.parametrize(
-    "epochs, seconds, reported",
-    [
-        (5, 0.01, [1, 2, 3, 4, 5]),
-        # The first, the last, and one every ten seconds.
-        (4000, 0.001, [1, 4000]),
-        (100, 0.25, [1, 41, 81, 100]),
-        (22, 60.0, [*range(1, 23)]),
-    ],
-)
-def test_epochs_are_reported_by_time(capsys, epochs, seconds, reported):
-    now = 0.0
-    report = run_report.progress(epochs, {"loss": "loss"}, clock=lambda: now)
-    for epoch in range(1, epochs + 1):
-        now += seconds
-        report({"epoch": epoch, "loss": 0.5})
-    assert capsys.readouterr().out.splitlines() == [
-        f"epoch {epoch}/{epochs}: loss 0.5" for epoch in reported
-    ]
-
-
-def test_a_run_that_goes_on_reports_its_first_epoch(capsys):
-    report = run_report.progress(4000, {"loss": "loss"}, clock=lambda: 7.0)
-    report({"epoch": 3001, "loss": 0.5})
-    report({"epoch": 3002, "loss": 0.5})
-    assert capsys.readouterr().out == "epoch 3001/4000: loss 0.5\n"
-
-
-def test_figures_that_are_missing_are_left_out(capsys):
-    report = run_report.progress(1, {"loss": "loss", "speed": "examples/s"})
-    report({"epoch": 1, "loss": 0.5, "speed": None})
-    assert capsys.readouterr().out == "epoch 1/1: loss 0.5\n"
-
-
-def test_large_figures_are_whole_numbers(capsys):
-    report = run_report.progress(1, {"loss": "loss", "speed": "examples/s"})
-    report({"epoch": 1, "loss": 1234.567, "speed": 25612.4})
-    out = capsys.readouterr().out
-    assert out == "epoch 1/1: loss 1235, examples/s 25,612\n"
 
 
 def test_the_table_has_every_figure(capsys):

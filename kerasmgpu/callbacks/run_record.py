@@ -1,0 +1,294 @@
+"""The `RunRecord` callback: files about a run, for `kerasmgpu report`."""
+
+import json
+import math
+import os
+import pathlib
+import platform
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu import atomic_files
+from kerasmgpu.callbacks import throughput
+from kerasmgpu.callbacks.json_lines import JsonLines
+from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.job import workers
+from kerasmgpu.partitioner import traffic
+
+_BINS_PER_DECADE = 40
+
+
+class RunRecord(MeasuringCallback):
+    """Writes what `kerasmgpu report` shows of a run into a folder.
+
+    - `run.json`: model, optimizer, batch, devices, strategy, versions, bytes of
+      variables, and what replicas send in a step.
+    - `history.jsonl`: a line per epoch: `"epoch"` from 1, `"time"` of its end
+      in seconds since 1970, `"seconds"` of its steps, `"wall_seconds"` since
+      the epoch before, `"validation_seconds"`, `"learning_rate"`, the logs, and
+      the figures of `ThroughputLogger`; `null` for NaN and infinity.
+    - `steps.jsonl`: a line per epoch, the histogram of its step times: `"edges"`
+      in seconds, and `"counts"`.
+
+    A `fit` that begins at a later epoch, as after a kill, continues the files;
+    epochs that are run again replace their lines. One that begins at the first
+    epoch begins the files anew. Of several workers the first writes, but all
+    need the callback. Put it behind callbacks that add to the logs. Nothing is
+    done per step but what `ThroughputLogger` does, and only once where both are
+    used.
+
+    Args:
+        folder: String or path-like; created where missing.
+
+    Raises:
+        InputError: When training begins, if the folder has a file of one of
+            these names that is something else.
+
+    Example:
+
+    ```python
+    record = kerasmgpu.callbacks.RunRecord("runs/1")
+    model.fit(dataset, epochs=5, callbacks=[record])
+    # Then: kerasmgpu report runs/1
+    ```
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.folder = folder
+        self._files: _Files | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        self._files = None
+        self._validation_seconds = 0.0
+        if workers.is_first(self.measurement.strategy):
+            self._files = _Files(pathlib.Path(self.folder))
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        super().on_epoch_begin(epoch, logs)
+        if self._files is not None and not self._files.facts:
+            self._files.begin(epoch)
+            self._write_facts()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_test_begin(logs)
+        self._validation_began = time.perf_counter()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        seconds = time.perf_counter() - self._validation_began
+        self._validation_seconds += seconds
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        figures = self.measurement.finish_epoch()
+        if self._files is None:
+            return
+        files, batches = self._files, self.measurement.batches
+        rate = figures["steps_per_second"]
+        record = {
+            "epoch": epoch + 1,
+            "time": time.time(),
+            # An epoch whose only step was traced has no rate.
+            "seconds": len(batches) / rate if rate > 0 else 0.0,
+            "wall_seconds": files.seconds(),
+            "validation_seconds": self._validation_seconds,
+            "learning_rate": getattr(
+                self.model.optimizer, "learning_rate", None
+            ),
+            **(logs or {}),
+            **figures,
+        }
+        self._validation_seconds = 0.0
+        files.history.append(_plain(record))
+        steps = histogram(self.measurement.step_seconds)
+        files.steps.append({"epoch": epoch + 1, **steps})
+        rows = max((rows for rows, _ in batches), default=0)
+        if rows > files.facts.get("global_batch_size", 0):
+            # The step is traced, and the model is built.
+            files.facts["global_batch_size"] = rows
+            written = getattr(self.model.train_function, "written", None)
+            if written is not None:
+                files.facts["sent_per_step"] = traffic.sent(written, rows)
+            self._write_facts()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._files is not None and self._files.facts:
+            self._files.facts["ended"] = time.time()
+            self._write_facts()
+
+    def _write_facts(self) -> None:
+        """Writes `run.json`, with what is known by now."""
+        files = self._files
+        if files is not None:
+            strategy = self.measurement.strategy
+            files.facts |= {
+                **_of_model(self.model),
+                **_of_strategy(strategy),
+                "epochs": self.params["epochs"],
+                "steps_per_epoch": self.params["steps"],
+                "flops_per_step": getattr(strategy, "flops_per_step", None),
+            }
+            files.write_facts()
+
+
+class _Files:
+    """The files of a run. Not plain data: no checkpoint restores it.
+
+    Attributes:
+        history: `JsonLines` of the epochs.
+        steps: `JsonLines` of the histograms.
+        facts: Dictionary of `run.json`; empty until the first epoch.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self.history = JsonLines(folder / "history.jsonl")
+        self.steps = JsonLines(folder / "steps.jsonl")
+        self.facts: dict[str, Any] = {}
+        self._since = time.perf_counter()
+
+    def begin(self, epoch: int) -> None:
+        """Drops the lines from an epoch (counted from 0) on."""
+        started = time.time()
+        path = self._folder / "run.json"
+        if epoch > 0 and path.exists():
+            started = json.loads(path.read_text("utf-8"))["started"]
+        self.facts["started"] = started
+        for lines in (self.history, self.steps):
+            text = pathlib.Path(lines.path).read_text("utf-8")
+            kept = [
+                line
+                for line in text.splitlines(keepends=True)
+                if json.loads(line)["epoch"] <= epoch
+            ]
+            if "".join(kept) != text:
+                atomic_files.write_text(lines.path, "".join(kept))
+        self._since = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds since the last call, or since the first epoch began."""
+        before, self._since = self._since, time.perf_counter()
+        return self._since - before
+
+    def write_facts(self) -> None:
+        known = {k: v for k, v in self.facts.items() if v is not None}
+        text = json.dumps(known, indent=2, default=str) + "\n"
+        atomic_files.write_text(self._folder / "run.json", text)
+
+
+def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
+    """Counts step times in bins of equal ratio, 40 per decade.
+
+    All histograms have the same edges, so that they can be added.
+
+    Args:
+        step_seconds: NumPy array of floats.
+
+    Returns:
+        Dictionary: `"edges"`, seconds, one more than `"counts"`.
+
+    Example:
+
+    >>> histogram(np.array([0.1, 0.1, 0.11]))
+    {'edges': [0.1, 0.105925, 0.112202], 'counts': [2, 1]}
+    """
+    found = step_seconds[step_seconds > 0]
+    if not found.size:
+        return {"edges": [], "counts": []}
+    bins = np.floor(np.log10(found) * _BINS_PER_DECADE + 1e-9).astype(int)
+    first, last = int(bins.min()), int(bins.max())
+    edges = range(first, last + 2)
+    return {
+        "edges": [float(f"{10 ** (n / _BINS_PER_DECADE):.6g}") for n in edges],
+        "counts": np.bincount(bins - first).tolist(),
+    }
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a record as JSON has them; others are left out."""
+    plain: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, int):
+            plain[name] = value
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        plain[name] = number if math.isfinite(number) else None
+    return plain
+
+
+def _of_model(model: keras.Model) -> dict[str, Any]:
+    """The entries of `run.json` about a model and its optimizer."""
+    optimizer = model.optimizer
+    rate = optimizer.get_config().get("learning_rate")
+    if isinstance(rate, dict):  # A schedule.
+        arguments = [f"{k}={v}" for k, v in rate.get("config", {}).items()]
+        rate = f"{rate.get('class_name')}({', '.join(arguments)})"
+    elif isinstance(rate, float):  # A float32 has seven digits.
+        rate = float(f"{rate:.7g}")
+    facts: dict[str, Any] = {
+        "model": model.name,
+        "precision": model.dtype_policy.name,
+        "xla": bool(model.jit_compile),
+        "steps_per_execution": model.steps_per_execution,
+        "optimizer": {"name": type(optimizer).__name__, "learning_rate": rate},
+    }
+    if model.built:
+        known = {id(v) for v in [*model.weights, *optimizer.variables]}
+        others = [v for v in model.variables if id(v) not in known]
+        trainable = sum(math.prod(v.shape) for v in model.trainable_weights)
+        facts["parameters"] = {
+            "trainable": trainable,
+            "all": model.count_params(),
+        }
+        facts["state_bytes"] = {
+            "weights": _bytes(model.weights),
+            "slots": _bytes(optimizer.variables),
+            "other": _bytes([*others, *model.metrics_variables]),
+        }
+    return facts
+
+
+def _bytes(variables: list[Any]) -> int:
+    """Bytes of variables on the replica that holds most of them."""
+    total = 0
+    for variable in variables:
+        parts = getattr(variable.value, "parts", [variable])  # Where sharded.
+        size = tf.as_dtype(variable.dtype).size
+        total += max(math.prod(part.shape) for part in parts) * size
+    return total
+
+
+def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """The entries of `run.json` about where and by what a model is trained."""
+    name = type(strategy).__name__
+    arguments: dict[str, Any] = {"name": name.lstrip("_")}
+    if is_ours(strategy):
+        for name in ("batch_norm", "shard", "micro_batches"):
+            value = getattr(strategy, name)
+            arguments[name] = getattr(value, "__name__", value)
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "workers": workers.count(strategy),
+        "devices": throughput._devices(strategy),
+        "strategy": arguments,
+        "versions": {
+            "kerasmgpu": kerasmgpu.__version__,
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
+    }

@@ -1,0 +1,64 @@
+"""What replicas send in a step: by collective, and by what it is for."""
+
+from typing import TYPE_CHECKING, Any
+
+from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
+    Broadcast,
+    Communication,
+    GatherCounts,
+    Sent,
+)
+from kerasmgpu.partitioner.kinds import is_of_variable
+from kerasmgpu.partitioner.report import bytes_of, part_of
+from kerasmgpu.partitioner.sizes import are_integers
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.program import Written
+
+_BACKWARD = ("gradient_tape", "gradients")
+"""First scopes of the operations of a backward pass."""
+
+
+def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
+    """What the replicas send each other in one step.
+
+    Args:
+        written: `program.Written` of a training step.
+        rows: Integer, rows of a batch over all replicas.
+
+    Returns:
+        List of dictionaries: `"kind"` (`"all_reduce"`), `"purpose"`
+        (`"gradients"`), `"bytes"` of the whole tensors, and `"collectives"`,
+        those that carry any of it. What is inside a loop counts once.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in written.lowered.communication():
+        kind = one.name.partition(".")[0]
+        purposes = set()
+        for tensor in one.sizes():
+            purpose = _purpose(one, tensor)
+            empty = dict(kind=kind, purpose=purpose, bytes=0, collectives=0)
+            entry = found.setdefault((kind, purpose), empty)
+            entry["bytes"] += bytes_of(tensor, rows)
+            purposes.add(purpose)
+        for purpose in purposes:
+            found[kind, purpose]["collectives"] += 1
+    return sorted(found.values(), key=lambda entry: -entry["bytes"])
+
+
+def _purpose(one: Communication, sent: Sent) -> str:
+    tensor = sent[0]
+    if isinstance(one, GatherCounts):
+        return "numbers of rows"
+    if isinstance(one, Broadcast):
+        return "agreement of the workers"
+    if isinstance(one, AllGather) and is_of_variable(one.inputs[0].kind):
+        return "sharded variables"
+    if tensor.node.name.startswith(_BACKWARD):
+        return "gradients"
+    if part_of(tensor.node.name) == "the step itself":
+        return "loss and metrics"
+    if tensor.shape is not None and are_integers(tensor.shape):
+        return "statistics of batches"
+    return "activations"

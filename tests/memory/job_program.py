@@ -1,0 +1,65 @@
+"""A program that measures its step's memory on each worker of a job."""
+
+import ctypes
+import os
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import kerasmgpu
+
+ROWS = 64
+
+
+def build():
+    """A small GPT-like model, and a batch for it."""
+    layers, width, length, words = keras.layers, 128, 32, 2000
+    tokens = keras.Input((length,), dtype="int32")
+    x = layers.Embedding(words, width)(tokens)
+    for _ in range(4):
+        y = layers.LayerNormalization()(x)
+        attention = layers.MultiHeadAttention(4, width // 4)
+        x = x + attention(y, y, use_causal_mask=True)
+        y = layers.LayerNormalization()(x)
+        y = layers.Dense(4 * width, activation="gelu")(y)
+        x = x + layers.Dense(width)(y)
+    model = keras.Model(tokens, layers.Dense(words)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = keras.optimizers.AdamW(1e-3, global_clipnorm=1.0)
+    model.compile(optimizer, loss, jit_compile=False)
+    x = np.random.default_rng(0).integers(0, words, [ROWS, length], "int32")
+    return model, (x, np.roll(x, 1, axis=1))
+
+
+class StepMemory(keras.callbacks.Callback):
+    """Bytes of kernels' outputs at the peak of an epoch, variables included."""
+
+    def __init__(self):
+        super().__init__()
+        self._counter = ctypes.CDLL(os.environ["KERASMGPU_TESTS_COUNT_BYTES"])
+        self._counter.most_bytes_outputs.restype = ctypes.c_long
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._counter.reset_peaks()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.peak = self._counter.most_bytes_outputs()
+
+
+def main(shard):
+    strategy = kerasmgpu.strategy(shard=None if shard == "none" else shard)
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
+    with strategy.scope():
+        model, batch = build()
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    memory = StepMemory()
+    model.fit(data, steps_per_epoch=1, epochs=5, callbacks=[memory], verbose=0)
+    print(f"measured {memory.peak}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

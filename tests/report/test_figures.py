@@ -1,0 +1,176 @@
+"""What the report computes, against figures worked out by hand."""
+
+import math
+
+import pytest
+
+from kerasmgpu.report import figures, run_files, units
+from tests.report import samples
+
+
+def read(folder, **files):
+    (run,) = run_files.read([samples.write(folder, **files)])
+    return run
+
+
+def test_the_parts_of_a_jobs_time(tmp_path):
+    record = {
+        "epoch": 1,
+        "seconds": 10.0,
+        "input_wait_share": 0.2,
+        "steps_per_second": 5.0,
+        # Of a step's 0.2 s workers are busy for 0.15 s on average.
+        "slowest_worker_step_seconds": 0.16,
+        "fastest_worker_step_seconds": 0.14,
+        "wall_seconds": 15.0,
+        "validation_seconds": 3.0,
+    }
+    run = read(tmp_path, history_jsonl=[record, {**record, "epoch": 2}])
+    assert figures.time_parts(run) == pytest.approx(
+        {
+            "computation": 2 * 5.5,
+            "input": 2 * 2.0,
+            "workers": 2 * 2.5,
+            "validation": 2 * 3.0,
+            "other": 2 * 2.0,
+        }
+    )
+
+
+def test_times_that_are_not_known_are_left_out(tmp_path):
+    lines = [
+        {"epoch": 1, "seconds": 10.0, "input_wait_share": 0.1},
+        {"epoch": 2, "seconds": None, "input_wait_share": 0.1},
+        {"epoch": 3, "seconds": 5.0, "input_wait_share": None},
+    ]
+    run = read(tmp_path, history_jsonl=lines)
+    assert figures.time_parts(run) == {"computation": 14.0, "input": 1.0}
+
+
+def test_histograms_of_epochs_add_up(tmp_path):
+    lines = [
+        {"epoch": 1, "edges": [0.1, 0.2, 0.4], "counts": [3, 1]},
+        {"epoch": 2, "edges": [0.2, 0.4, 0.8], "counts": [4, 0]},
+        {"epoch": 3, "edges": "none", "counts": [1]},
+        {"epoch": 4, "edges": [], "counts": []},
+    ]
+    run = read(tmp_path, run_json={}, steps_jsonl=lines)
+    assert figures.step_histogram(run) == [(0.1, 0.2, 3), (0.2, 0.4, 5)]
+
+
+def runs_of(tmp_path, *entries):
+    """Runs of `(replicas, examples/s, entries of run.json)`."""
+    folders = []
+    for number, (replicas, rate, others) in enumerate(entries):
+        folder = samples.complete(tmp_path / str(number), replicas, 1, rate)
+        samples.write(folder, run_json=samples.facts(replicas, **others))
+        folders.append(folder)
+    return run_files.read(folders)
+
+
+def test_scaling_at_one_batch_of_a_step(tmp_path):
+    runs = runs_of(tmp_path, (4, 3000.0, {}), (1, 1000.0, {}), (2, 1800.0, {}))
+    ((batch, alike),) = figures.scaling(runs)
+    assert batch == "the batch of a step"
+    assert [run.replicas for run in alike] == [1, 2, 4]
+    found = [figures.efficiency(run, alike[0]) for run in alike]
+    assert found == [
+        pytest.approx(pair) for pair in [(1, 1), (1.8, 0.9), (3.0, 0.75)]
+    ]
+
+
+def test_scaling_at_one_batch_of_a_replica(tmp_path):
+    rate = {"optimizer": {"name": "Adam", "learning_rate": 0.002}}
+    runs = runs_of(
+        tmp_path,
+        (1, 1000.0, {}),
+        (2, 1500.0, {"global_batch_size": 2048, "steps_per_epoch": 50, **rate}),
+    )
+    ((batch, _),) = figures.scaling(runs)
+    assert batch == "the batch of a replica"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "another"},
+        {"global_batch_size": 999},
+        {"devices": ["CPU:0", "CPU:1"]},
+        {"strategy": {"name": "MirroredStrategy", "batch_norm": "per_replica"}},
+        {"parameters": {"trainable": 5}},
+    ],
+)
+def test_runs_that_differ_otherwise_are_no_scaling(tmp_path, other):
+    runs = runs_of(tmp_path, (1, 1000.0, {}), (2, 1500.0, other))
+    assert figures.scaling(runs) == []
+
+
+def test_one_replica_sends_nothing(tmp_path):
+    one, two = runs_of(tmp_path, (1, 1.0, {}), (2, 1.0, {}))
+    assert figures.sent(one) == {}
+    assert figures.sent(two) == {
+        ("gradients", "all-reduce"): (4 << 20, 3),
+        ("statistics", "all-reduce"): (3 << 10, 8),
+    }
+
+
+def test_devices_over_time_are_a_mean_and_its_limits(tmp_path):
+    lines = [
+        {"time": 100.0 + 10 * n, "device": d, "power_watts": value + n}
+        for n in range(3)
+        for d, value in (("GPU:0", 100.0), ("GPU:1", 300.0))
+    ]
+    lines += [{"time": 100.0, "device": "host", "cpu_utilization": 2.0}]
+    run = read(tmp_path, run_json={}, devices_jsonl=lines)
+    rows = figures.over_time(run, "power_watts", host=False)
+    # Three samples of 20 seconds are three points.
+    assert [row[1:] for row in rows] == [
+        (200.0, 100.0, 300.0),
+        (201.0, 101.0, 301.0),
+        (202.0, 102.0, 302.0),
+    ]
+    assert rows[0][0] == 0.0
+    assert figures.over_time(run, "cpu_utilization", host=True)[0][1] == 2.0
+    assert figures.over_time(run, "cpu_utilization", host=False) == []
+
+
+def test_many_samples_are_few_points(tmp_path):
+    samples.write(
+        tmp_path, run_json={}, devices_jsonl=samples.samples(1, 1, 5000)
+    )
+    (run,) = run_files.read([tmp_path])
+    rows = figures.over_time(run, "memory_bytes", host=True)
+    assert 300 < len(rows) <= 401
+    assert {row[1] for row in rows} == {6 << 30}
+
+
+def test_devices_have_their_kind_and_number():
+    names = ["GPU:0 (NVIDIA H100)", "GPU:1 (NVIDIA H100)", "CPU:0"]
+    assert figures.device_names(names) == "2 × GPU (NVIDIA H100), 1 × CPU"
+
+
+@pytest.mark.parametrize(
+    "form, value, text",
+    [
+        (units.plain, 12345.6, "12,346"),
+        (units.plain, 0.00012344, "0.0001234"),
+        (units.plain, 0, "0"),
+        (units.plain, math.nan, "–"),
+        (units.plain, 1e-9, "1e-09"),
+        (units.short, 12_500, "12.5k"),
+        (units.short, 0.25, "0.25"),
+        (units.percent, 0.123, "12 %"),
+        (units.percent, 0.0123, "1.2 %"),
+        (units.percent, 1.0, "100 %"),
+        (units.seconds, 0.00125, "1.25 ms"),
+        (units.seconds, 4e-7, "0.4 µs"),
+        (units.seconds, 200, "3 min 20 s"),
+        (units.seconds, 7260, "2 h 01 min"),
+        (units.data, 1536, "1.5 KiB"),
+        (units.data, 80 << 30, "80 GiB"),
+        (units.with_unit("W"), 51.25, "51.25 W"),
+        (units.with_unit("W"), math.inf, "–"),
+    ],
+)
+def test_numbers_have_units(form, value, text):
+    assert form(value) == text
