@@ -219,6 +219,17 @@ class MeasuringCallback(keras.callbacks.Callback):
         self.measurement.finish_steps()
 
 
+def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the short names of this worker's devices: `["GPU:0"]`."""
+    try:
+        paths = strategy.extended.worker_devices
+    except RuntimeError:
+        # TensorFlow's default strategy: the first GPU, or else the CPU.
+        devices = tf.config.list_logical_devices
+        paths = [(devices("GPU") or devices("CPU"))[0].name]
+    return [path.rsplit("device:", 1)[-1] for path in paths]
+
+
 def _probe(model: keras.Model, strategy: tf.distribute.Strategy) -> InputProbe:
     """Returns a model's probe; a new one if another `fit` of it is running."""
     kept = _probes.get(id(model))
