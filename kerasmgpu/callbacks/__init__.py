@@ -4,6 +4,7 @@ from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "ChooseXla",
     "DeviceStats",
     "OnFirstWorker",
+    "Progress",
     "ThroughputLogger",
 ]
