@@ -2,6 +2,7 @@
 
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
+from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
 from kerasmgpu.callbacks.hang_watch import HangWatch
 from kerasmgpu.callbacks.not_finite import NotFinite
@@ -12,6 +13,7 @@ from kerasmgpu.callbacks.throughput import ThroughputLogger
 __all__ = [
     "Checkpoint",
     "ChooseXla",
+    "DeviceStats",
     "HangWatch",
     "NotFinite",
     "OnFirstWorker",

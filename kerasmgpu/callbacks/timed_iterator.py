@@ -35,7 +35,6 @@ class Probe:
         self.traces = 0
         self.number = next(_numbers)
         # An operation that peeks waits for batches that `drain` has taken.
-        self._lock = threading.Lock()
         _probes[self.number] = self
 
     def timed(self, iterator: Any) -> Any:
@@ -73,6 +72,7 @@ class InputProbe(Probe):
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         super().__init__()
         self.strategy = strategy
+        self._lock = threading.Lock()
         # Buffers are global by name, so the name must be unique to this probe.
         self._buffer = {
             "dtypes": [tf.int64, tf.float64, tf.float64],
