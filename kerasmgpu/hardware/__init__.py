@@ -1,0 +1,1 @@
+"""What is known of GPUs: their data sheets, and what their driver reports."""
