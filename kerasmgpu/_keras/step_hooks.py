@@ -105,15 +105,16 @@ def remake(model: keras.Model) -> Callable[[Any], Any]:
 @contextlib.contextmanager
 def scope(model: keras.Model) -> Iterator[None]:
     """Context of a `fit`: removes the hooks that its callbacks have added."""
-    before = _hooks_of(model)
+    before = hooks_of(model)
     try:
         yield
     finally:
-        for hook in _hooks_of(model):
+        for hook in hooks_of(model):
             if hook not in before:
                 remove(model, hook)
 
 
-def _hooks_of(model: keras.Model) -> list[StepHook]:
+def hooks_of(model: keras.Model) -> list[StepHook]:
+    """Returns the hooks of a model in training, the outermost first."""
     hooked = getattr(model, "train_function", None)
     return hooked.hooks if isinstance(hooked, HookedSteps) else []

@@ -34,6 +34,11 @@ class Stopwatch:
     between two executions counts up to the epoch's median gap: work around
     every step is included, a checkpoint every thousand steps is not.
 
+    Attributes:
+        finished: Boolean, whether the epoch has ended.
+        step_seconds: NumPy array of the seconds of each step in the last
+            `figures`, without those left out.
+
     Example:
 
     >>> stopwatch = Stopwatch()
@@ -50,6 +55,7 @@ class Stopwatch:
     def reset(self) -> None:
         """Forgets everything, for a new `fit`."""
         self._sizes = set()
+        self.step_seconds = np.zeros(0)
         self.new_epoch()
 
     def new_epoch(self) -> None:
@@ -105,6 +111,7 @@ class Stopwatch:
             input_seconds += sum(waited for _, waited in batches_of_it)
             steps = len(batches_of_it)
             step_seconds += [took / steps] * steps
+        self.step_seconds = np.asarray(step_seconds)
         rate = examples / seconds if seconds else math.nan
         median, p95 = (
             np.percentile(step_seconds, (50, 95)).tolist()

@@ -1,28 +1,19 @@
 """The `ThroughputLogger` callback: examples per second of every epoch."""
 
-import math
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from kerasmgpu import _keras
-from kerasmgpu._keras import step_hooks
-from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.job import workers
 
-_Batches = list[tuple[int, float]]
-"""Rows of each batch, and the seconds of waiting for it."""
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
 """Figures in Keras's progress bar: the speed, and the wait for input."""
 
 
-class ThroughputLogger(keras.callbacks.Callback):
+class ThroughputLogger(MeasuringCallback):
     """Adds the throughput of each epoch to Keras's logs.
 
     - `examples_per_second`: over all replicas.
@@ -91,67 +82,35 @@ class ThroughputLogger(keras.callbacks.Callback):
     ```
     """
 
-    # Keras waits for each step's results if a callback has batch hooks. This
-    # one has none, so that nothing waits.
-
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
         self.path = path
-        self._stopwatch = stopwatch.Stopwatch()
-        self._probe: Any = None  # An `InputProbe` once training has begun.
         self._lines: JsonLines | None = None
-        _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        strategy = self.model.distribute_strategy
+        super().on_train_begin(logs)
+        strategy = self.measurement.strategy
         self._devices = _devices(strategy)
-        self._num_replicas = strategy.num_replicas_in_sync
-        self._num_workers = workers.count(strategy)
         self._lines = None
         if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
-        # A new probe is a new trace, so several `fit` calls share one.
-        if self._probe is None or self._probe.strategy is not strategy:
-            self._probe = InputProbe(strategy)
-        self._stopwatch.reset()
-        self._timing = _Timing(
-            self.model, self._probe, self._stopwatch, self.params["steps"]
-        )
-        step_hooks.add(self.model, self._timing)
-
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        self._stopwatch.new_epoch()
-        self._probe.drain()
-
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        # Validation comes between the last step and the end of the epoch.
-        _finish(self._stopwatch, self.model)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        _finish(self._stopwatch, self.model)
-        batches = self._probe.drain()
-        comparison: dict[str, Any] = {}
-        if self._num_workers > 1:
-            batches, comparison = self._over_workers(batches)
-        figures = self._stopwatch.figures(batches, self._num_replicas)
-        figures.update(comparison)
+        measurement = self.measurement
+        figures = measurement.finish_epoch()
         self._hand_on(figures, logs)
         if self._lines is not None:
             self._lines.append(
                 {
                     "epoch": epoch,
-                    "replicas": self._num_replicas,
+                    "replicas": measurement.num_replicas,
                     "devices": self._devices,
-                    "steps": len(batches),
-                    "examples": sum(rows for rows, _ in batches),
+                    "steps": len(measurement.batches),
+                    "examples": sum(rows for rows, _ in measurement.batches),
                     "reduced_bytes_per_step": getattr(
-                        self.model.distribute_strategy,
-                        "reduced_bytes_per_step",
-                        None,
+                        measurement.strategy, "reduced_bytes_per_step", None
                     ),
                     **figures,
                 }
@@ -177,90 +136,6 @@ class ThroughputLogger(keras.callbacks.Callback):
             for name, value in figures.items():
                 if name not in _IN_THE_BAR:
                     history.history.setdefault(name, []).append(value)
-
-    def _over_workers(
-        self, batches: _Batches
-    ) -> tuple[_Batches, dict[str, Any]]:
-        """Returns batches with all workers' rows, and `compare_workers`."""
-        strategy = self.model.distribute_strategy
-        own_rows = sum(rows for rows, _ in batches)
-        own_seconds = math.nan
-        if batches and getattr(strategy, "compute_time", None) is not None:
-            waited = sum(seconds for _, seconds in batches) / len(batches)
-            own_seconds = waited + strategy.compute_time.take()
-        table = workers.gather(strategy, [own_rows, own_seconds])
-        if self._timing.splits_batches:
-            # Workers have different rows; else all have the same batches.
-            factor = table[:, 0].sum() / max(own_rows, 1)
-            batches = [(round(rows * factor), s) for rows, s in batches]
-        return batches, stopwatch.compare_workers(table[:, 1].tolist())
-
-
-class _Timing(step_hooks.StepHook):
-    """Times the executions of a `fit`, and the requests for their batches.
-
-    Args:
-        model: The `keras.Model`.
-        probe: `InputProbe` of its strategy.
-        timer: `Stopwatch` for the executions.
-        num_steps: Integer, steps of an epoch; `None`: not known yet.
-
-    Attributes:
-        splits_batches: Boolean, whether workers have different rows of a batch.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        probe: InputProbe,
-        timer: stopwatch.Stopwatch,
-        num_steps: int | None,
-    ) -> None:
-        self._model = model
-        self._probe = probe
-        self._stopwatch = timer
-        self._num_steps = num_steps or math.inf
-        self._iterator = self._timed = None
-        self.splits_batches = False
-
-    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
-        if iterator is not self._iterator:  # Once per epoch.
-            self._iterator = iterator
-            self.splits_batches = isinstance(
-                iterator, tf.distribute.DistributedIterator
-            )
-            self._timed = self._probe.timed(iterator)
-        traces = self._probe.traces
-        start = time.perf_counter()
-        try:
-            logs = run(self._timed)
-        except (StopIteration, tf.errors.OutOfRangeError):
-            # The end of a data set of unknown length.
-            _finish(self._stopwatch, self._model)
-            raise
-        self._stopwatch.add(
-            start,
-            time.perf_counter(),
-            steps=self._model.steps_per_execution,
-            traced=self._probe.traces != traces,
-        )
-        if self._stopwatch.steps >= self._num_steps:
-            _finish(self._stopwatch, self._model)
-        return logs
-
-
-def _finish(timer: stopwatch.Stopwatch, model: keras.Model) -> None:
-    """Waits for the devices, then ends the stopwatch's epoch."""
-    if timer.finished:
-        return
-    start = time.perf_counter()
-    if workers.count(model.distribute_strategy) == 1:
-        tf.test.experimental.sync_devices()
-    else:
-        # TensorFlow can't wait for one worker's devices only. The step count
-        # is available once the last update is done on all workers.
-        model.optimizer.iterations.numpy()
-    timer.finish(time.perf_counter() - start)
 
 
 def _devices(strategy: tf.distribute.Strategy) -> list[str]:

@@ -1,0 +1,232 @@
+"""The timing of a `fit`, shared by all callbacks that show it.
+
+A callback that reads it derives from `MeasuringCallback`. All of one `fit`
+share one hook around the step, one `InputProbe` and one `Stopwatch`; the
+figures of an epoch are computed once.
+"""
+
+import math
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu import _keras
+from kerasmgpu._keras import step_hooks
+from kerasmgpu.callbacks import stopwatch
+from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.job import workers
+
+_probes: dict[int, InputProbe] = {}
+"""Probes by the ids of their models: a new probe would be a new trace.
+
+Not a `WeakKeyDictionary`: users' models may define `__eq__`.
+"""
+
+
+class Measurement(step_hooks.StepHook):
+    """Times the steps of one `fit`.
+
+    It waits for the devices at the end of an epoch, and only there.
+
+    Args:
+        model: The `keras.Model` in training.
+        params: Dictionary, the `params` that the callbacks of the `fit` share.
+
+    Attributes:
+        strategy: The model's `tf.distribute.Strategy`.
+        num_replicas: Integer, replicas of all workers.
+        num_workers: Integer, workers of the job.
+        params: The argument.
+        stopwatch: The `Stopwatch` of the epoch.
+        probe: The `InputProbe` of the strategy.
+        batches: List of `(rows, seconds)` per step of the last finished epoch:
+            rows over all workers, and the wait for the batch.
+        step_seconds: NumPy array `[steps]`, seconds per step of the last
+            finished epoch; steps that compiled are left out.
+        worker_step_seconds: List of each worker's mean seconds per step of
+            the last finished epoch, up to its gradients and without waiting
+            for other workers; empty for one worker.
+
+    Example:
+
+    ```python
+    class Median(MeasuringCallback):
+        def on_epoch_end(self, epoch, logs=None):
+            figures = self.measurement.finish_epoch()
+            print(figures["step_seconds_median"])
+    ```
+    """
+
+    def __init__(self, model: keras.Model, params: dict[str, Any]) -> None:
+        self.strategy = model.distribute_strategy
+        self.num_replicas = self.strategy.num_replicas_in_sync
+        self.num_workers = workers.count(self.strategy)
+        self.params = params
+        self.stopwatch = stopwatch.Stopwatch()
+        self.probe = _probe(model, self.strategy)
+        self.batches: list[tuple[int, float]] = []
+        self.step_seconds = np.zeros(0)
+        self.worker_step_seconds: list[float] = []
+        self._model = model
+        self._num_steps = params["steps"] or math.inf
+        self._epoch: int | None = None
+        self._figures: dict[str, Any] | None = None
+        self._iterator: Any = None
+        self._timed: Any = None
+        self._splits_batches = False
+        step_hooks.add(model, self)
+
+    @classmethod
+    def of(cls, callback: keras.callbacks.Callback) -> "Measurement":
+        """Returns the measurement of a callback's running `fit`.
+
+        The first callback creates it, the others join. Call it in
+        `on_train_begin`, on all workers; `_keras.install()` must have been
+        called before the `fit`, which then removes the measurement.
+
+        Args:
+            callback: The `keras.callbacks.Callback`.
+        """
+        for hook in step_hooks.hooks_of(callback.model):
+            # All callbacks of a `fit` share one `params`; those of a `fit` of
+            # the same model inside a callback have others.
+            if isinstance(hook, cls) and hook.params is callback.params:
+                return hook
+        return cls(callback.model, callback.params)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begins an epoch; does nothing if another callback has begun it."""
+        if self._epoch != epoch:
+            self._epoch, self._figures = epoch, None
+            self.stopwatch.new_epoch()
+            self.probe.drain()
+
+    def finish_steps(self) -> None:
+        """Ends the epoch's steps, before its validation: waits for the devices."""
+        if self.stopwatch.finished:
+            return
+        start = time.perf_counter()
+        if self.num_workers == 1:
+            tf.test.experimental.sync_devices()
+        else:
+            # TensorFlow can't wait for one worker's devices only. The step
+            # count is available once the last update is done on all workers.
+            self._model.optimizer.iterations.numpy()
+        self.stopwatch.finish(time.perf_counter() - start)
+
+    def finish_epoch(self) -> dict[str, Any]:
+        """Ends the epoch and returns its figures; collective between workers.
+
+        The first call of an epoch computes them; the others return the same
+        dictionary.
+
+        Returns:
+            Dictionary of floats, as in `ThroughputLogger`. NaN: no step is
+            left to measure.
+        """
+        self.finish_steps()
+        if self._figures is None:
+            self.batches, comparison = self.probe.drain(), {}
+            if self.num_workers > 1:
+                comparison = self._over_workers()
+            self._figures = self.stopwatch.figures(
+                self.batches, self.num_replicas
+            )
+            self.step_seconds = self.stopwatch.step_seconds
+            self._figures.update(comparison)
+        return self._figures
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        """Times one execution, and the requests for its batches."""
+        if self.stopwatch.finished:
+            return run(iterator)  # A `fit` inside a callback.
+        if iterator is not self._iterator:  # Once per epoch.
+            self._iterator = iterator
+            self._splits_batches = isinstance(
+                iterator, tf.distribute.DistributedIterator
+            )
+            self._timed = self.probe.timed(iterator)
+        traces = self.probe.traces
+        start = time.perf_counter()
+        try:
+            logs = run(self._timed)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            # The end of a data set of unknown length.
+            self.finish_steps()
+            raise
+        self.stopwatch.add(
+            start,
+            time.perf_counter(),
+            steps=self._model.steps_per_execution,
+            traced=self.probe.traces != traces,
+        )
+        if self.stopwatch.steps >= self._num_steps:
+            self.finish_steps()
+        return logs
+
+    def _over_workers(self) -> dict[str, Any]:
+        """Counts all workers' rows in `batches`; returns `compare_workers`."""
+        batches = self.batches
+        own_rows = sum(rows for rows, _ in batches)
+        own_seconds = math.nan
+        compute_time = getattr(self.strategy, "compute_time", None)
+        if batches and compute_time is not None:
+            waited = sum(seconds for _, seconds in batches) / len(batches)
+            own_seconds = waited + compute_time.take()
+        table = workers.gather(self.strategy, [own_rows, own_seconds])
+        if self._splits_batches:
+            # Workers have different rows; else all have the same batches.
+            factor = table[:, 0].sum() / max(own_rows, 1)
+            self.batches = [(round(rows * factor), s) for rows, s in batches]
+        self.worker_step_seconds = table[:, 1].tolist()
+        return stopwatch.compare_workers(self.worker_step_seconds)
+
+
+class MeasuringCallback(keras.callbacks.Callback):
+    """Base class of callbacks that read the `Measurement` of their `fit`.
+
+    A subclass calls `self.measurement.finish_epoch()` in `on_epoch_end`, on
+    all workers. A hook that it overrides must call the one of this class.
+
+    Attributes:
+        measurement: The `Measurement`, from `on_train_begin` on.
+    """
+
+    # Keras waits for each step's results if a callback has batch hooks. This
+    # one has none, so that nothing waits.
+
+    measurement: Measurement
+
+    def __init__(self) -> None:
+        super().__init__()
+        _keras.install()
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self.measurement = Measurement.of(self)
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self.measurement.begin_epoch(epoch)
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        # Validation comes between the last step and the end of the epoch.
+        self.measurement.finish_steps()
+
+
+def _probe(model: keras.Model, strategy: tf.distribute.Strategy) -> InputProbe:
+    """Returns a model's probe; a new one if another `fit` of it is running."""
+    kept = _probes.get(id(model))
+    for hook in step_hooks.hooks_of(model):
+        if isinstance(hook, Measurement) and hook.probe is kept:
+            return InputProbe(strategy)
+    if kept is None or kept.strategy is not strategy:
+        if kept is None:
+            weakref.finalize(model, _probes.pop, id(model), None).atexit = False
+        kept = _probes[id(model)] = InputProbe(strategy)
+    return kept
