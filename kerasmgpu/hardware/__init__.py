@@ -3,4 +3,5 @@
 - `nvml`: the GPUs of this machine; `gpu`: what the driver counts of each.
 - `gpu_links`: which GPUs are connected how.
 - `cuda_devices`: the UUID of a GPU that CUDA has numbered.
+- `data_sheets`: peaks and memory of GPUs by their names.
 """

@@ -14,8 +14,8 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
+from kerasmgpu.hardware.data_sheets import DEVICES
 from kerasmgpu.memory import memory, memory_prediction, memory_report
-from kerasmgpu.memory.device_memory import DEVICES
 from kerasmgpu.memory.state_bytes import SHARDS
 
 _DEFAULTS = flag_parsing.defaults(memory)
