@@ -307,9 +307,12 @@ class _Watcher(threading.Thread):
             told = places.verdict(known, self._num_workers)
             lines.append(f"kerasmgpu: {told}.")
         lines += _collectives(self._model)
-        lines += devices_state.lines()
         lines += ["stacks:", whereabouts.stacks(self._thread)]
-        text = "\n".join(lines)
+        self._tell("\n".join(lines))
+        # The driver of a GPU that hangs may not answer: it is asked last.
+        self._tell("\n".join(["kerasmgpu: devices:", *devices_state.lines()]))
+
+    def _tell(self, text: str) -> None:
         logging.warning("%s", text)
         if self._path is not None:
             self._append(text)
@@ -326,12 +329,12 @@ class _Watcher(threading.Thread):
 
 def _collectives(model: keras.Model) -> list[str]:
     """Names the collectives of a model's step, where kerasmgpu knows them."""
-    programs = getattr(model.train_function, "programs", [])
-    found = report.collectives(programs[-1]) if programs else []
+    written = getattr(model.train_function, "written", None)
+    found = report.collectives(written) if written is not None else []
     if not found:
         return []
     shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
     return [
-        f"the step's {len(found)} collectives (TensorFlow doesn't tell which "
-        f"of them is pending): {shown}"
+        "collectives of the step (TensorFlow doesn't tell which of them is "
+        f"pending): {shown}"
     ]

@@ -104,16 +104,16 @@ def gathered_bytes(written: "Written") -> int:
     return bytes_alive(written.lowered)
 
 
-def collectives(program: "Program") -> list[str]:
+def collectives(written: "Written") -> list[str]:
     """Names what the replicas send in a step: `["all_reduce of dense"]`.
 
     Args:
-        program: `program.Program`, which has run.
+        written: `program.Written`.
     """
     names: dict[str, None] = {}
-    for one in program.written(with_outputs=False).lowered.communication():
+    for one in written.lowered.communication():
         layers = dict.fromkeys(
-            _part(tensor.node.name) for tensor, *_ in one.sizes()
+            part_of(tensor.node.name) for tensor, *_ in one.sizes()
         )
         names[f"{one.name} of {', '.join(layers)}"] = None
     return list(names)
