@@ -3,12 +3,14 @@
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.monitors import Monitors
 from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
 __all__ = [
     "Checkpoint",
     "ChooseXla",
+    "Monitors",
     "OnFirstWorker",
     "Progress",
     "ThroughputLogger",
