@@ -91,11 +91,7 @@ class Monitors(MeasuringCallback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         strategy = self.measurement.strategy
-        if (
-            self.norms
-            and tf.distribute.has_strategy()
-            and not is_ours(strategy)
-        ):
+        if self.norms and _is_tensorflows(strategy):
             raise InputError(
                 "norms need a strategy of kerasmgpu, or none. Received: a model "
                 f"of {type(strategy).__name__}; leave norms=None, or build the "
@@ -278,6 +274,14 @@ class _Profile:
         if self._runs:
             self._runs, self._steps = False, None
             tf.profiler.experimental.stop()
+
+
+def _is_tensorflows(strategy: tf.distribute.Strategy) -> bool:
+    if is_ours(strategy):
+        return False
+    # Outside of any scope, TensorFlow's default strategy is the current one.
+    is_default = strategy is tf.distribute.get_strategy()
+    return tf.distribute.has_strategy() or not is_default
 
 
 def _checked_steps(steps: Sequence[int] | None) -> tuple[int, int] | None:
