@@ -120,14 +120,18 @@ class Measurement(step_hooks.StepHook):
         if self.stopwatch.finished:
             return
         start = time.perf_counter()
+        self.wait()
+        self.steps_end = time.perf_counter()
+        self.stopwatch.finish(self.steps_end - start)
+
+    def wait(self) -> None:
+        """Waits for this worker's devices."""
         if self.num_workers == 1:
             tf.test.experimental.sync_devices()
         else:
             # TensorFlow can't wait for one worker's devices only. The step
             # count is available once the last update is done on all workers.
             self._model.optimizer.iterations.numpy()
-        self.steps_end = time.perf_counter()
-        self.stopwatch.finish(self.steps_end - start)
 
     def finish_epoch(self) -> dict[str, Any]:
         """Ends the epoch and returns its figures; collective between workers.
