@@ -3,13 +3,17 @@
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.monitors import Monitors
+from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
 
 __all__ = [
     "Checkpoint",
     "ChooseXla",
+    "Monitors",
     "OnFirstWorker",
+    "Progress",
     "RunRecord",
     "ThroughputLogger",
 ]

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import atomic_files
-from kerasmgpu.callbacks import throughput
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
+from kerasmgpu.callbacks.throughput import device_names
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
@@ -104,9 +104,7 @@ class RunRecord(MeasuringCallback):
             "seconds": len(batches) / rate if rate > 0 else 0.0,
             "wall_seconds": files.seconds(),
             "validation_seconds": self._validation_seconds,
-            "learning_rate": getattr(
-                self.model.optimizer, "learning_rate", None
-            ),
+            "learning_rate": learning_rate(self.model),
             **(logs or {}),
             **figures,
         }
@@ -295,7 +293,7 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     return {
         "replicas": strategy.num_replicas_in_sync,
         "workers": workers.count(strategy),
-        "devices": throughput._devices(strategy),
+        "devices": device_names(strategy),
         "strategy": arguments,
         "versions": {
             "kerasmgpu": kerasmgpu.__version__,

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.measurement import MeasuringCallback, local_devices
 from kerasmgpu.job import workers
 
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -90,7 +90,7 @@ class ThroughputLogger(MeasuringCallback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         strategy = self.measurement.strategy
-        self._devices = _devices(strategy)
+        self._devices = device_names(strategy)
         self._lines = None
         if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
@@ -138,18 +138,11 @@ class ThroughputLogger(MeasuringCallback):
                     history.history.setdefault(name, []).append(value)
 
 
-def _devices(strategy: tf.distribute.Strategy) -> list[str]:
+def device_names(strategy: tf.distribute.Strategy) -> list[str]:
     """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
-    try:
-        paths = strategy.extended.worker_devices
-    except RuntimeError:
-        # TensorFlow's default strategy: the first GPU, or else the CPU.
-        devices = tf.config.list_logical_devices
-        paths = [(devices("GPU") or devices("CPU"))[0].name]
     gpus = tf.config.get_visible_devices("GPU")
     names = []
-    for path in paths:
-        name = path.rsplit("device:", 1)[-1]
+    for name in local_devices(strategy):
         kind, index = name.split(":")
         if kind == "GPU" and int(index) < len(gpus):
             details = tf.config.experimental.get_device_details(
