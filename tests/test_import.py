@@ -45,6 +45,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "launch.notebook",
         "memory.__main__",
         "memory.state_bytes",
+        "report.__main__",
         "recipes.alexnet",
         "recipes.autoencoder",
         "recipes.convnet",

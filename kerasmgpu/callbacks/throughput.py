@@ -92,7 +92,7 @@ class ThroughputLogger(MeasuringCallback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         strategy = self.measurement.strategy
-        self._devices = _devices(strategy)
+        self._devices = device_names(strategy)
         self._lines = None
         if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
@@ -150,7 +150,7 @@ def hand_on(
                 history.history.setdefault(name, []).append(value)
 
 
-def _devices(strategy: tf.distribute.Strategy) -> list[str]:
+def device_names(strategy: tf.distribute.Strategy) -> list[str]:
     """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
     gpus = tf.config.get_visible_devices("GPU")
     names = []

@@ -227,6 +227,14 @@ CASES = (
     Case("benchmarks --rounds=0", "--rounds: 0 is not a positive integer"),
     Case("benchmarks --output_dir=full", "output_dir must be new or"),
     Case("benchmarks --timeout_seconds=nan", "timeout_seconds must be"),
+    Case("report", "give the folder of a run"),
+    Case("report missing", "no run in missing. Expected a folder with"),
+    Case("report folder", "no run in folder. Expected a folder with"),
+    Case("report binary", "no run in binary. Expected a folder with"),
+    Case("report run run", "given twice. Received: run"),
+    Case("report run --output=missing/x.html", "a folder that exists. Rec"),
+    Case("report run --output=folder", "must be a file in a folder that"),
+    Case("report --runs=3", "--runs"),
     Case("scaling_report", "give the name of a recipe first"),
     Case("scaling_report chess", "unknown recipe 'chess'"),
     Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
@@ -259,10 +267,11 @@ def _make_files():
         pathlib.Path(name).write_bytes(content)
     with zipfile.ZipFile("other.zip", "w") as archive:
         archive.writestr("readme.txt", "nothing")
-    for folder in ("folder", "full", "one_class/a"):
+    for folder in ("folder", "full", "one_class/a", "run"):
         pathlib.Path(folder).mkdir(parents=True)
     for name in ("full/text", "one_class/a/1.png"):
         pathlib.Path(name).write_text("text")
+    pathlib.Path("run/run.json").write_text("{}")
 
 
 def run(cases):

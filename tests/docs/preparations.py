@@ -79,6 +79,11 @@ assert len(clock.times) == 3
     "docs/throughput.md": """
 assert len(pathlib.Path("throughput.jsonl").read_text().splitlines()) == 3
 """,
+    "docs/report.md": """
+assert sorted(path.name for path in pathlib.Path("runs/1").iterdir()) == [
+    "history.jsonl", "run.json", "steps.jsonl"
+]
+""",
     "docs/verify.md": "build().fit(*data())",
     "recipes/polynomial/README.md": "assert y.numpy().tolist() == [8, 23, 48]",
 }

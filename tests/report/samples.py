@@ -49,13 +49,11 @@ def facts(replicas=2, workers=1, **others):
             {
                 "kind": "all_reduce",
                 "purpose": "gradients",
-                "collectives": 3,
                 "bytes": 4 << 20,
             },
             {
                 "kind": "all_reduce",
                 "purpose": "statistics",
-                "collectives": 8,
                 "bytes": 3 << 10,
             },
         ],
