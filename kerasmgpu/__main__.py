@@ -32,6 +32,10 @@ COMMANDS = {
         "kerasmgpu.finders.batch_size_command",
         "find the largest batch that fits, and the smallest fast one",
     ),
+    "find_learning_rate": (
+        "kerasmgpu.finders.learning_rate_command",
+        "suggest a learning rate by a range test",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",

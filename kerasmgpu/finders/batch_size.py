@@ -96,10 +96,12 @@ def find_batch_size(
         data: Function without arguments, or its name, that returns the data,
             as for `kerasmgpu.verify`. Default: the data that `build` returns,
             or the function `data` of its module.
-        num_replicas: See `kerasmgpu.strategy`. Default: all visible GPUs.
-        virtual_devices: See `kerasmgpu.strategy`.
-        shard: See `kerasmgpu.strategy`; a string or `None`.
-        micro_batches: See `kerasmgpu.strategy`; an integer.
+        num_replicas: Integer, replicas. Default: all visible GPUs.
+        virtual_devices: Integer, logical CPU devices to use as replicas.
+        shard: String, what the replicas divide: `"optimizer"`, `"weights"` or
+            `"embeddings"`. Default: nothing.
+        micro_batches: Integer, parts in which a replica works through its
+            rows. Defaults to 1.
         low: Integer, the first global batch size; larger ones are multiples
             of it. If it fails, it is halved. Defaults to 8.
         high: Integer, the largest size to measure. Default: the number of rows

@@ -5,8 +5,8 @@
 `build` is a function that returns a compiled Keras model. Its data come from
 `--data=my_module:function`, from a function `data` of the same module, or from
 `build`, if it returns `(model, data)`. The global batch is doubled until it
-fails, exceeds the data, or the speed no longer rises; processes that run out
-of memory are started again.
+fails, exceeds the data, or the speed no longer rises; then it is bisected. A
+process that runs out of memory, or is killed for it, is started again.
 """
 
 from absl import flags
@@ -14,52 +14,18 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError
-from kerasmgpu.finders.batch_size import find_batch_size
-from kerasmgpu.replica_arithmetic import SHARDS
-
-_INTEGERS = {
-    "num_replicas": "Number of replicas. Default: all visible GPUs.",
-    "virtual_devices": "Number of logical CPU devices to use as replicas.",
-    "micro_batches": "Parts in which a replica works through its rows.",
-    "low": "Global batch to begin with; larger ones are its multiples.",
-    "high": "Largest global batch. Default: the rows of the data.",
-}
-_NUMBERS = {
-    "precision": "Share by which the smallest that fails may be larger than "
-    "the largest found.",
-    "target_efficiency": "Share of the best examples/s to recommend.",
-    "seconds": "How long to measure each size, in seconds.",
-    "timeout_seconds": "Limit for one size, with starting and tracing.",
-}
-_TEXTS = {
-    "data": "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), "
-    "or batches as tf.data.Dataset or PyDataset.",
-    "plot": "PNG file of examples/s over the global batch. Default: none.",
-}
+from kerasmgpu.finders import find_batch_size
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-    defaults = flag_parsing.defaults(find_batch_size)
-    for name, text in _INTEGERS.items():
-        flags.DEFINE_integer(
-            name, defaults[name], text, lower_bound=1, flag_values=flag_values
-        )
-    for name, text in _NUMBERS.items():
-        flags.DEFINE_float(name, defaults[name], text, flag_values=flag_values)
-    for name, text in _TEXTS.items():
-        flags.DEFINE_string(name, defaults[name], text, flag_values=flag_values)
-    flags.DEFINE_enum(
-        "shard",
+    flag_parsing.define_arguments(find_batch_size, flag_values)
+    flags.adopt_module_key_flags(flag_parsing, flag_values)
+    flags.DEFINE_string(
+        "data",
         None,
-        SHARDS,
-        "What is divided by the replicas.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "stop_when_flat",
-        defaults["stop_when_flat"],
-        "Stops where the speed no longer rises.",
+        "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), or "
+        "batches as tf.data.Dataset or PyDataset.",
         flag_values=flag_values,
     )
     # Flags may follow the function's name.
@@ -73,10 +39,8 @@ def main(argv: list[str]) -> None:
             "give one function that returns your compiled model, such as "
             f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
         )
-    names = [*_INTEGERS, *_NUMBERS, *_TEXTS, "shard", "stop_when_flat"]
-    find_batch_size(
-        argv[1], **{name: flags.FLAGS[name].value for name in names}
-    )
+    settings = flag_parsing.arguments(find_batch_size)
+    find_batch_size(argv[1], flags.FLAGS.data, **settings)
 
 
 if __name__ == "__main__":
