@@ -9,8 +9,6 @@ from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.finders import learning_rate_choice as choice
 
 if TYPE_CHECKING:
-    import keras
-
     from kerasmgpu.finders.range_test import RangeTest
 
 
@@ -58,7 +56,7 @@ class LearningRates:
 
 
 def find_learning_rate(
-    model: "keras.Model",
+    model: Any,
     data: Any,
     *,
     global_batch_size: int = 32,
@@ -122,22 +120,7 @@ def find_learning_rate(
         model.optimizer.learning_rate = found.suggestion
     ```
     """
-    low, high = checked_number(low, "low"), checked_number(high, "high")
-    if high <= low:
-        raise InputError(
-            f"high must be above low. Received: low={low:g}, high={high:g}"
-        )
-    steps = checked_integer(steps, "steps", 10)
-    if not 0 <= checked_number(smoothing, "smoothing", True) < 1:
-        raise InputError(
-            "smoothing must be a number of at least 0, below 1. Received: "
-            f"smoothing={smoothing!r}"
-        )
-    if checked_number(divergence, "divergence") <= 1:
-        raise InputError(
-            "divergence must be a number above 1. Received: "
-            f"divergence={divergence!r}"
-        )
+    check(low, high, steps, smoothing, divergence)
     from kerasmgpu.finders import range_test  # TensorFlow is loaded here.
     from kerasmgpu.job import workers
 
@@ -151,6 +134,27 @@ def find_learning_rate(
     if plot is not None and is_first:
         _draw(found, model.name, plot)
     return found
+
+
+def check(
+    low: float, high: float, steps: int, smoothing: float, divergence: float
+) -> None:
+    """Raises `InputError` if a setting of `find_learning_rate` is invalid."""
+    if checked_number(high, "high") <= checked_number(low, "low"):
+        raise InputError(
+            f"high must be above low. Received: low={low:g}, high={high:g}"
+        )
+    checked_integer(steps, "steps", 10)
+    if not 0 <= checked_number(smoothing, "smoothing", True) < 1:
+        raise InputError(
+            "smoothing must be a number of at least 0, below 1. Received: "
+            f"smoothing={smoothing!r}"
+        )
+    if checked_number(divergence, "divergence") <= 1:
+        raise InputError(
+            "divergence must be a number above 1. Received: "
+            f"divergence={divergence!r}"
+        )
 
 
 def _result(rates: list[float], test: "RangeTest") -> LearningRates:

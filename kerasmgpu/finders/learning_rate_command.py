@@ -13,7 +13,7 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing, references
 from kerasmgpu.commands.command_line import announce_loading, start
 from kerasmgpu.errors import InputError
-from kerasmgpu.finders import find_learning_rate
+from kerasmgpu.finders.learning_rate import check, find_learning_rate
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -48,6 +48,9 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     build = references.reference(argv[1], "build")
     data_name = values.data and references.reference(values.data, "data")
+    settings = flag_parsing.arguments(find_learning_rate)
+    names = ("low", "high", "steps", "smoothing", "divergence")
+    check(**{name: settings[name] for name in names})
     announce_loading()
     import keras
 
@@ -63,7 +66,6 @@ def main(argv: list[str]) -> None:
         model, data = user_models.build(references.function_of(module, name))
         if data is None or data_name is not None:
             data = user_models.data_of(module, build, data_name)
-    settings = flag_parsing.arguments(find_learning_rate)
     find_learning_rate(model, data, **settings)
 
 
