@@ -28,6 +28,14 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "find_batch_size": (
+        "kerasmgpu.finders.batch_size_command",
+        "find the largest batch that fits, and the smallest fast one",
+    ),
+    "find_learning_rate": (
+        "kerasmgpu.finders.learning_rate_command",
+        "suggest a learning rate by a range test",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",
