@@ -28,6 +28,10 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "flops": (
+        "kerasmgpu.commands.flops_command",
+        "count the FLOPs of a training step by layer, and its shortest time",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",

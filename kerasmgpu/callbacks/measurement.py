@@ -19,6 +19,7 @@ from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.callbacks.utilization import utilization
 from kerasmgpu.job import workers
 
 _probes: dict[int, InputProbe] = {}
@@ -138,6 +139,7 @@ class Measurement(step_hooks.StepHook):
                 self.batches, self.num_replicas
             )
             self.step_seconds = self.stopwatch.step_seconds
+            self._figures.update(utilization(self.strategy, self._figures))
             self._figures.update(comparison)
         return self._figures
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.utilization import device_names
 from kerasmgpu.job import workers
 
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -24,6 +25,10 @@ class ThroughputLogger(MeasuringCallback):
       next.
     - `input_wait_share`: share of the time, 0 to 1, spent waiting for the next
       batch.
+    - `flops_per_second`: model FLOPs over all replicas, under kerasmgpu's
+      strategies, if the step's can be counted (`docs/flops.md`).
+    - `mfu`: model FLOPs utilisation, 0 to 1: their share of the devices' peak,
+      on GPUs whose peak is known.
 
     Put it first in the list of callbacks: those after it see the figures. It
     works under any strategy and without one.
@@ -63,11 +68,11 @@ class ThroughputLogger(MeasuringCallback):
 
     Args:
         path: String or path-like, file to append one line of JSON per epoch
-            to: the figures, the number of replicas, the names of their devices
-            and the bytes that a step sums over them (`null` if no kerasmgpu
-            strategy counts them). `None` for no file; with several workers,
-            the first writes. An epoch that is run again after a kill gets
-            another line. Defaults to `None`.
+            to: the figures, the number of replicas, the names of their devices,
+            the bytes that a step sums over them and the FLOPs of a step (`null`
+            if no kerasmgpu strategy counts them). `None` for no file; with
+            several workers, the first writes. An epoch that is run again after
+            a kill gets another line. Defaults to `None`.
 
     Raises:
         InputError: When training begins, if `path` is a file of another
@@ -112,6 +117,9 @@ class ThroughputLogger(MeasuringCallback):
                     "reduced_bytes_per_step": getattr(
                         measurement.strategy, "reduced_bytes_per_step", None
                     ),
+                    "flops_per_step": getattr(
+                        measurement.strategy, "flops_per_step", None
+                    ),
                     **figures,
                 }
             )
@@ -140,21 +148,7 @@ class ThroughputLogger(MeasuringCallback):
 
 def _devices(strategy: tf.distribute.Strategy) -> list[str]:
     """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
-    try:
-        paths = strategy.extended.worker_devices
-    except RuntimeError:
-        # TensorFlow's default strategy: the first GPU, or else the CPU.
-        devices = tf.config.list_logical_devices
-        paths = [(devices("GPU") or devices("CPU"))[0].name]
-    gpus = tf.config.get_visible_devices("GPU")
-    names = []
-    for path in paths:
-        name = path.rsplit("device:", 1)[-1]
-        kind, index = name.split(":")
-        if kind == "GPU" and int(index) < len(gpus):
-            details = tf.config.experimental.get_device_details(
-                gpus[int(index)]
-            )
-            name = f"{name} ({details.get('device_name', 'unknown')})"
-        names.append(name)
-    return names
+    return [
+        name if reported is None else f"{name} ({reported})"
+        for name, reported in device_names(strategy)
+    ]

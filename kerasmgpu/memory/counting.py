@@ -15,7 +15,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         job: Dictionary, as `memory_prediction.run` makes it.
     """
     # Imported here, so that errors name the user's function.
-    from kerasmgpu.commands.traced_step import trace_job
+    from kerasmgpu.commands.traced_step import num_parameters, trace_job
     from kerasmgpu.memory.traced_step import with_variables
 
     # The program of two replicas tells which tensors are divided by rows;
@@ -30,7 +30,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         "model": model.name,
-        "parameters": model.count_params(),
+        "parameters": num_parameters(model),
         "global_batch_size": step.rows,
         "jit_compile": step.jit_compile,
         "rows": rows,
