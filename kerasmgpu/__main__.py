@@ -36,6 +36,10 @@ COMMANDS = {
         "kerasmgpu.finders.learning_rate_command",
         "suggest a learning rate by a range test",
     ),
+    "flops": (
+        "kerasmgpu.commands.flops_command",
+        "count the FLOPs of a training step by layer, and its shortest time",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",

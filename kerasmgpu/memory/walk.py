@@ -9,6 +9,7 @@ its last use.
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from kerasmgpu.flops.recomputation import is_backward
 from kerasmgpu.memory import loops
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import (
@@ -18,7 +19,6 @@ from kerasmgpu.memory.program_facts import (
     SHARE_BUFFERS,
     WORKSPACE,
     facts_of,
-    is_backward,
 )
 from kerasmgpu.memory.value_sizes import ValueSizes
 from kerasmgpu.partitioner.graph import Node
