@@ -36,6 +36,7 @@ from kerasmgpu.partitioner.rules.table import Plan
 def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program, whose inputs are given."""
     for instruction in program.instructions:
+        build.time = program.turn_of(instruction)[0], -1
         _EMIT[type(instruction)](build, instruction)
         build.writer.turn = None
 
@@ -166,9 +167,14 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
     sharded = cast(Sharded, source.kind)
     parts = cast(Sequence[str], build.references(source))
-    if gather.after:
+    if gather.in_turns:
+        parts = micro_batches.of_first(build, parts)
+    if gather.after or gather.in_turns:
         parts = _delayed(build, gather, parts)
-    build.hold(made, micro_batches.gather(build, source.tensor, sharded, parts))
+    write = micro_batches.gather
+    if gather.in_turns:
+        write = micro_batches.gather_in_turns
+    build.hold(made, write(build, source.tensor, sharded, parts))
 
 
 def _delayed(
@@ -179,6 +185,7 @@ def _delayed(
     made: list[str] = []
     names = []
     for place, part in enumerate(parts):
+        build.take_turn(gather, place)
         after = build.ran(gather.after, place)
         made += build.op("Identity", [part], attributes, place, "gather", after)
         names.append(build.writer.last)
@@ -191,17 +198,21 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
     for one in reduction.inputs:
         dtype = reduction.type_of(one)
         given = enumerate(build.references(one))
-        parts.append(
-            [
-                build.cast(r, one.tensor.dtype, dtype, place)
-                for place, r in given
-            ]
-        )
+        own = []
+        for place, r in given:
+            build.take_turn(reduction, place)
+            own.append(build.cast(r, one.tensor.dtype, dtype, place))
+        parts.append(own)
         types.append(dtype)
     tensors = [one.tensor for one in reduction.inputs]
-    shares = micro_batches.reduce_scatter(
-        build, tensors, types, parts, reduction.outputs
-    )
+    if reduction.in_turns:
+        shares = micro_batches.reduce_scatter_in_turns(
+            build, reduction, types, parts
+        )
+    else:
+        shares = micro_batches.reduce_scatter(
+            build, tensors, types, parts, reduction.outputs
+        )
     for made, dtype, own in zip(reduction.outputs, types, shares):
         wanted = made.tensor.dtype
         build.hold(

@@ -6,7 +6,7 @@ replicas of devices that they were split from.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from kerasmgpu.partitioner.places import HOST
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
-    from kerasmgpu.partitioner.ir.instructions import Value
+    from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -127,6 +127,92 @@ def reduce_scatter(
         first_only(build, one, own, dtype)
         for one, own, dtype in zip(made, results, dtypes)
     ]
+
+
+def of_first(build: "Build", parts: Sequence[str]) -> list[str]:
+    """By micro-batch, what the first one of its device has."""
+    return [
+        parts[first_on_device(build.replicas, place)]
+        for place in range(build.replicas.num)
+    ]
+
+
+def gather_in_turns(
+    build: "Build", tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+) -> "References":
+    """All-gathers a variable over the devices, for each micro-batch anew.
+
+    Args:
+        build: The `Build`.
+        tensor: The tensor.
+        sharded: Its kind.
+        parts: By micro-batch, its device's part.
+    """
+    made: list[str] = [""] * build.replicas.num
+    for places, devices in _each_turn(build):
+        own = [parts[place] for place in places]
+        whole = devices.replicas.gather(devices, tensor, sharded, own)
+        for number, place in enumerate(places):
+            made[place] = whole[number]
+    return made
+
+
+def reduce_scatter_in_turns(
+    build: "Build",
+    reduction: "ReduceScatter",
+    dtypes: Sequence[tf.DType],
+    parts: Sequence[Sequence[str]],
+) -> Sequence[Sequence[str]]:
+    """Reduce-scatters over the devices in each turn, and adds up what they get.
+
+    Args:
+        build: The `Build`.
+        reduction: The reduce-scatter.
+        dtypes: Types in which its inputs are summed.
+        parts: For each of its inputs, references by micro-batch.
+    """
+    kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
+    tensors = [one.tensor for one in reduction.inputs]
+    totals: dict[tuple[int, int], str] = {}
+    for places, devices in _each_turn(build):
+        given = [[own[place] for place in places] for own in parts]
+        made = devices.replicas.reduce_scatter(
+            devices, tensors, dtypes, kinds, given
+        )
+        for number, dtype in enumerate(dtypes):
+            for device, place in enumerate(places):
+                build.take_turn(reduction, place)
+                summed = [totals.get((number, device)), made[number][device]]
+                references = [one for one in summed if one is not None]
+                attributes = {"N": len(references), "T": dtype}
+                totals[number, device] = build.op(
+                    "AddN", references, attributes, place
+                )[0]
+    num_devices = build.replicas.num // build.replicas.micro_batches
+    return [
+        first_only(
+            build,
+            one,
+            [totals[number, device] for device in range(num_devices)],
+            dtype,
+        )
+        for number, (one, dtype) in enumerate(zip(reduction.outputs, dtypes))
+    ]
+
+
+def _each_turn(build: "Build") -> "Iterator[tuple[range, Build]]":
+    """For each turn its places, and the function with a place per device."""
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        raise RuntimeError("Replicas without micro-batches take no turns.")
+    phase, _ = build.time
+    for turn in _turns(build):
+        build.writer.turn, build.time = None, (phase, turn)
+        yield (
+            range(turn, replicas.num, replicas.micro_batches),
+            build.of_devices([], replicas.of_devices),
+        )
+    build.writer.turn = None
 
 
 def first_only(

@@ -62,13 +62,19 @@ class Planner:
     Args:
         rows: List of the `Rows` of the inputs that are sharded.
         cost: The `cost.CostModel` that it chooses plans by.
+        gathers: Whether weights are gathered where there are rows, whatever
+            that sends; see `_with_whole_weights`.
     """
 
     def __init__(
-        self, rows: list[Rows], cost: CostModel = table.DEFAULT_COST
+        self,
+        rows: list[Rows],
+        cost: CostModel = table.DEFAULT_COST,
+        gathers: bool = False,
     ) -> None:
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
+        self._gathers = gathers
         self._rows = rows
         self._summed: set[Tensor] = set()
         self._state: set[Tensor] = set()
@@ -144,6 +150,8 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
+        if self._gathers:
+            kinds = _with_whole_weights(node, kinds)
         plan = self._by_own_rule(node, kinds, plans)
         other = self._by_batch_rows(node, kinds)
         if other is None:
@@ -191,6 +199,8 @@ class Planner:
         axes = table.axes_of(node)
         if axes is not None:
             target = self._scattered.get(node.outputs[0])
+            if self._gathers and _has_rows(kinds):
+                target = None
             plan = table.by_axes(
                 node, axes, kinds, plans.free, self._cost, target
             )
@@ -356,6 +366,7 @@ def plan_mesh(
     graph: Graph,
     placements: Sequence[Placement],
     cost: CostModel = table.DEFAULT_COST,
+    gathers: bool = False,
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, each mesh axis by itself.
 
@@ -363,15 +374,16 @@ def plan_mesh(
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of its inputs a kind per mesh axis.
         cost: The cost model.
+        gathers: See `Planner`.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
         kinds in all of them: see `placement_of`.
     """
     if not placements:  # A function without inputs is replicated.
-        return (Planner([], cost).plan(graph, []),)
+        return (Planner([], cost, gathers).plan(graph, []),)
     return tuple(
-        Planner(_rows_of_kinds(kinds), cost).plan(graph, kinds)
+        Planner(_rows_of_kinds(kinds), cost, gathers).plan(graph, kinds)
         for kinds in zip(*placements)
     )
 
@@ -418,6 +430,28 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
                     if tensor.shape == made.shape:
                         found.setdefault(tensor, found[made])
     return found
+
+
+def _has_rows(kinds: Sequence[Kind]) -> bool:
+    """Whether some values are sharded by a batch's rows."""
+    return any(
+        isinstance(kind, Sharded) and not is_of_variable(kind) for kind in kinds
+    )
+
+
+def _with_whole_weights(node: Node, kinds: Sequence[Kind]) -> list[Kind]:
+    """Kinds with weights whole where an operation has a batch's rows, too.
+
+    Where activations travel instead, all micro-batches must be there.
+    """
+    if not _has_rows(kinds):
+        return list(kinds)
+    return [
+        REPLICATED
+        if is_of_variable(kind) and tensor.dtype != tf.resource
+        else kind
+        for tensor, kind in zip(node.inputs, kinds)
+    ]
 
 
 def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:

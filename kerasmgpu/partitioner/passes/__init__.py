@@ -12,7 +12,8 @@ order_gathers.py       at most two gathered weights are whole at a time
 localise_sizes.py      workers gather each other's numbers of rows
 cluster_for_xla.py     what XLA compiles as one function, of the written nodes
 lower_micro_batches.py what runs for each micro-batch, and what once per device
-order_micro_batches.py whose turn it is on a device
+order_micro_batches.py whose turn it is on a device; order_gathers.py then has
+                       weights gathered in each phase
 dump.py                the program after each pass, as files
 """
 
@@ -41,7 +42,10 @@ from kerasmgpu.partitioner.passes.lower_micro_batches import (
     lower_micro_batches,
 )
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
-from kerasmgpu.partitioner.passes.order_gathers import order_gathers
+from kerasmgpu.partitioner.passes.order_gathers import (
+    gather_in_turns,
+    order_gathers,
+)
 from kerasmgpu.partitioner.passes.order_micro_batches import (
     order_micro_batches,
 )
@@ -81,6 +85,7 @@ def lower(
         passes += [
             ("lower_micro_batches", lower_micro_batches),
             ("order_micro_batches", order_micro_batches),
+            ("gather_in_turns", gather_in_turns),
         ]
     for name, run in passes:
         run(program)

@@ -6,11 +6,15 @@ one part of each sum. Runs only where replicas have several micro-batches.
 
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
     AllReduce,
     Communication,
     Instruction,
     Operation,
+    ReduceScatter,
+    Region,
     Runs,
+    Slice,
     Value,
     value,
 )
@@ -27,6 +31,7 @@ from kerasmgpu.partitioner.kinds import (
     is_local,
     is_of_variable,
 )
+from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.records import Trait, record
 
 
@@ -39,8 +44,44 @@ def lower_micro_batches(program: Lowered) -> None:
         for one in program.given
         if isinstance(one.kind, Sharded) and not is_of_variable(one.kind)
     ]
+    _communicate_in_turns(program)
     _lower(program)
     program.instructions = [*rows, *program.instructions]
+
+
+def _communicate_in_turns(program: Lowered) -> None:
+    """Marks weights that each micro-batch gathers, and gradients it scatters.
+
+    Gathered once, weights would be whole as long as micro-batches take turns,
+    and so would be gradients that are summed before they are scattered. What is
+    needed outside of turns, too, is gathered once.
+    """
+    needed = dict.fromkeys(program.outputs)
+    for instruction in program.instructions:
+        if not _is_in_turn(instruction):
+            needed.update(dict.fromkeys(instruction.inputs))
+    gathers = False
+    for instruction in program.instructions:
+        if isinstance(instruction, AllGather) and is_of_weight(instruction):
+            instruction.in_turns = instruction.outputs[0] not in needed
+            gathers = gathers or instruction.in_turns
+    for instruction in program.instructions:
+        if isinstance(instruction, ReduceScatter):
+            kinds = [one.kind for one in instruction.outputs]
+            instruction.in_turns = gathers and all(map(is_of_variable, kinds))
+
+
+def _is_in_turn(instruction: Instruction) -> bool:
+    """Whether an instruction will run for each micro-batch."""
+    if isinstance(instruction, Operation):
+        return (
+            instruction.runs is Runs.ON_EACH
+            and not _is_on_copies(instruction)
+            and _is_local(instruction)
+        )
+    if isinstance(instruction, Region):
+        return instruction.runs is Runs.ON_EACH
+    return isinstance(instruction, Slice)
 
 
 def _lower(program: Lowered) -> None:
@@ -63,7 +104,9 @@ class _Lowering:
         self._producer: dict[Value, int] = {}
 
     def add(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Communication):
+        if getattr(instruction, "in_turns", False):
+            pass  # What each micro-batch has is sent by itself.
+        elif isinstance(instruction, Communication):
             widens = isinstance(instruction, AllReduce) and instruction.widens
             instruction.inputs = tuple(
                 self._of_device(one, widens) for one in instruction.inputs
