@@ -353,10 +353,15 @@ class Build:
             node.input.extend(f"^{other}" for other in _last(last, place))
             last[place] = name
 
-    def note_done(self, node: Node) -> str:
-        """Records the node written last as a copy of `node`; returns its name."""
-        self._done.setdefault(node, []).append(self.writer.last)
-        return self.writer.last
+    def note_done(self, node: Node, name: str | None = None) -> str:
+        """Records a node, by default that written last, as a copy of `node`.
+
+        Returns:
+            Its name.
+        """
+        name = name or self.writer.last
+        self._done.setdefault(node, []).append(name)
+        return name
 
     def note_ran(self, instruction: Instruction, names: list[str]) -> None:
         """Records the names of the nodes that an instruction was written as."""

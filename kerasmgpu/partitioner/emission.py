@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
+    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (
@@ -477,6 +478,10 @@ def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     build.give(made, parts)
 
 
+def _look_up(build: Build, look_up: LookUp) -> None:
+    build.give(look_up.outputs[0], micro_batches.look_up(build, look_up))
+
+
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
     build.note_ran(region, [build.writer.last])
@@ -499,5 +504,6 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Slice: _slice,
     Accumulate: _accumulate,
     FirstMicroBatchOnly: _first_micro_batch_only,
+    LookUp: _look_up,
     MicroBatchRows: _micro_batch_rows,
 }

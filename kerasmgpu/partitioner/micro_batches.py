@@ -15,10 +15,12 @@ import tensorflow as tf
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules import tables
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
     from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
+    from kerasmgpu.partitioner.ir.micro_batches import LookUp
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -198,6 +200,41 @@ def reduce_scatter_in_turns(
         )
         for number, (one, dtype) in enumerate(zip(reduction.outputs, dtypes))
     ]
+
+
+def look_up(build: "Build", look_up: "LookUp") -> list[str]:
+    """Looks up each micro-batch's rows of a table; see `LookUp`."""
+    table, numbers, *others = map(build.references, look_up.inputs)
+    (wanted,), node = look_up.outputs, look_up.node
+    kind, dtype = cast(Sharded, wanted.kind), wanted.tensor.dtype
+    of_numbers = cast(Sharded, look_up.inputs[1].kind)
+    made: list[str] = [""] * build.replicas.num
+    names: list[str] = [""] * build.replicas.num
+    for places, devices in _each_turn(build):
+        own = [numbers[place] for place in places]
+        whole = devices.replicas.gather(
+            devices, look_up.inputs[1].tensor, of_numbers, own
+        )
+        parts = []
+        for device, place in enumerate(places):
+            build.take_turn(look_up, place)
+            part = table[first_on_device(build.replicas, place)]
+            inputs = [part, whole[device]]
+            inputs += [references[place] for references in others]
+            parts += tables.look_up_own(
+                devices, node, look_up.plan, device, inputs
+            )
+            names[place] = build.writer.last
+        build.writer.turn = None
+        sizes = [build.sizes.local(kind, place) for place in places]
+        rows = devices.replicas.scattered_sum(
+            devices, kind.axis, build.sizes.packed(sizes), dtype, parts
+        )
+        for device, place in enumerate(places):
+            made[place] = rows[device]
+    for name in names:
+        build.note_done(node, name)
+    return made
 
 
 def _each_turn(build: "Build") -> "Iterator[tuple[range, Build]]":

@@ -32,6 +32,7 @@ from kerasmgpu.partitioner.rules import (
     lists,
     per_replica,
     table,
+    tables,
 )
 from kerasmgpu.partitioner.rules.table import Plan
 
@@ -64,6 +65,8 @@ class Planner:
         cost: The `cost.CostModel` that it chooses plans by.
         gathers: Whether weights are gathered where there are rows, whatever
             that sends; see `_with_whole_weights`.
+        looks_up_in_turns: Whether micro-batches look rows up one by one; see
+            `rules.tables.look_up_in_turns`.
     """
 
     def __init__(
@@ -71,10 +74,12 @@ class Planner:
         rows: list[Rows],
         cost: CostModel = table.DEFAULT_COST,
         gathers: bool = False,
+        looks_up_in_turns: bool = False,
     ) -> None:
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
         self._gathers = gathers
+        self._looks_up_in_turns = looks_up_in_turns
         self._rows = rows
         self._summed: set[Tensor] = set()
         self._state: set[Tensor] = set()
@@ -150,8 +155,12 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
-        if self._gathers:
+        if self._gathers and not tables.is_look_up(node, kinds):
             kinds = _with_whole_weights(node, kinds)
+        elif self._looks_up_in_turns and node in self._outer:
+            in_turns = tables.look_up_in_turns(node, kinds)
+            if in_turns is not None:
+                return in_turns
         plan = self._by_own_rule(node, kinds, plans)
         other = self._by_batch_rows(node, kinds)
         if other is None:
@@ -366,7 +375,7 @@ def plan_mesh(
     graph: Graph,
     placements: Sequence[Placement],
     cost: CostModel = table.DEFAULT_COST,
-    gathers: bool = False,
+    **settings: bool,
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, each mesh axis by itself.
 
@@ -374,16 +383,16 @@ def plan_mesh(
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of its inputs a kind per mesh axis.
         cost: The cost model.
-        gathers: See `Planner`.
+        **settings: Other arguments of `Planner`.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
         kinds in all of them: see `placement_of`.
     """
     if not placements:  # A function without inputs is replicated.
-        return (Planner([], cost, gathers).plan(graph, []),)
+        return (Planner([], cost, **settings).plan(graph, []),)
     return tuple(
-        Planner(_rows_of_kinds(kinds), cost, gathers).plan(graph, kinds)
+        Planner(_rows_of_kinds(kinds), cost, **settings).plan(graph, kinds)
         for kinds in zip(*placements)
     )
 

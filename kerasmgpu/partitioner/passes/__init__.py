@@ -30,6 +30,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, values
+from kerasmgpu.partitioner.ir.micro_batches import LookUp
 from kerasmgpu.partitioner.ir.printing import program_text
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.passes.agree import agree
@@ -55,6 +56,7 @@ from kerasmgpu.partitioner.passes.scatter_early import scatter_early
 from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.table import Plan
 
 
@@ -126,6 +128,8 @@ def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
     plan = plans.nodes[node]
     inputs = tuple(values(node.inputs, plan.wants))
     outputs = tuple(values(node.outputs, plan.gives))
+    if tables.is_in_turns(plan):
+        return LookUp(inputs, outputs, node, plan)
     if not node.bodies:
         return Operation(inputs, outputs, node, plan)
     bodies = _bodies(node, plan, replicas)

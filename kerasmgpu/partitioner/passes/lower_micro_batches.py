@@ -22,6 +22,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
+    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (
@@ -33,6 +34,7 @@ from kerasmgpu.partitioner.kinds import (
 )
 from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules import tables
 
 
 def lower_micro_batches(program: Lowered) -> None:
@@ -54,21 +56,24 @@ def _communicate_in_turns(program: Lowered) -> None:
 
     Gathered once, weights would be whole as long as micro-batches take turns,
     and so would be gradients that are summed before they are scattered. What is
-    needed outside of turns, too, is gathered once.
+    needed outside of turns, too, is gathered once; where only the optimizer's
+    variables are sharded, gradients are scattered once.
     """
     needed = dict.fromkeys(program.outputs)
     for instruction in program.instructions:
         if not _is_in_turn(instruction):
             needed.update(dict.fromkeys(instruction.inputs))
-    gathers = False
+    reads = False
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             instruction.in_turns = instruction.outputs[0] not in needed
-            gathers = gathers or instruction.in_turns
+            reads = reads or instruction.in_turns
+        elif isinstance(instruction, (LookUp, Operation)):
+            reads = reads or instruction.plan.emit is tables.look_up_own
     for instruction in program.instructions:
         if isinstance(instruction, ReduceScatter):
             kinds = [one.kind for one in instruction.outputs]
-            instruction.in_turns = gathers and all(map(is_of_variable, kinds))
+            instruction.in_turns = reads and all(map(is_of_variable, kinds))
 
 
 def _is_in_turn(instruction: Instruction) -> bool:
@@ -81,7 +86,7 @@ def _is_in_turn(instruction: Instruction) -> bool:
         )
     if isinstance(instruction, Region):
         return instruction.runs is Runs.ON_EACH
-    return isinstance(instruction, Slice)
+    return isinstance(instruction, (LookUp, Slice))
 
 
 def _lower(program: Lowered) -> None:
@@ -104,7 +109,7 @@ class _Lowering:
         self._producer: dict[Value, int] = {}
 
     def add(self, instruction: Instruction) -> None:
-        if getattr(instruction, "in_turns", False):
+        if getattr(instruction, "in_turns", isinstance(instruction, LookUp)):
             pass  # What each micro-batch has is sent by itself.
         elif isinstance(instruction, Communication):
             widens = isinstance(instruction, AllReduce) and instruction.widens

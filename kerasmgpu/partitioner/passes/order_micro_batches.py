@@ -27,7 +27,11 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.ir.micro_batches import Accumulate, MicroBatchRows
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    LookUp,
+    MicroBatchRows,
+)
 from kerasmgpu.partitioner.kinds import Sharded
 
 
@@ -97,7 +101,7 @@ def takes_turns(instruction: Instruction) -> bool:
     if isinstance(instruction, (AllGather, ReduceScatter)):
         return instruction.in_turns
     return isinstance(
-        instruction, (Accumulate, FirstOnly, MicroBatchRows, Slice)
+        instruction, (Accumulate, FirstOnly, LookUp, MicroBatchRows, Slice)
     )
 
 
@@ -113,7 +117,7 @@ def _ends_phase(instruction: Instruction) -> bool:
 
 
 def _node(instruction: Instruction) -> Node | None:
-    if isinstance(instruction, (Operation, Region)):
+    if isinstance(instruction, (LookUp, Operation, Region)):
         return instruction.node
     return None
 
