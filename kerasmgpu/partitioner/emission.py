@@ -198,22 +198,16 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
     parts, types = [], []
     for one in reduction.inputs:
         dtype = reduction.type_of(one)
-        given = enumerate(build.references(one))
-        own = []
-        for place, r in given:
+        sent = []
+        for place, r in enumerate(build.references(one)):
             build.take_turn(reduction, place)
-            own.append(build.cast(r, one.tensor.dtype, dtype, place))
-        parts.append(own)
+            sent.append(build.cast(r, one.tensor.dtype, dtype, place))
+        parts.append(sent)
         types.append(dtype)
-    tensors = [one.tensor for one in reduction.inputs]
+    write = micro_batches.reduce_scatter
     if reduction.in_turns:
-        shares = micro_batches.reduce_scatter_in_turns(
-            build, reduction, types, parts
-        )
-    else:
-        shares = micro_batches.reduce_scatter(
-            build, tensors, types, parts, reduction.outputs
-        )
+        write = micro_batches.reduce_scatter_in_turns
+    shares = write(build, reduction, types, parts)
     for made, dtype, own in zip(reduction.outputs, types, shares):
         wanted = made.tensor.dtype
         build.hold(

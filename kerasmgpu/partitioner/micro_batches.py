@@ -102,22 +102,21 @@ def gather(
 
 def reduce_scatter(
     build: "Build",
-    tensors: Sequence[Tensor],
+    reduction: "ReduceScatter",
     dtypes: Sequence[tf.DType],
     parts: Sequence[Sequence[str]],
-    made: "Sequence[Value]",
 ) -> Sequence[Sequence[str]]:
     """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
 
     Args:
         build: The `Build`.
-        tensors: The tensors.
-        dtypes: Types in which they are summed.
-        parts: For each tensor, references by micro-batch.
-        made: What becomes of them: values that are sharded as variables.
+        reduction: The reduce-scatter; its outputs are sharded as variables.
+        dtypes: Types in which its inputs are summed.
+        parts: For each of its inputs, references by micro-batch.
     """
-    replicas = build.replicas
-    kinds = [cast(Sharded, one.kind) for one in made]
+    replicas, outputs = build.replicas, reduction.outputs
+    tensors = [one.tensor for one in reduction.inputs]
+    kinds = [cast(Sharded, one.kind) for one in outputs]
     if replicas.of_devices is None:
         return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
     devices = build.of_devices([], replicas.of_devices)
@@ -127,7 +126,7 @@ def reduce_scatter(
     )
     return [
         first_only(build, one, own, dtype)
-        for one, own, dtype in zip(made, results, dtypes)
+        for one, own, dtype in zip(outputs, results, dtypes)
     ]
 
 
@@ -165,14 +164,7 @@ def reduce_scatter_in_turns(
     dtypes: Sequence[tf.DType],
     parts: Sequence[Sequence[str]],
 ) -> Sequence[Sequence[str]]:
-    """Reduce-scatters over the devices in each turn, and adds up what they get.
-
-    Args:
-        build: The `Build`.
-        reduction: The reduce-scatter.
-        dtypes: Types in which its inputs are summed.
-        parts: For each of its inputs, references by micro-batch.
-    """
+    """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
     kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
     tensors = [one.tensor for one in reduction.inputs]
     totals: dict[tuple[int, int], str] = {}
