@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import build, scope, unread_logs
+from kerasmgpu._keras import build, memory_errors, scope, unread_logs
 from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
@@ -147,7 +147,14 @@ class Steps:
         if last is not iterator or settings != (steps, with_logs):
             execution = self._execution(iterator, steps, with_logs)
             self._last = (iterator, (steps, with_logs), execution)
-        return execution(iterator)
+        try:
+            return execution(iterator)
+        except tf.errors.ResourceExhaustedError as error:
+            if not self._trains:
+                raise
+            raise memory_errors.explained(
+                error, self._model, feeds.of(iterator)
+            ) from error
 
     def _execution(
         self, iterator: Any, steps: int, with_logs: bool

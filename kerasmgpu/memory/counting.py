@@ -26,7 +26,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         row
         for shard in job["shard"]
         for num_replicas in job["replicas"]
-        for row in _rows(step, job, num_replicas, shard)
+        for row in settings(step, job, num_replicas, shard)
     ]
     return {
         "model": model.name,
@@ -37,7 +37,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(
+def settings(
     step: Any, job: dict[str, Any], num_replicas: int, shard: str
 ) -> list[dict[str, Any]]:
     """A row for each number of micro-batches; the first that fits by default."""

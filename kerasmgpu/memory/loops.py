@@ -58,8 +58,11 @@ def _loop(walk: "Walk", loop: ir.Region, inputs: list[Buffer]) -> list[Buffer]:
     rounds = _rounds(walk, loop)
     is_kept = not walk.is_backward(loop.node)
     category = ACTIVATIONS if is_kept else WORKSPACE
+    scope, _, _ = loop.node.name.rpartition("/")
     earlier = {
-        number: ledger.made(Buffer((rounds - 1) * num_bytes, category), 1)
+        number: ledger.made(
+            Buffer((rounds - 1) * num_bytes, category, (), scope), 1
+        )
         for number, num_bytes in _growth(walk, loop, inputs).items()
     }
     invariant = _invariant(loop)
@@ -135,7 +138,7 @@ def _rounds(walk: "Walk", loop: ir.Region) -> int:
 
 def _like(buffer: Buffer) -> Buffer:
     """A buffer of the same size for a walk of which only the peak counts."""
-    copy = Buffer(buffer.num_bytes, buffer.category)
+    copy = Buffer(buffer.num_bytes, buffer.category, (), buffer.scope)
     if isinstance(buffer, VariableBuffer):
         copy = VariableBuffer(_like(buffer.content))
     copy.references = 2  # It is never freed.

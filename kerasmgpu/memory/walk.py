@@ -233,7 +233,9 @@ class Walk:
         """A new buffer for a value."""
         if num_bytes is None:
             num_bytes = self._bytes_of(one, instruction)
-        buffer = Buffer(num_bytes, self._category(one, instruction), holds)
+        category = self._category(one, instruction)
+        scope, _, _ = one.tensor.node.name.rpartition("/")
+        buffer = Buffer(num_bytes, category, holds, scope)
         return self.ledger.made(buffer, self._uses[one])
 
     def shared(self, buffer: Buffer, one: ir.Value) -> Buffer:

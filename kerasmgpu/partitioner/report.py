@@ -117,6 +117,21 @@ def gathered_bytes(written: "Written") -> int:
     return bytes_alive(written.lowered)
 
 
+def collectives(written: "Written") -> list[str]:
+    """Names what the replicas send in a step: `["all_reduce of dense"]`.
+
+    Args:
+        written: `program.Written`.
+    """
+    names: dict[str, None] = {}
+    for one in written.lowered.communication():
+        layers = dict.fromkeys(
+            part_of(tensor.node.name) for tensor, *_ in one.sizes()
+        )
+        names[f"{one.name} of {', '.join(layers)}"] = None
+    return list(names)
+
+
 def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
     """What the replicas do with each part of a step.
 
