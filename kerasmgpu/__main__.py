@@ -28,6 +28,10 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "doctor": (
+        "kerasmgpu.doctor",
+        "examine a machine: versions, GPUs, links, and what works",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",

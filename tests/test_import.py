@@ -36,6 +36,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "errors",
         "__main__",
         "commands.scaling_report",
+        "doctor.__main__",
         "job.cluster",
         "job.rendezvous",
         "job.watch",
