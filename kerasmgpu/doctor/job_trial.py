@@ -7,17 +7,15 @@ import json
 import pathlib
 import sys
 
-import tensorflow as tf
-
 import kerasmgpu
-from kerasmgpu.doctor.trial import Trained
+from kerasmgpu.doctor.trial import Trained, configure
 from kerasmgpu.doctor.trial_models import JOB_TRIAL
 from kerasmgpu.verify.outcome import save_arrays
 
 
 def main(folder: pathlib.Path) -> None:
     """Trains; the first worker writes what `_OfJob` reads."""
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    configure(JOB_TRIAL)
     strategy = kerasmgpu.strategy()
     trained = Trained(JOB_TRIAL, strategy)
     trained.measure()

@@ -42,12 +42,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.engine import devices
 
     names = devices.choose(virtual_devices=job["virtual_devices"])
-    # Its products are rounded to 10 bits, by an amount that depends on shapes.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
     trial = TRIALS.get(job["trial"], JOB_TRIAL)
-    if trial.policy == "float64":
-        keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy(trial.policy)
+    configure(trial)
     one = Trained(trial)
     one.measure()
     if job["trial"] == JOB:
@@ -76,6 +72,15 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "one": one.figures,
         "many": many.figures,
     }
+
+
+def configure(trial: Trial) -> None:
+    """Sets the types in which a trial's model computes."""
+    # Its products are rounded to 10 bits, by an amount that depends on shapes.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    if trial.policy == "float64":
+        keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy(trial.policy)
 
 
 class Trained:
