@@ -28,6 +28,10 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "doctor": (
+        "kerasmgpu.doctor",
+        "examine a machine: versions, GPUs, links, and what works",
+    ),
     "find_batch_size": (
         "kerasmgpu.finders.batch_size_command",
         "find the largest batch that fits, and the smallest fast one",
