@@ -87,6 +87,8 @@ class Monitors(MeasuringCallback):
         if norms is not None:
             checked_choice(norms, "norms", ("global", "variables"))
         self.profile_steps = _checked_steps(profile_steps)
+        # Kept for the next `fit`: a new one is traced anew.
+        self.function: FunctionWithNorms | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -195,7 +197,6 @@ class _Samples(step_hooks.StepHook):
         self._monitors = monitors
         self._model = monitors.model
         self._first_step: int | None = None
-        self._function: FunctionWithNorms | None = None
         self._profile = _Profile(monitors)
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
@@ -226,9 +227,11 @@ class _Samples(step_hooks.StepHook):
         if self._monitors.norms is None or hooks[-1] is not self:
             # `ChooseXla` runs inside this hook: it is still choosing.
             return None
-        function = self._function
-        if function is None or function.jit_compile != self._model.jit_compile:
-            function = self._function = FunctionWithNorms(self._model)
+        function = self._monitors.function
+        own = self._model.train_function.function
+        if function is None or function.made_for is not own:
+            function = FunctionWithNorms(self._model)
+        self._monitors.function = function
         return function
 
     def _tagged(self, paths: list[str], norms: np.ndarray) -> dict[str, float]:
