@@ -1,0 +1,6 @@
+"""The machine's devices, read without TensorFlow.
+
+- `nvml`: the GPUs of this machine; `gpu`: what the driver counts of each.
+- `gpu_links`: which GPUs are connected how.
+- `cuda_devices`: the UUID of a GPU that CUDA has numbered.
+"""
