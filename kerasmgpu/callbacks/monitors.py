@@ -10,12 +10,22 @@ import tensorflow as tf
 
 from kerasmgpu._keras import step_hooks
 from kerasmgpu._keras.norms import FunctionWithNorms
-from kerasmgpu.callbacks import measurement
+from kerasmgpu.callbacks import device_sampler, measurement
 from kerasmgpu.callbacks.event_file import EventFile
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import workers
+
+_OF_A_GPU = (
+    "memory/current_allocated_mem",
+    "memory/peak_allocated_mem",
+    "gpu_percentage",
+    "gpu_temperature_C",
+    "gpu_power_usage_W",
+)
+_OF_A_HOST = ("host_cpu_cores", "host_memory_GB")
+_SECONDS_BETWEEN_SAMPLES = 1.0  # Of the devices.
 
 
 class Monitors(MeasuringCallback):
@@ -30,14 +40,16 @@ class Monitors(MeasuringCallback):
       `throughput/device/flops_per_sec` and `throughput/device/mfu`.
     - `lr-<Optimizer>/group0`.
     - `memory/current_allocated_mem/Rank_0` and
-      `memory/peak_allocated_mem/Rank_0`, in GB, of every GPU.
+      `memory/peak_allocated_mem/Rank_0`, in GB, of every GPU; by nvidia-ml-py
+      its `gpu_percentage/Rank_0` (share of the time in which a kernel ran),
+      `gpu_temperature_C/Rank_0` and `gpu_power_usage_W/Rank_0`.
     - `l2_norm/grad/global`, `l2_norm/update/global` (the change of the
       weights), and with `norms="variables"` the same of each variable, such as
       `l2_norm/grad/dense/kernel`.
     - Of our own, per epoch: the histogram `step_seconds`,
-      `input_wait_share`, and with several workers
-      `worker_step_seconds/Worker_0`, each worker's mean step up to its
-      gradients.
+      `input_wait_share`, `host_cpu_cores/Worker_0` (kept busy by its process),
+      `host_memory_GB/Worker_0`, and with several workers
+      `worker_step_seconds/Worker_0`, its mean step up to its gradients.
 
     An epoch's figures are those of `ThroughputLogger`, written at its last
     step. Every `every` steps there are figures of the last five seconds, the
@@ -87,6 +99,8 @@ class Monitors(MeasuringCallback):
         if norms is not None:
             checked_choice(norms, "norms", ("global", "variables"))
         self.profile_steps = _checked_steps(profile_steps)
+        # Kept for the next `fit`: a new one is traced anew.
+        self.function: FunctionWithNorms | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -101,6 +115,13 @@ class Monitors(MeasuringCallback):
         if workers.is_first(strategy):
             self._file = EventFile(self.log_dir)
             self.measurement.at_end.callback(self._file.close)
+        self._sampler = device_sampler.Sampler(
+            measurement.local_devices(strategy),
+            _SECONDS_BETWEEN_SAMPLES,
+            None,
+            workers.index(strategy),
+        )
+        self.measurement.at_end.callback(self._sampler.stop)
         self._samples = _Samples(self)
         step_hooks.add(self.model, self._samples, innermost=True)
 
@@ -109,7 +130,7 @@ class Monitors(MeasuringCallback):
     ) -> None:
         shared = self.measurement
         figures = shared.finish_epoch()
-        memory = self._memory()
+        devices = self._devices()
         if self._file is None:
             return
         seconds = enumerate(shared.worker_step_seconds)
@@ -124,7 +145,7 @@ class Monitors(MeasuringCallback):
                 "throughput/device/mfu": figures.get("mfu"),
                 "input_wait_share": figures["input_wait_share"],
                 **{f"worker_step_seconds/Worker_{n}": s for n, s in seconds},
-                **memory,
+                **devices,
                 **self.learning_rates(),
             },
             {"step_seconds": shared.step_seconds},
@@ -165,19 +186,32 @@ class Monitors(MeasuringCallback):
             for of, by in (("", 1), ("device/", replicas))
         }
 
-    def _memory(self) -> dict[str, float]:
-        """Returns each replica's memory by its tag; collective."""
+    def _devices(self) -> dict[str, float]:
+        """Returns each replica's and worker's figures by tag; collective."""
         shared = self.measurement
         local = shared.num_replicas // shared.num_workers
-        own = np.full([local, 2], np.nan)
-        for row, memory in zip(own, measurement.gpu_memory(shared.strategy)):
-            row[:] = memory["current"] / 1e9, memory["peak"] / 1e9
-        table = workers.gather(shared.strategy, own.ravel().tolist())
-        return {
-            f"memory/{kind}_allocated_mem/Rank_{rank}": gigabytes
-            for rank, values in enumerate(table.reshape(-1, 2))
-            for kind, gigabytes in zip(("current", "peak"), values.tolist())
-        }
+        own = np.full([local, len(_OF_A_GPU)], np.nan)
+        memory = measurement.gpu_memory(shared.strategy)
+        for row, of_it, sampled in zip(own, memory, self._sampler.take_gpus()):
+            row[:2] = of_it["current"] / 1e9, of_it["peak"] / 1e9
+            row[2] = 100 * sampled["gpu_utilization_mean"]
+            row[3] = sampled["gpu_temperature_celsius_max"]
+            row[4] = sampled["gpu_power_watts_mean"]
+        host = dict(zip(device_sampler.FIGURES, self._sampler.take()))
+        of_host = [
+            host["host_cpu_utilization_mean"],
+            host["host_memory_bytes_max"] / 1e9,
+        ]
+        table = workers.gather(shared.strategy, [*own.ravel(), *of_host])
+        figures = {}
+        for worker, row in enumerate(table):
+            gpus = row[: own.size].reshape(own.shape)
+            for gpu, values in enumerate(gpus.tolist()):
+                rank = f"Rank_{worker * local + gpu}"
+                figures.update(zip((f"{k}/{rank}" for k in _OF_A_GPU), values))
+            names = (f"{name}/Worker_{worker}" for name in _OF_A_HOST)
+            figures.update(zip(names, row[own.size :].tolist()))
+        return figures
 
 
 class _Samples(step_hooks.StepHook):
@@ -195,7 +229,6 @@ class _Samples(step_hooks.StepHook):
         self._monitors = monitors
         self._model = monitors.model
         self._first_step: int | None = None
-        self._function: FunctionWithNorms | None = None
         self._profile = _Profile(monitors)
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
@@ -226,9 +259,11 @@ class _Samples(step_hooks.StepHook):
         if self._monitors.norms is None or hooks[-1] is not self:
             # `ChooseXla` runs inside this hook: it is still choosing.
             return None
-        function = self._function
-        if function is None or function.jit_compile != self._model.jit_compile:
-            function = self._function = FunctionWithNorms(self._model)
+        function = self._monitors.function
+        own = self._model.train_function.function
+        if function is None or function.made_for is not own:
+            function = FunctionWithNorms(self._model)
+        self._monitors.function = function
         return function
 
     def _tagged(self, paths: list[str], norms: np.ndarray) -> dict[str, float]:
