@@ -39,6 +39,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "finders",
         "finders.batch_size_command",
         "finders.learning_rate_command",
+        "doctor.__main__",
         "job.cluster",
         "job.rendezvous",
         "job.watch",

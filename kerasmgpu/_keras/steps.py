@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import build, scope, unread_logs
+from kerasmgpu._keras import build, memory_errors, scope, unread_logs
 from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
@@ -147,15 +147,26 @@ class Steps:
         if last is not iterator or settings != (steps, with_logs):
             execution = self._execution(iterator, steps, with_logs)
             self._last = (iterator, (steps, with_logs), execution)
-        return execution(iterator)
+        try:
+            return execution(iterator)
+        except tf.errors.ResourceExhaustedError as error:
+            if not self._trains:
+                raise
+            raise memory_errors.explained(
+                error, self._model, feeds.of(iterator)
+            ) from error
 
     def _execution(
         self, iterator: Any, steps: int, with_logs: bool
     ) -> Callable[..., Any]:
-        program, names = self._program(feeds.of(iterator), with_logs)
+        feed = feeds.of(iterator)
+        program, names = self._program(feed, with_logs)
         written = program.written(with_outputs=names is None)
         self.written = written
         if self._trains:
+            self._strategy.trained_step.set(
+                program.trace.graph, feed.batch_size
+            )
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
             self._strategy.gathered_bytes = report.gathered_bytes(written)
         key = (written.name, steps)

@@ -18,6 +18,7 @@ from keras.src import utils
 from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu._keras.step_hooks import HookedSteps
+from kerasmgpu.engine import feeds
 
 
 class _Thread(threading.local):
@@ -148,6 +149,5 @@ def is_unread(
     function = getattr(model, called[step_name])
     if isinstance(function, HookedSteps):
         function = function.function
-    # `ThroughputLogger` wraps the iterator.
-    source = getattr(iterator, "iterator", iterator)
+    source = feeds.unwrapped(iterator)
     return function is steps and source is _thread.iterator

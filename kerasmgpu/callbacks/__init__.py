@@ -4,7 +4,9 @@ from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
+from kerasmgpu.callbacks.hang_watch import HangWatch
 from kerasmgpu.callbacks.monitors import Monitors
+from kerasmgpu.callbacks.not_finite import NotFinite
 from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
@@ -12,8 +14,10 @@ from kerasmgpu.callbacks.throughput import ThroughputLogger
 __all__ = [
     "Checkpoint",
     "ChooseXla",
-    "Monitors",
     "DeviceStats",
+    "HangWatch",
+    "Monitors",
+    "NotFinite",
     "OnFirstWorker",
     "Progress",
     "RunRecord",

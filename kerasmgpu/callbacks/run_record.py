@@ -15,8 +15,8 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import atomic_files
 from kerasmgpu.callbacks.json_lines import JsonLines
+from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
-from kerasmgpu.callbacks.throughput import device_names
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers

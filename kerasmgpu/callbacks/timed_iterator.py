@@ -1,10 +1,10 @@
-"""Counts rows and times the wait for each batch, inside the compiled step.
+"""Watches requests for batches inside the compiled step.
 
 Keras takes a batch from the iterator inside its compiled training function,
-where no callback hook can see it. `InputProbe.timed` wraps the iterator:
-TensorFlow operations record the time before and after each request for a batch
-(`tf.timestamp`), and its rows. These are a few small operations per step, all
-on the CPU, and nothing waits for them.
+where no callback hook can see it. `Probe.timed` wraps the iterator: TensorFlow
+operations that the probe adds run before and after each request for a batch.
+`InputProbe` records the time before and after (`tf.timestamp`), and its rows.
+These are a few small operations per step, and nothing waits for them.
 
 `tf.TypeSpec`'s underscored methods below are its protocol for subclasses.
 """
@@ -23,31 +23,22 @@ _probes = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
-class InputProbe:
-    """Records the rows and the wait of every batch of its timed iterators.
-
-    Args:
-        strategy: The `tf.distribute.Strategy` that distributes the batches.
+class Probe:
+    """Base class: adds operations around each request for a batch.
 
     Attributes:
         traces: Integer, number of times that a request for a batch was traced.
+        number: Integer, unique to the probe.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy) -> None:
-        self.strategy = strategy
+    def __init__(self) -> None:
         self.traces = 0
         self.number = next(_numbers)
         # An operation that peeks waits for batches that `drain` has taken.
-        self._lock = threading.Lock()
         _probes[self.number] = self
-        # Buffers are global by name, so the name must be unique to this probe.
-        self._buffer = {
-            "dtypes": [tf.int64, tf.float64, tf.float64],
-            "shared_name": f"kerasmgpu_input_probe_{self.number}",
-        }
 
     def timed(self, iterator: Any) -> Any:
-        """Wraps an iterator with timing; returns anything else unchanged.
+        """Wraps an iterator; returns anything else unchanged.
 
         Args:
             iterator: A `tf.data.Iterator` or a
@@ -57,6 +48,36 @@ class InputProbe:
         if isinstance(iterator, kinds):
             return TimedIterator(iterator, self)
         return iterator
+
+    def request(self, get: Callable[[], Any]) -> tuple[Any, Any]:
+        """Returns `get()`, and what `note` needs to know of the request."""
+        raise NotImplementedError
+
+    def note(self, batch: Any, asked: Any) -> Any:
+        """Adds operations that run once the batch is there.
+
+        Returns:
+            The batch, which may wait for them; or `None`: the batch as it is.
+        """
+        raise NotImplementedError
+
+
+class InputProbe(Probe):
+    """Records the rows and the wait of every batch of its timed iterators.
+
+    Args:
+        strategy: The `tf.distribute.Strategy` that distributes the batches.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        super().__init__()
+        self.strategy = strategy
+        self._lock = threading.Lock()
+        # Buffers are global by name, so the name must be unique to this probe.
+        self._buffer = {
+            "dtypes": [tf.int64, tf.float64, tf.float64],
+            "shared_name": f"kerasmgpu_input_probe_{self.number}",
+        }
 
     def drain(self) -> list[tuple[int, float]]:
         """Returns the batches recorded since the last call.
@@ -153,9 +174,9 @@ def _num_rows(tensor: Any) -> tf.Tensor:
 
 
 class TimedIterator(tf.data.Iterator):
-    """An iterator whose requests for a batch are recorded by a probe."""
+    """An iterator whose requests for a batch are watched by a probe."""
 
-    def __init__(self, iterator: Any, probe: InputProbe) -> None:
+    def __init__(self, iterator: Any, probe: Probe) -> None:
         self.iterator = iterator
         self._probe = probe
         # Made once, since every call of a compiled function reads it.
@@ -178,8 +199,8 @@ class TimedIterator(tf.data.Iterator):
 
     def get_next(self) -> Any:
         batch, asked = self._probe.request(self.iterator.get_next)
-        self._probe.note(batch, asked)
-        return batch
+        noted = self._probe.note(batch, asked)
+        return batch if noted is None else noted
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
         batch, asked = self._probe.request(self.iterator.get_next_as_optional)

@@ -3,9 +3,14 @@
 import os
 import pathlib
 import re
+import sys
 import sysconfig
 import traceback
 import types
+from collections.abc import Callable
+from typing import Any
+
+from kerasmgpu.errors import InputError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colour codes in Keras's messages."""
@@ -21,6 +26,31 @@ def in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" + (
         f" ({place})" if place else ""
     )
+
+
+def naming_the_function(
+    work: Callable[[dict[str, Any]], Any],
+) -> Callable[[dict[str, Any]], Any]:
+    """Returns a child's work on a job whose exceptions name the user's function.
+
+    Args:
+        work: Function of a job, a dictionary. It is called with the job's
+            `"sys_path"`; exceptions but `InputError` become one, which names
+            the function in `"build"`.
+    """
+
+    def do(job: dict[str, Any]) -> Any:
+        sys.path[:] = job["sys_path"]
+        try:
+            return work(job)
+        except InputError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            line = in_one_line(error)
+            raise InputError(f"{job['build']} raised {line}") from error
+
+    return do
 
 
 def _users_place(trace: types.TracebackType | None) -> str | None:

@@ -100,9 +100,15 @@ class Feed:
 
 def of(iterator: Any) -> Feed:
     """Returns the feed of an iterator; a new one for a user's iterator."""
-    # `ThroughputLogger` wraps iterators.
-    source = getattr(iterator, "iterator", iterator)
+    source = unwrapped(iterator)
     return _feeds.get(source) or Feed(source)
+
+
+def unwrapped(iterator: Any) -> Any:
+    """Returns the iterator inside of those that callbacks wrap it in."""
+    while hasattr(iterator, "iterator"):
+        iterator = iterator.iterator
+    return iterator
 
 
 def are_all_rows(specification: Any) -> bool:

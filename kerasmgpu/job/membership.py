@@ -19,6 +19,7 @@ from kerasmgpu.job import loss, seeds, workers
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.attempts import Attempts
 from kerasmgpu.job.cluster import Worker
+from kerasmgpu.job.places import Places
 from kerasmgpu.job.watch import (
     TIMEOUT_SECONDS,
     TIMEOUT_VARIABLE,
@@ -139,6 +140,20 @@ def attempts(num_workers: int) -> Attempts:
         lambda: watch.wait_for_a_loss(0.0),
     )
     watch.hear_attempts = made.hear
+    return made
+
+
+def places(index: int) -> Places | None:
+    """Where the workers of this worker's job are; `None` without a job.
+
+    Args:
+        index: Index of this worker.
+    """
+    if not _watches:
+        return None
+    watch = _watches[-1]
+    made = Places(index, watch.tell)
+    watch.hear_place = made.hear
     return made
 
 

@@ -34,6 +34,10 @@ TIMEOUT_VARIABLE = "KERASMGPU_TIMEOUT_SECONDS"
 _PURPOSE = "watch"
 
 
+def _ignore(*_: Any) -> None:
+    """Takes messages that nobody has asked for."""
+
+
 class _Watch:
     """Base class of the first worker's and the others' side.
 
@@ -41,6 +45,7 @@ class _Watch:
         lost: Integer, index of the lost worker, or `None`. It may be this
             worker, if its heartbeats timed out at the others.
         reason: String, why it counts as lost, or `None`.
+        hear_place: Function of a worker's index and its place; see `places.py`.
         hear_attempts: Function that takes other messages; see `attempts.py`.
     """
 
@@ -51,7 +56,8 @@ class _Watch:
         self._leaving = False
         self.lost: int | None = None
         self.reason: str | None = None
-        self.hear_attempts: Callable[[dict[str, Any]], None] = lambda _: None
+        self.hear_place: Callable[[int, dict[str, Any]], None] = _ignore
+        self.hear_attempts: Callable[[dict[str, Any]], None] = _ignore
 
     def wait_for_a_loss(self, seconds: float) -> bool:
         """Waits up to `seconds` for a loss; returns whether a worker is lost."""
@@ -155,6 +161,8 @@ class FirstWorker(_Watch):
             self._end_of(worker)
         elif "lost" in message:  # This worker: its heartbeats timed out there.
             self._report_and_tell(0, *fields(message, reason=str))
+        elif "place" in message:
+            self.hear_place(worker, message["place"])
         else:
             self.hear_attempts(message)
 

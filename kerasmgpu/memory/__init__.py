@@ -13,9 +13,9 @@ files, from the inside out:
 * `executor_order`: the order in which TensorFlow runs a program;
 * `program_facts`: what is known of a program before it is walked through;
 * `walk`, `loops`: go through a program in that order, and count;
-* `traced_step`: the step of the user's model, and its variables;
+* `traced_step`: the variables of the step of the user's model;
 * `step_memory`: the peak of a step on one replica;
-* `device_memory`: memory of GPUs, with its sources;
+* `device_memory`: memory of a device, as text;
 * `counting`: the child process that does all of this;
 * `memory_prediction`: starts it, and says what fits;
 * `memory_report`: the table;
@@ -56,7 +56,7 @@ def memory(
         micro_batches: Sequence of integers, parts in which a replica runs its
             rows. Default: the smallest power of two that fits, or 1.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
-            of `device_memory.DEVICES` such as `"A100-40GB"`. Default: none.
+            of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
         timeout_seconds: Number, how long building and tracing may take.
             Defaults to 600.
         show: Boolean, whether to print the table. Defaults to `True`.

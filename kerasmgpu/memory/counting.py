@@ -3,12 +3,9 @@
 It is a child process, so that no parent imports TensorFlow.
 """
 
-import sys
-import traceback
 from typing import Any
 
 from kerasmgpu.commands import child_processes, user_errors
-from kerasmgpu.errors import InputError
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -16,54 +13,31 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: Dictionary, as `memory_prediction.run` makes it.
-
-    Raises:
-        InputError: Instead of any exception of the user's program.
     """
-    sys.path[:] = job["sys_path"]
-    try:
-        return _counted(job)
-    except InputError:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        line = user_errors.in_one_line(error)
-        raise InputError(f"{job['build']} raised {line}") from error
-
-
-def _counted(job: dict[str, Any]) -> dict[str, Any]:
     # Imported here, so that errors name the user's function.
-    import kerasmgpu
-    from kerasmgpu.commands import references, user_models
-    from kerasmgpu.engine import devices
-    from kerasmgpu.memory.traced_step import trace_step
+    from kerasmgpu.commands.traced_step import num_parameters, trace_job
+    from kerasmgpu.memory.traced_step import with_variables
 
     # The program of two replicas tells which tensors are divided by rows;
     # bytes for any other number of replicas follow from it.
-    devices.make_logical_cpus(2)
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
-    module, name = references.load(job["build"])
-    with strategy.scope():
-        model, data = user_models.build(references.function_of(module, name))
-        if data is None or job["data"] is not None:
-            data = user_models.data_of(module, job["build"], job["data"])
-        step = trace_step(model, data, job["global_batch_size"])
+    model, step = trace_job(job)
+    step = with_variables(model, step)
     rows = [
         row
         for shard in job["shard"]
         for num_replicas in job["replicas"]
-        for row in _rows(step, job, num_replicas, shard)
+        for row in settings(step, job, num_replicas, shard)
     ]
     return {
         "model": model.name,
-        "parameters": model.count_params(),
+        "parameters": num_parameters(model),
         "global_batch_size": step.rows,
         "jit_compile": step.jit_compile,
         "rows": rows,
     }
 
 
-def _rows(
+def settings(
     step: Any, job: dict[str, Any], num_replicas: int, shard: str
 ) -> list[dict[str, Any]]:
     """A row for each number of micro-batches; the first that fits by default."""
@@ -104,4 +78,4 @@ def _rows(
 
 
 if __name__ == "__main__":
-    child_processes.do_job(main)
+    child_processes.do_job(user_errors.naming_the_function(main))

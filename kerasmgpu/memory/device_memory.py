@@ -1,10 +1,10 @@
-"""Memory of devices: sizes as text, and GPUs by name."""
+"""Memory of devices: sizes as text, or GPUs by name."""
 
-import dataclasses
 import math
 import re
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.hardware import data_sheets
 
 _UNITS = {
     "B": 1,
@@ -26,52 +26,12 @@ capability 8 (`MinSystemMemory` in TensorFlow's `gpu_device.cc`; less on older
 GPUs). A tenth of devices with less than ten times as much."""
 
 
-@dataclasses.dataclass(frozen=True)
-class NamedDevice:
-    """A GPU.
-
-    Attributes:
-        gigabytes: Integer, 1e9 bytes by the maker's data sheet. Drivers show
-            up to 7 % more: data sheets mean units of 2**30 bytes.
-        source: String, the data sheet.
-    """
-
-    gigabytes: int
-    source: str
-
-
-DEVICES = {
-    "P100-16GB": NamedDevice(16, "NVIDIA Tesla P100 PCIe data sheet"),
-    "V100-16GB": NamedDevice(16, "NVIDIA V100 data sheet"),
-    "V100-32GB": NamedDevice(32, "NVIDIA V100 data sheet"),
-    "T4": NamedDevice(16, "NVIDIA T4 data sheet"),
-    "A10": NamedDevice(24, "NVIDIA A10 data sheet"),
-    "A30": NamedDevice(24, "NVIDIA A30 data sheet"),
-    "A40": NamedDevice(48, "NVIDIA A40 data sheet"),
-    "A100-40GB": NamedDevice(40, "NVIDIA A100 data sheet"),
-    "A100-80GB": NamedDevice(80, "NVIDIA A100 data sheet"),
-    "L4": NamedDevice(24, "NVIDIA L4 data sheet"),
-    "L40S": NamedDevice(48, "NVIDIA L40S data sheet"),
-    "H100-80GB": NamedDevice(80, "NVIDIA H100 data sheet, SXM and PCIe"),
-    "H100-NVL": NamedDevice(94, "NVIDIA H100 data sheet, NVL"),
-    "H200": NamedDevice(141, "NVIDIA H200 data sheet"),
-    "RTX3090": NamedDevice(24, "NVIDIA GeForce RTX 3090 specifications"),
-    "RTX4090": NamedDevice(24, "NVIDIA GeForce RTX 4090 specifications"),
-    "RTX5090": NamedDevice(32, "NVIDIA GeForce RTX 5090 specifications"),
-    "RTXA6000": NamedDevice(48, "NVIDIA RTX A6000 data sheet"),
-    "MI250X": NamedDevice(
-        64, "AMD Instinct MI250X data sheet, one of two dies"
-    ),
-    "MI300X": NamedDevice(192, "AMD Instinct MI300X data sheet"),
-}
-"""Maps a name to its `NamedDevice`."""
-
-
 def parse(text: str) -> int:
     """Returns the bytes of a device.
 
     Args:
-        text: String, a key of `DEVICES` or a size such as `"24GiB"`.
+        text: String, a key of `data_sheets.DEVICES`, or a size such as
+            `"24GiB"`.
 
     Raises:
         InputError: If it is neither.
@@ -81,14 +41,14 @@ def parse(text: str) -> int:
     >>> parse("1.5GiB")
     1610612736
     """
-    name = re.sub(r"[\s_]", "", str(text)).upper()
-    if name in DEVICES:
-        return DEVICES[name].gigabytes * 10**9
+    device = data_sheets.named(str(text))
+    if device is not None:
+        return device.gigabytes * 10**9
     size = _SIZE.fullmatch(str(text).strip())
     if size is None or not float(size[1]):
         raise InputError(
             "device_memory must be a size above 0 with its unit, such as "
-            f"24GiB, or one of {', '.join(DEVICES)}. Received: "
+            f"24GiB, or one of {', '.join(data_sheets.DEVICES)}. Received: "
             f"device_memory={text!r}"
         )
     return math.floor(float(size[1]) * _UNITS[size[2].upper()])

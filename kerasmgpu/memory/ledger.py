@@ -1,6 +1,7 @@
 """Buffers with reference counts, and the bytes that are alive."""
 
 import collections
+from collections.abc import Collection
 
 FREED = -1
 """References to a buffer that is free."""
@@ -14,21 +15,24 @@ class Buffer:
         category: String, what it counts as at the peak.
         holds: Buffers that live at least as long: elements of a list, the
             tensor that it is a part of, operands of what is not written.
+        scope: String, the name scope of the operation that made it.
 
     Attributes:
         references: Number of values to come that read it, and of variables
             and buffers that hold it.
     """
 
-    __slots__ = ("num_bytes", "category", "holds", "references")
+    __slots__ = ("num_bytes", "category", "holds", "scope", "references")
 
     def __init__(
         self,
         num_bytes: int,
         category: str,
         holds: "tuple[Buffer, ...]" = (),
+        scope: str = "",
     ) -> None:
         self.num_bytes = num_bytes
+        self.scope = scope
         self.category = category
         self.holds = holds
         self.references = 0
@@ -53,14 +57,31 @@ class Ledger:
 
     Attributes:
         peak: Integer, most bytes that were alive at once.
-        at_peak: Bytes by category at that time.
     """
 
     def __init__(self) -> None:
-        self._alive: collections.Counter[str] = collections.Counter()
+        self._alive: collections.Counter[tuple[str, str]] = (
+            collections.Counter()
+        )
         self._total = 0
         self.peak = 0
-        self.at_peak: dict[str, int] = {}
+        self._at_peak: dict[tuple[str, str], int] = {}
+
+    @property
+    def at_peak(self) -> dict[str, int]:
+        """Bytes by category when most were alive."""
+        found: collections.Counter[str] = collections.Counter()
+        for (category, _), num_bytes in self._at_peak.items():
+            found[category] += num_bytes
+        return dict(found)
+
+    def scopes_at_peak(self, categories: Collection[str]) -> dict[str, int]:
+        """Bytes by name scope when most were alive, of some categories."""
+        found: collections.Counter[str] = collections.Counter()
+        for (category, scope), num_bytes in self._at_peak.items():
+            if category in categories:
+                found[scope] += num_bytes
+        return dict(found)
 
     @property
     def total(self) -> int:
@@ -69,20 +90,20 @@ class Ledger:
 
     def made(self, buffer: Buffer, references: int) -> Buffer:
         """Adds a new buffer, which has that many references."""
-        self._alive[buffer.category] += buffer.num_bytes
+        self._alive[buffer.category, buffer.scope] += buffer.num_bytes
         self._total += buffer.num_bytes
         for held in buffer.holds:
             held.references += 1
         buffer.references = references
         if self._total > self.peak:
             self.peak = self._total
-            self.at_peak = dict(self._alive)
+            self._at_peak = dict(self._alive)
         return buffer
 
     def recategorize(self, buffer: Buffer, category: str) -> None:
         """Counts a buffer as something else from now on."""
-        self._alive[buffer.category] -= buffer.num_bytes
-        self._alive[category] += buffer.num_bytes
+        self._alive[buffer.category, buffer.scope] -= buffer.num_bytes
+        self._alive[category, buffer.scope] += buffer.num_bytes
         buffer.category = category
 
     def release(self, buffer: Buffer, references: int = 1) -> None:
@@ -94,7 +115,7 @@ class Ledger:
             if buffer.references > 0:
                 continue
             buffer.references = FREED
-            self._alive[buffer.category] -= buffer.num_bytes
+            self._alive[buffer.category, buffer.scope] -= buffer.num_bytes
             self._total -= buffer.num_bytes
             waiting += [(held, 1) for held in buffer.holds]
             buffer.holds = ()

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import ACTIVATIONS, WORKSPACE
+from kerasmgpu.partitioner import loop_rounds
 from kerasmgpu.partitioner.cost import ASSUMED_SIZE
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.sizes import SizeLike
 
 if TYPE_CHECKING:
     from kerasmgpu.memory.walk import Walk
@@ -58,8 +58,11 @@ def _loop(walk: "Walk", loop: ir.Region, inputs: list[Buffer]) -> list[Buffer]:
     rounds = _rounds(walk, loop)
     is_kept = not walk.is_backward(loop.node)
     category = ACTIVATIONS if is_kept else WORKSPACE
+    scope, _, _ = loop.node.name.rpartition("/")
     earlier = {
-        number: ledger.made(Buffer((rounds - 1) * num_bytes, category), 1)
+        number: ledger.made(
+            Buffer((rounds - 1) * num_bytes, category, (), scope), 1
+        )
         for number, num_bytes in _growth(walk, loop, inputs).items()
     }
     invariant = _invariant(loop)
@@ -121,18 +124,11 @@ def _bytes_held(buffer: Buffer, seen: set[int]) -> int:
 
 
 def _rounds(walk: "Walk", loop: ir.Region) -> int:
-    """Rounds of a loop: a maximum, or the lengths of its lists."""
-    tensors = loop.node.inputs
-    found = [walk.rounds.get(tensor.node, 0) for tensor in tensors]
-    for tensor in tensors:
-        maker = tensor.node
-        if maker.type == "TensorListReserve":
-            found.append(_known(walk, maker.inputs[1].value))
-        elif maker.type == "TensorListFromTensor" and maker.inputs[0].shape:
-            found.append(_known(walk, maker.inputs[0].shape[0]))
-    if len(tensors) > 1:  # A counter, the maximum, then the loop's variables.
-        found.append(_known(walk, tensors[1].value))
-    rounds = max(found)
+    """Rounds of a loop for this batch."""
+    size = loop_rounds.rounds_of(loop.node, walk.rounds)
+    rounds = 0
+    if size is not None:
+        rounds = walk.setting.sizes.value_of(size) or 0
     if rounds < 1:
         walk.setting.assumed_rounds.add(loop.node.name)
         rounds = ASSUMED_SIZE
@@ -140,16 +136,9 @@ def _rounds(walk: "Walk", loop: ir.Region) -> int:
     return rounds
 
 
-def _known(walk: "Walk", size: SizeLike | tuple | None) -> int:
-    """A size for this batch, or 0."""
-    if isinstance(size, tuple):
-        size = size[0] if len(size) == 1 else None
-    return 0 if size is None else walk.setting.sizes.value_of(size) or 0
-
-
 def _like(buffer: Buffer) -> Buffer:
     """A buffer of the same size for a walk of which only the peak counts."""
-    copy = Buffer(buffer.num_bytes, buffer.category)
+    copy = Buffer(buffer.num_bytes, buffer.category, (), buffer.scope)
     if isinstance(buffer, VariableBuffer):
         copy = VariableBuffer(_like(buffer.content))
     copy.references = 2  # It is never freed.

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 
+from kerasmgpu.flops.recomputation import is_backward
 from kerasmgpu.memory.executor_order import executor_order
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
@@ -93,11 +94,6 @@ def _is_elementwise(instruction: ir.Instruction) -> bool:
     return len(instruction.outputs) == 1 and (
         Trait.ELEMENTWISE in traits or instruction.node.type == "BiasAdd"
     )
-
-
-def is_backward(node: Node) -> bool:
-    """Whether a node is of the backward pass, by its name."""
-    return "gradient_tape" in node.name or "gradients/" in node.name
 
 
 def constant_bytes(program: Lowered) -> int:

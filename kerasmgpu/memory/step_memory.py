@@ -9,6 +9,7 @@ from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import (
     ACTIVATIONS,
     GRADIENTS,
+    WORKSPACE,
     constant_bytes,
 )
 from kerasmgpu.memory.state_bytes import (
@@ -38,6 +39,8 @@ class StepPeak:
         constants: Integer, constants of the step.
         assumed: Tuple of strings, sizes and loops of which nothing is known
             before the step runs; 64 was assumed.
+        scopes: Dictionary from name scopes to bytes: activations, gradients
+            and workspace by the operations that made them.
     """
 
     batch: int
@@ -46,6 +49,7 @@ class StepPeak:
     workspace: int
     constants: int
     assumed: tuple[str, ...] = ()
+    scopes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -119,6 +123,7 @@ def step_peak(
         workspace,
         constant_bytes(lowered),
         tuple(sorted(sizes.assumed | setting.assumed_rounds)),
+        ledger.scopes_at_peak((ACTIVATIONS, GRADIENTS, WORKSPACE)),
     )
 
 

@@ -9,6 +9,7 @@ its last use.
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from kerasmgpu.flops.recomputation import is_backward
 from kerasmgpu.memory import loops
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import (
@@ -18,7 +19,6 @@ from kerasmgpu.memory.program_facts import (
     SHARE_BUFFERS,
     WORKSPACE,
     facts_of,
-    is_backward,
 )
 from kerasmgpu.memory.value_sizes import ValueSizes
 from kerasmgpu.partitioner.graph import Node
@@ -233,7 +233,9 @@ class Walk:
         """A new buffer for a value."""
         if num_bytes is None:
             num_bytes = self._bytes_of(one, instruction)
-        buffer = Buffer(num_bytes, self._category(one, instruction), holds)
+        category = self._category(one, instruction)
+        scope, _, _ = one.tensor.node.name.rpartition("/")
+        buffer = Buffer(num_bytes, category, holds, scope)
         return self.ledger.made(buffer, self._uses[one])
 
     def shared(self, buffer: Buffer, one: ir.Value) -> Buffer:

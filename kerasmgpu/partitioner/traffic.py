@@ -11,7 +11,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Sent,
 )
 from kerasmgpu.partitioner.kinds import is_of_variable
-from kerasmgpu.partitioner.report import bytes_of, part_of
+from kerasmgpu.partitioner.report import bytes_of, communication, part_of
 from kerasmgpu.partitioner.sizes import are_integers
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
         What is inside a loop counts once.
     """
     found: Counter[tuple[str, str]] = Counter()
-    for one in written.lowered.communication():
+    for one, times in communication(written):
         for tensor in one.sizes():
             key = one.name.partition(".")[0], _purpose(one, tensor)
-            found[key] += bytes_of(tensor, rows)
+            found[key] += bytes_of(tensor, rows) * times
     return [
         {"kind": kind, "purpose": purpose, "bytes": size}
         for (kind, purpose), size in found.most_common()

@@ -42,6 +42,8 @@ def test_figures_of_epochs_are_those_of_the_logs(replicas, tmp_path):
         "throughput/samples_per_sec",
         "throughput/device/batches_per_sec",
         "throughput/device/samples_per_sec",
+        "throughput/flops_per_sec",
+        "throughput/device/flops_per_sec",
         "input_wait_share",
         "lr-SGD/group0",
         "step_seconds",

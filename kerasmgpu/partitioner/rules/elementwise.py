@@ -66,7 +66,13 @@ operation(
 operation(
     "CheckNumerics",
     axes=elementwise,
-    traits={Trait.CHEAP, Trait.CHECKS, Trait.ELEMENTWISE},
+    # XLA would drop it.
+    traits={
+        Trait.CHEAP,
+        Trait.CHECKS,
+        Trait.ELEMENTWISE,
+        Trait.OUTSIDE_XLA,
+    },
 )
 
 operation(
@@ -232,8 +238,15 @@ def _of_one_shape(type: str) -> bool:
     return type in ("AccumulateNV2", "AddN") or "Grad" in type
 
 
+CHECK_OF_PARTS = "kerasmgpu: each replica's part of a sum"
+"""Message of a `CheckNumerics` that each replica runs on its part of a sum: no
+replica waits for another one's."""
+
+
 def _linear(node: Node) -> tuple[int, ...]:
     """Numbers of the inputs in which an operation is linear."""
+    if node.type == "CheckNumerics":
+        return (0,) if node.attr("message") == CHECK_OF_PARTS else ()
     if any(tensor.is_narrow for tensor in node.inputs):
         return ()
     if node.type == "Cast":

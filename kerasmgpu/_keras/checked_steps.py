@@ -1,0 +1,149 @@
+"""Checks inside a compiled training step that the loss is finite.
+
+Each replica checks its own part of the loss, so nothing is sent. The learning
+rate waits for the check, and so does every update of a weight: a step whose
+loss isn't finite fails with the weights from before it. Checked on Keras 3.10
+and 3.15.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu._keras.patches import Patches
+from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
+
+
+class CheckedStep:
+    """A model whose steps are checked, from `install` to `remove`.
+
+    Args:
+        model: Compiled `keras.Model`.
+        with_gradients: Boolean, whether gradients are checked, too. They are
+            always in a `train_step` that doesn't call `compute_loss`, but for
+            those that a `LossScaleOptimizer` checks.
+
+    Attributes:
+        step: The model's bound `train_step`, without checks.
+    """
+
+    def __init__(self, model: keras.Model, with_gradients: bool) -> None:
+        self._model = model
+        self._with_gradients = with_gradients
+        self._patches = Patches()
+        self._checks: list[tf.Tensor] | None = None
+        self.step = model.train_step
+        with model.distribute_strategy.scope():
+            self._done = tf.Variable(
+                0,
+                trainable=False,
+                dtype=tf.int64,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    def done(self, replica: int) -> int:
+        """Steps that passed the checks, by a local replica's count."""
+        copies = getattr(self._done, "values", [self._done])
+        return int(copies[min(replica, len(copies) - 1)])
+
+    def install(self) -> None:
+        """Adds the checks to steps that are traced from now on."""
+        self._patches.put(self._model, "train_step", self._train_step)
+        self._patches.put(self._model, "compute_loss", self._compute_loss)
+        for optimizer in optimizers(self._model):
+            apply = functools.partial(self._apply, optimizer)
+            self._patches.put(optimizer, "apply", apply)
+            inner = getattr(optimizer, "inner_optimizer", optimizer)
+            self._patches.put(
+                inner, "_get_current_learning_rate", self._waiting
+            )
+
+    def remove(self) -> None:
+        """Undoes `install`."""
+        self._patches.undo()
+
+    def _train_step(self, original: Callable[..., Any], *args: Any) -> Any:
+        self._checks = []
+        try:
+            outputs = original(*args)
+            with tf.control_dependencies(self._of_this_graph()):
+                self._done.assign_add(1)
+        finally:
+            self._checks = None
+        return outputs
+
+    def _compute_loss(
+        self, original: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        loss = original(*args, **kwargs)
+        if self._checks is not None and tf.is_tensor(loss):
+            self._check(loss)
+        return loss
+
+    def _apply(
+        self,
+        optimizer: Any,
+        original: Callable[..., Any],
+        grads: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if self._checks is not None and not scales:
+            grads = list(grads)
+            if self._with_gradients or not self._checks:
+                self._check(_sum_of(grads))
+        return original(grads, *args, **kwargs)
+
+    def _check(self, value: Any) -> None:
+        if self._checks is not None and value is not None:
+            value = tf.stop_gradient(tf.convert_to_tensor(value))
+            self._checks.append(
+                tf.debugging.check_numerics(value, CHECK_OF_PARTS)
+            )
+
+    def _waiting(self, original: Callable[..., Any]) -> Any:
+        """A learning rate that waits for the checks.
+
+        In a branch, as of a `LossScaleOptimizer`, it doesn't: that one skips
+        updates by itself.
+        """
+        rate = original()
+        checks = self._of_this_graph()
+        if not checks:
+            return rate
+        with tf.control_dependencies(checks):
+            return tf.identity(tf.convert_to_tensor(rate))
+
+    def _of_this_graph(self) -> list[tf.Tensor]:
+        checks = self._checks or []
+        if tf.executing_eagerly():
+            return []
+        graph = tf.compat.v1.get_default_graph()
+        return [check for check in checks if check.graph is graph]
+
+
+def optimizers(model: keras.Model) -> list[Any]:
+    """Returns the optimizers of a model; of a GAN there are several."""
+    found = [model.optimizer, *vars(model).values()]
+    kept: dict[int, Any] = {
+        id(one): one
+        for one in found
+        if isinstance(one, keras.optimizers.Optimizer)
+    }
+    return list(kept.values())
+
+
+def _sum_of(gradients: list[Any]) -> tf.Tensor | None:
+    """The sum of all elements: not finite if one of them isn't."""
+    parts = [
+        tf.reduce_sum(
+            tf.cast(getattr(gradient, "values", gradient), tf.float32)
+        )
+        for gradient in gradients
+        if gradient is not None
+    ]
+    return tf.add_n(parts) if parts else None

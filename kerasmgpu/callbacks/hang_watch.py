@@ -1,0 +1,340 @@
+"""The `HangWatch` callback: says where training stands when a step hangs."""
+
+import collections
+import math
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu import _keras
+from kerasmgpu._keras import step_hooks
+from kerasmgpu.callbacks import devices_state, whereabouts
+from kerasmgpu.callbacks.timed_iterator import Probe
+from kerasmgpu.errors import checked_number
+from kerasmgpu.job import membership, places, workers
+from kerasmgpu.partitioner import report
+
+_LEAST_SECONDS = 30.0
+"""Shortest hang without `hang_seconds`: others are pauses of a busy machine."""
+
+_TIMES_THE_MEDIAN = 20
+
+_TIMES_THE_LONGEST = 3
+"""Of a pause that was reported, and ended: only longer ones are reported."""
+
+_SECONDS_OF_TRACING = 300.0
+"""Longest first execution: tracing and XLA's compilation are in it."""
+
+
+class HangWatch(keras.callbacks.Callback):
+    """Says where training stands when it makes no progress.
+
+    A daemon thread looks once a second. When no step ends for 20 times the
+    median step, and for 30 seconds at least, it logs a warning, once per pause:
+
+    - where the training thread is: it waits for input, is in the step, in
+      validation, or in a callback, which is named;
+    - in a job of several workers, where each worker is, and so which of them
+      the others wait for in which step's collectives (on the first worker);
+    - the memory of the devices;
+    - the Python stacks of all threads.
+
+    Training is not touched: if it was merely slow, it goes on. Tracing doesn't
+    count as a hang, nor do the first 5 minutes of the first execution, where
+    XLA compiles, unless it waits for input. A callback that needs longer than
+    the limit is reported the first time; after that only pauses of three times
+    its length are.
+
+    A worker that was stopped or killed is found without this callback, by
+    heartbeats. Works under any strategy and without one.
+
+    Args:
+        hang_seconds: Number, seconds without progress after which training
+            counts as hanging. `None`: 20 times the median step, at least 30.
+            Defaults to `None`.
+        path: String or path-like, file to append the warning to, besides
+            logging it. With several workers each appends to its own file, with
+            its index before the suffix: `hangs.1.txt`. Defaults to `None`.
+
+    Raises:
+        InputError: If `hang_seconds` is not a number above 0.
+
+    Example:
+
+    ```python
+    watch = kerasmgpu.callbacks.HangWatch(hang_seconds=120)
+    model.fit(dataset, epochs=5, callbacks=[watch])
+    ```
+    """
+
+    # No batch hooks: Keras would wait for each step's results.
+
+    def __init__(
+        self,
+        hang_seconds: float | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        if hang_seconds is not None:
+            checked_number(hang_seconds, "hang_seconds")
+        self.hang_seconds = hang_seconds
+        self.path = path
+        self._mark = _InputMark()  # A new one would be a new trace.
+        self._pulse: _Pulse | None = None
+        _keras.install()
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._pulse = _Pulse(self.model, self._mark)
+        watcher = _Watcher(self, self.model, self._pulse)
+        step_hooks.add(self.model, self._pulse, innermost=True)
+        watcher.start()
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self._beat()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._beat()
+        # Steps of a validation are progress, too. Keras makes its function
+        # before this hook.
+        function = self.model.test_function
+        if self._pulse is not None and not isinstance(
+            function, step_hooks.HookedSteps
+        ):
+            self.model.test_function = step_hooks.HookedSteps(function)
+            self.model.test_function.hooks = [_TestPulse(self._pulse)]
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        function = self.model.test_function
+        if isinstance(function, step_hooks.HookedSteps):
+            self.model.test_function = function.function
+        self._beat()
+
+    def _beat(self) -> None:
+        if self._pulse is not None:
+            self._pulse.since = time.monotonic()
+
+
+class _InputMark(Probe):
+    """Marks requests for a batch that have not been answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = {
+            "dtypes": [tf.float64],
+            "shared_name": f"kerasmgpu_input_mark_{self.number}",
+        }
+
+    def request(self, get: Callable[[], Any]) -> tuple[Any, None]:
+        if not tf.executing_eagerly():
+            self.traces += 1
+        with tf.device("CPU:0"):
+            now = tf.timestamp()
+            asked = tf.raw_ops.Stage(
+                values=[now], shared_name=self._buffer["shared_name"]
+            )
+        # An eager operation without outputs is done, and returns `None`.
+        with tf.control_dependencies([] if asked is None else [asked]):
+            return get(), None
+
+    def note(self, batch: Any, asked: None) -> None:
+        tensors = [
+            tensor
+            for leaf in tf.nest.flatten(batch)
+            for tensor in getattr(leaf, "values", [leaf])
+        ]
+        tensors = tf.nest.flatten(tensors, expand_composites=True)
+        with tf.device("CPU:0"), tf.control_dependencies(tensors):
+            tf.raw_ops.Unstage(**self._buffer)
+
+    def is_pending(self) -> bool:
+        """Whether a request waits for its batch."""
+        with tf.device("CPU:0"):
+            return int(tf.raw_ops.StageSize(**self._buffer)) > 0
+
+    def clear(self) -> None:
+        """Forgets a request that the end of the data answered."""
+        with tf.device("CPU:0"):
+            tf.raw_ops.StageClear(**self._buffer)
+
+
+class _Pulse(step_hooks.StepHook):
+    """Records when steps end.
+
+    Attributes:
+        since: Float, time of the last progress, by `time.monotonic`.
+        steps: Integer, steps completed in this `fit`.
+        seconds: Seconds per step of the last executions that didn't trace.
+        is_first: Boolean, whether no execution has ended yet.
+        end: Event, set when `fit` returns or raises.
+    """
+
+    def __init__(self, model: keras.Model, mark: _InputMark) -> None:
+        self._model, self.mark = model, mark
+        self._iterator: Any = None
+        self._marked: Any = None
+        self.since = time.monotonic()
+        self.steps = 0
+        self.is_first = True
+        self.end = threading.Event()
+        self.seconds: collections.deque[float] = collections.deque(maxlen=100)
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        if iterator is not self._iterator:  # Once per epoch.
+            self._iterator = iterator
+            self._marked = self.mark.timed(iterator)
+            self.mark.clear()
+        traces = self.mark.traces
+        start = self.since = time.monotonic()
+        logs = run(self._marked)
+        self.since = time.monotonic()
+        steps = self._model.steps_per_execution
+        self.steps += steps
+        if self.mark.traces == traces:
+            self.seconds.append((self.since - start) / steps)
+        self.is_first = False
+        return logs
+
+    def on_removed(self) -> None:
+        self.end.set()
+
+
+class _TestPulse(step_hooks.StepHook):
+    """Records when steps of a validation end."""
+
+    def __init__(self, pulse: _Pulse) -> None:
+        self._pulse = pulse
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        logs = run(iterator)
+        self._pulse.since = time.monotonic()
+        return logs
+
+
+class _Watcher(threading.Thread):
+    """Looks for a hang once a second, until `fit` ends.
+
+    Args:
+        callback: `HangWatch`.
+        model: The `keras.Model` in training, by the thread that calls this.
+        pulse: `_Pulse` of its steps.
+    """
+
+    def __init__(
+        self, callback: HangWatch, model: keras.Model, pulse: _Pulse
+    ) -> None:
+        super().__init__(name="kerasmgpu-hang-watch", daemon=True)
+        self._model, self._pulse, self._end = model, pulse, pulse.end
+        self._hang_seconds, self._path = callback.hang_seconds, callback.path
+        self._thread = threading.get_ident()
+        strategy = model.distribute_strategy
+        self._index = workers.index(strategy)
+        self._num_workers = workers.count(strategy)
+        self._places = (
+            membership.places(self._index) if self._num_workers > 1 else None
+        )
+        self._longest = 0.0
+        self._reported: float | None = None
+
+    def run(self) -> None:
+        least = self._hang_seconds or _LEAST_SECONDS
+        interval = min(1.0, least / 4)
+        while not self._end.wait(interval):
+            since = self._pulse.since
+            pause = time.monotonic() - since
+            if since == self._reported:
+                self._longest = max(self._longest, pause)
+            if pause < least / 2:
+                continue
+            place = self._place(pause)
+            if self._places is not None:
+                self._places.tell(place)
+            limit = self._limit(place.kind)
+            if pause < limit or since == self._reported or self._end.is_set():
+                continue
+            self._reported = since
+            self._write(pause, place)
+
+    def _limit(self, kind: str) -> float:
+        """Seconds of a pause that counts as a hang."""
+        if kind == whereabouts.TRACING:
+            return math.inf
+        limit = self._hang_seconds
+        if limit is None:
+            limit = max(
+                _LEAST_SECONDS,
+                _TIMES_THE_MEDIAN * self._median(),
+                _TIMES_THE_LONGEST * self._longest,
+            )
+        if self._pulse.is_first and kind == places.IN_STEP:
+            return max(limit, _SECONDS_OF_TRACING)
+        return limit
+
+    def _median(self) -> float:
+        seconds = list(self._pulse.seconds)
+        execution = self._model.steps_per_execution
+        return execution * statistics.median(seconds) if seconds else 0.0
+
+    def _place(self, pause: float) -> places.Place:
+        kind, text = whereabouts.of(self._thread)
+        if kind == places.IN_STEP and self._pulse.mark.is_pending():
+            kind, text = "input", "waiting for input"
+        return places.Place(self._pulse.steps, kind, text, pause)
+
+    def _write(self, pause: float, place: places.Place) -> None:
+        median = self._median()
+        usual = f"; a step takes {median:.3g} s" if median else ""
+        lines = [
+            f"kerasmgpu: training has made no progress for {pause:.0f} s"
+            f"{usual}. Worker {self._index} is {place}."
+        ]
+        if self._places is not None and self._index == 0:
+            # Others may have begun to wait a moment later.
+            self._end.wait(2.0)
+            known = self._places.known(seconds=10.0)
+            known[0] = place
+            lines += [
+                f"  worker {worker}: {one}" for worker, one in known.items()
+            ]
+            told = places.verdict(known, self._num_workers)
+            lines.append(f"kerasmgpu: {told}.")
+        lines += _collectives(self._model)
+        lines += ["stacks:", whereabouts.stacks(self._thread)]
+        self._tell("\n".join(lines))
+        # The driver of a GPU that hangs may not answer: it is asked last.
+        self._tell("\n".join(["kerasmgpu: devices:", *devices_state.lines()]))
+
+    def _tell(self, text: str) -> None:
+        logging.warning("%s", text)
+        if self._path is not None:
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        stem, suffix = os.path.splitext(os.fspath(self._path or ""))
+        number = f".{self._index}" if self._num_workers > 1 else ""
+        try:
+            with open(f"{stem}{number}{suffix}", "a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n\n")
+        except OSError as error:
+            logging.warning("kerasmgpu: HangWatch can't write: %s", error)
+
+
+def _collectives(model: keras.Model) -> list[str]:
+    """Names the collectives of a model's step, where kerasmgpu knows them."""
+    written = getattr(model.train_function, "written", None)
+    found = report.collectives(written) if written is not None else []
+    if not found:
+        return []
+    shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
+    return [
+        "collectives of the step (TensorFlow doesn't tell which of them is "
+        f"pending): {shown}"
+    ]

@@ -1,0 +1,214 @@
+"""The `NotFinite` callback: where the first NaN or infinity comes from."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu import _keras
+from kerasmgpu._keras import step_hooks
+from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
+from kerasmgpu.callbacks import finite_search
+from kerasmgpu.callbacks.kept_batches import KeptBatches
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.errors import InputError
+from kerasmgpu.job import workers
+
+_REPLICA = re.compile(r"replica_(\d+)/")
+
+
+class NotFinite(keras.callbacks.Callback):
+    """Ends training at the first NaN or infinity, and says where it is from.
+
+    The error names the step and its epoch, the worker and the replica, and the
+    first of:
+
+    - values of the batch that are not finite: the tensor, rows and columns;
+    - a layer that gives a NaN or infinity for finite inputs, and its rows;
+    - the loss function;
+    - with `gradients=True`, a variable whose gradient is not finite;
+    - variables that the update of the step before has made not finite.
+
+    Each replica checks its part of the loss inside the compiled step; nothing
+    is sent and nothing waits. The step fails before its update, so the weights
+    are those from before it, and the batch is kept: it runs once more on one
+    device, layer by layer, to find the place. The weights stay as they are, to
+    be saved or looked at.
+
+    A gradient alone that is not finite shows one step later, by the loss,
+    unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips are
+    none: it is the loss before scaling that is checked. At the end of training
+    the weights are checked, too.
+
+    Under a strategy that shards weights, in a job of several workers, the
+    error names the step, but not the layer. Put it before `ChooseXla` in the
+    list of callbacks.
+
+    Args:
+        gradients: Boolean, whether to check each step's gradients, too. It
+            reads them once more, as clipping by norm does. Defaults to
+            `False`.
+
+    Raises:
+        InputError: From `fit`, at the first value that is not finite.
+
+    Example:
+
+    ```python
+    callbacks = [kerasmgpu.callbacks.NotFinite()]
+    model.fit(dataset, epochs=5, callbacks=callbacks)
+    ```
+    """
+
+    # No batch hooks: Keras would wait for each step's results.
+
+    def __init__(self, gradients: bool = False) -> None:
+        super().__init__()
+        self.gradients = gradients
+        self._hook: _Checks | None = None
+        _keras.install()
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if self._hook is None or self._hook.model is not self.model:
+            self._hook = _Checks(self.model, self.gradients)
+        self._hook.begin()
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if self._hook is not None:
+            self._hook.begin_epoch(epoch)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        names = finite_search.variables(self.model)
+        if names:
+            raise InputError(
+                "The last step's update has left weights that are not finite: "
+                f"{finite_search.listed(names)}. Lower the learning rate or "
+                "clip gradients; NotFinite(gradients=True) names the gradient"
+            )
+
+
+class _Checks(step_hooks.StepHook):
+    """Runs checked steps, and explains the one that fails.
+
+    Args:
+        model: The `keras.Model`.
+        gradients: See `NotFinite`.
+    """
+
+    def __init__(self, model: keras.Model, gradients: bool) -> None:
+        self.model = model
+        self._strategy = model.distribute_strategy
+        self._checked = CheckedStep(model, gradients)
+        self._kept = KeptBatches(self._strategy)
+        # The function from before, and the one with checks that replaces it.
+        self._functions: tuple[Any, Any] = (None, None)
+        self._iterator: Any = None
+        self._wrapped: Any = None
+        self._epoch = self._steps_of_epoch = self._steps = 0
+        self._counted = 0
+
+    def begin(self) -> None:
+        """Begins a `fit`."""
+        self._steps = 0
+        self._counted = self._checked.done(0)
+        self._kept.reset()
+        self._iterator = None
+        hooked = step_hooks.add(self.model, self, innermost=True)
+        self._checked.install()
+        plain, checked = self._functions
+        if plain is not hooked.function:
+            plain = hooked.function
+            checked = step_hooks.remake(self.model)
+        hooked.function = checked
+        self._functions = plain, checked
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Notes the number of the first step of an epoch."""
+        self._epoch, self._steps_of_epoch = epoch, 0
+        # The last execution of an epoch may have had fewer steps.
+        self._steps = self._checked.done(0) - self._counted
+
+    def on_removed(self) -> None:
+        self._checked.remove()
+        hooked = self.model.train_function
+        if hooked.function is self._functions[1]:
+            hooked.function = self._functions[0]
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        if iterator is not self._iterator:  # Once per epoch.
+            self._iterator = iterator
+            self._wrapped = self._kept.timed(iterator)
+        try:
+            logs = run(self._wrapped)
+        except tf.errors.InvalidArgumentError as error:
+            if CHECK_OF_PARTS not in str(error):
+                raise
+            text = str(error)
+        else:
+            steps = self.model.steps_per_execution
+            self._steps += steps
+            self._steps_of_epoch += steps
+            return logs
+        raise InputError(self._explained(text))
+
+    def _explained(self, error: str) -> str:
+        """Returns the message about a step that failed."""
+        found = _REPLICA.search(error)
+        parts = getattr(self._strategy, "micro_batches", 1)
+        place = int(found[1]) if found else 0
+        replica = place // parts if isinstance(parts, int) else place
+        within = self._within_execution(place)
+        number = self._steps + within
+        where = (
+            f"epoch {self._epoch + 1}, step {self._steps_of_epoch + within + 1}"
+            f" (step {number + 1} of this fit)"
+        )
+        num_workers = workers.count(self._strategy)
+        local = self._strategy.num_replicas_in_sync // num_workers
+        index = workers.index(self._strategy)
+        on = f"worker {index}, " if num_workers > 1 else ""
+        self._use_copy(place)
+        what = self._searched(number)
+        return (
+            f"The loss is not finite: {where}, {on}replica "
+            f"{index * local + replica}. {what}"
+        )
+
+    def _within_execution(self, place: int) -> int:
+        """Steps of the execution that passed before the one that failed."""
+        steps = self.model.steps_per_execution
+        done = self._checked.done(place) - self._counted - self._steps
+        return max(0, min(done, steps - 1))
+
+    def _searched(self, number: int) -> str:
+        names = finite_search.variables(self.model)
+        if names:
+            return (
+                f"The update of the step before has made variables of "
+                f"{finite_search.listed(names)} not finite; the gradient that "
+                "is at fault belongs to the last of them, or comes from the "
+                "layer behind it. Lower the learning rate or clip gradients; "
+                "NotFinite(gradients=True) names the gradient"
+            )
+        batches = dict(self._kept.take())
+        if number not in batches:
+            return "Its batch was not kept, so the layer is not known"
+        return finite_search.explain(
+            self.model, self._checked.step, batches[number]
+        )
+
+    def _use_copy(self, place: int) -> None:
+        """Gives all replicas the weights of the one that failed.
+
+        Others may have been updated before the step failed.
+        """
+        if not place or not is_ours(self._strategy):
+            return
+        for variable in self.model.trainable_variables:
+            copies = getattr(variable.value, "values", ())
+            for copy in copies:
+                copy.assign(copies[min(place, len(copies) - 1)])

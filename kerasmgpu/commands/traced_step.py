@@ -1,0 +1,118 @@
+"""The training step of the user's model, traced as `fit` traces it."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu._keras.steps import Steps
+from kerasmgpu.commands import batches, references, user_models
+from kerasmgpu.engine.devices import make_logical_cpus
+from kerasmgpu.engine.feeds import Feed
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.program import Program
+from kerasmgpu.strategies import MirroredStrategy
+
+DEFAULT_ROWS = 32
+"""Rows of a batch of arrays, as in `fit`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedStep:
+    """A model's training step.
+
+    Attributes:
+        program: `partitioner.program.Program`.
+        shapes: For each tensor of a batch its shape.
+        rows: Integer, rows of a global batch.
+        jit_compile: Whether XLA compiles it.
+    """
+
+    program: Program
+    shapes: list[tuple[int | None, ...]]
+    rows: int
+    jit_compile: bool
+
+
+def trace_step(
+    model: keras.Model, data: Any, global_batch_size: int | None
+) -> TracedStep:
+    """Traces the training step of a model; runs nothing.
+
+    Args:
+        model: Compiled `keras.Model` that was built in our strategy's scope.
+        data: Arrays or batches, as for `kerasmgpu.verify`.
+        global_batch_size: Integer, rows of a batch. Default: those of the
+            first batch of `data`, or 32 of arrays.
+
+    Raises:
+        InputError: If the data are empty, or the step runs eagerly.
+    """
+    if model.run_eagerly:
+        raise InputError(
+            "the model was compiled with run_eagerly=True, and eager steps are "
+            "not traced; compile it with run_eagerly=False"
+        )
+    (batch,) = batches.first_batches(data, 1).take(1) or (None,)
+    rows = global_batch_size or _rows(batch, data)
+    specification = tf.nest.map_structure(_of_any_rows, batch)
+    dataset = tf.data.Dataset.from_generator(
+        _nothing, output_signature=specification
+    )
+    feed = Feed(dataset, batch_size=rows)
+    steps = Steps(model, model.train_step)
+    steps.prepare(feed)
+    (program,) = steps.programs
+    shapes = [
+        (rows, *leaf.shape[1:]) if leaf.shape.rank else ()
+        for leaf in tf.nest.flatten(batch, expand_composites=True)
+    ]
+    return TracedStep(program, shapes, rows, bool(model.jit_compile))
+
+
+def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
+    """Builds the model of a command's job, and traces its step for 2 replicas.
+
+    Args:
+        job: Dictionary: `"build"` and `"data"`, names of functions (the latter
+            may be `None`), and `"global_batch_size"` or `None`.
+    """
+    make_logical_cpus(2)
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    module, name = references.load(job["build"])
+    with strategy.scope():
+        model, data = user_models.build(references.function_of(module, name))
+        if data is None or job["data"] is not None:
+            data = user_models.data_of(module, job["build"], job["data"])
+        return model, trace_step(model, data, job["global_batch_size"])
+
+
+def num_parameters(model: keras.Model) -> int:
+    """Elements of a model's weights; those of its parts if it is not built."""
+    return sum(math.prod(variable.shape) for variable in model.weights)
+
+
+def _nothing() -> Iterator[Any]:
+    return iter(())
+
+
+def _rows(batch: Any, data: Any) -> int:
+    if isinstance(data, (tuple, dict)) or hasattr(data, "__array__"):
+        return DEFAULT_ROWS
+    return batches.num_rows(batch)
+
+
+def _of_any_rows(leaf: Any) -> tf.TypeSpec:
+    specification = tf.type_spec_from_value(leaf)
+    if isinstance(specification, tf.TensorSpec) and leaf.shape.rank:
+        return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
+    if isinstance(specification, tf.SparseTensorSpec):
+        return tf.SparseTensorSpec([None, *leaf.shape[1:]], leaf.dtype)
+    if isinstance(specification, tf.RaggedTensorSpec):
+        return tf.RaggedTensorSpec(
+            [None, *leaf.shape[1:]], leaf.dtype, leaf.ragged_rank
+        )
+    return specification

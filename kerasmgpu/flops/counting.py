@@ -1,0 +1,117 @@
+"""Counts the operations of all nodes of a step."""
+
+import collections
+
+from kerasmgpu.flops import operations
+from kerasmgpu.flops.recomputation import is_backward, recomputed
+from kerasmgpu.flops.step_flops import Product, StepFlops
+from kerasmgpu.partitioner import loop_rounds, sizes
+from kerasmgpu.partitioner.cost import CostModel
+from kerasmgpu.partitioner.graph import Graph, Node
+from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.sizes import SizeLike
+
+
+def count(graph: Graph) -> StepFlops:
+    """Counts the operations of a step; runs nothing.
+
+    Args:
+        graph: `partitioner.graph.Graph` of the step as one device runs it, with
+            shapes that `partitioner.facts` inferred: `program.trace.graph`.
+    """
+    walk = _Walk(recomputed(graph))
+    walk.run(graph, 1, False, False)
+    return StepFlops(walk.products, walk.uncounted, walk.elementwise)
+
+
+class _Walk:
+    """Collects the products of a graph and of the bodies in it.
+
+    Args:
+        again: Nodes that recompute.
+    """
+
+    def __init__(self, again: set[Node]) -> None:
+        self.products: list[Product] = []
+        self.uncounted: collections.Counter[str] = collections.Counter()
+        self.elementwise: collections.Counter[str] = collections.Counter()
+        self._again = again
+        self._rounds: dict[Node, SizeLike] = {}
+
+    def run(
+        self, graph: Graph, times: SizeLike, in_backward: bool, again: bool
+    ) -> None:
+        """Walks through a graph that runs several times.
+
+        Args:
+            graph: A `Graph`.
+            times: How often it runs in a step.
+            in_backward: Whether it is a body of the backward pass.
+            again: Whether it recomputes.
+        """
+        for node in graph.nodes:
+            backward = in_backward or is_backward(node)
+            repeats = again or node in self._again
+            traits = record(node.type).traits
+            if Trait.LOOP in traits:
+                rounds = times * self._rounds_of(node)
+                self.run(node.bodies[1], rounds, backward, repeats)
+            elif node.bodies:
+                self._run_branch(node, times, backward, repeats)
+            else:
+                self._add(node, times, backward, repeats)
+
+    def _rounds_of(self, loop: Node) -> SizeLike:
+        """Rounds of a loop; a symbol of its name if they depend on values."""
+        rounds = loop_rounds.rounds_of(loop, self._rounds)
+        if rounds is None:
+            name = (
+                loop.name.rsplit("/", 1)[0] if is_backward(loop) else loop.name
+            )
+            rounds = sizes.of(
+                sizes.Symbol(f"rounds of {name}", (loop.outputs[0], 0))
+            )
+        self._rounds[loop] = rounds
+        return rounds
+
+    def _run_branch(
+        self, node: Node, times: SizeLike, backward: bool, again: bool
+    ) -> None:
+        """Counts the body with most operations."""
+        walks = []
+        for body in node.bodies:
+            walk = _Walk(self._again)
+            walk.run(body, times, backward, again)
+            walks.append(walk)
+        most = max(walks, key=lambda walk: walk.size)
+        self.products += most.products
+        self.uncounted += most.uncounted
+        self.elementwise += most.elementwise
+
+    @property
+    def size(self) -> int:
+        """Operations, with 64 for all sizes that are not known."""
+        cost = CostModel()
+        return sum(cost.value_of(one.flops) for one in self.products)
+
+    def _add(
+        self, node: Node, times: SizeLike, backward: bool, again: bool
+    ) -> None:
+        if operations.has_rule(node):
+            flops = operations.flops_of(node)
+            if flops is None:
+                self.uncounted[node.type] += 1
+            elif flops != 0:
+                self.products.append(
+                    Product(
+                        node.name,
+                        operations.dtype_of(node),
+                        flops * times,
+                        backward,
+                        again,
+                    )
+                )
+        elif operations.is_uncounted(node):
+            self.uncounted[node.type] += 1
+        elif operations.is_elementwise(node):
+            self.elementwise[node.type] += 1

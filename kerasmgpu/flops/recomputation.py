@@ -1,0 +1,105 @@
+"""Nodes that compute again what the forward pass computed (`keras.remat`)."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from kerasmgpu.flops.operations import has_rule
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
+from kerasmgpu.partitioner.records import Trait, record
+
+
+def is_backward(node: Node) -> bool:
+    """Whether a node is of the backward pass, by its name."""
+    return "gradient_tape" in node.name or "gradients/" in node.name
+
+
+def recomputed(graph: Graph) -> set[Node]:
+    """Returns the nodes of a step that repeat an earlier node.
+
+    Recomputation reads the same variables and inputs as the forward pass, and
+    waits for gradients. Dropout draws other numbers again, so random numbers of
+    one shape count as equal; so do two loops with the same products and inputs.
+
+    Args:
+        graph: The graph of a training step.
+    """
+    late = _after_gradients(graph)
+    numbers: dict[Tensor, Hashable] = {t: t for t in graph.inputs}
+    seen: dict[Hashable, Hashable] = {}
+    repeated = set()
+    for node in graph.nodes:
+        if _only_waits(node):
+            numbers[node.outputs[0]] = numbers[node.inputs[0]]
+            continue
+        key = _key(node, numbers)
+        if key in seen and node in late and not is_backward(node):
+            repeated.add(node)
+        number = seen.setdefault(key, object())
+        for tensor in node.outputs:
+            numbers[tensor] = (number, tensor.index)
+    return repeated
+
+
+def _after_gradients(graph: Graph) -> set[Node]:
+    """Nodes that need, or wait for, a node of the backward pass."""
+    late = set()
+    for node in graph.nodes:
+        if is_backward(node) or not late.isdisjoint(node.needs):
+            late.add(node)
+    return late
+
+
+def _only_waits(node: Node) -> bool:
+    """Whether a node adds nothing: 0, or NaN, when gradients are there.
+
+    So does `tf.recompute_grad`, since XLA drops control dependencies
+    (TensorFlow 2.18 to 2.21).
+    """
+    if node.type != "AddV2":
+        return False
+    added = node.inputs[1].node
+    if added.type == "Cast":
+        added = added.inputs[0].node
+    return added.type == "SelectV2" and [
+        str(constant_array(tensor.node)) if tensor.node.type == "Const" else ""
+        for tensor in added.inputs[1:]
+    ] == ["0.0", "nan"]
+
+
+def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
+    """Equal for nodes that compute the same, but for control dependencies."""
+    traits = record(node.type).traits
+    if node.bodies:
+        # Recorded for a gradient, a loop has more lists and outputs.
+        given = [t for t in node.inputs if t.dtype.is_floating]
+        return (
+            node.type,
+            tuple(sorted(_products(node))),
+            tuple(numbers[tensor] for tensor in given),
+        )
+    if Trait.DRAWS in traits:
+        return node.type, node.outputs[0].dtype, node.outputs[0].shape
+    if Trait.READS in traits:
+        handle = node.inputs[0]
+        assigned = [n for n in node.controls if handle in n.inputs]
+        return node.type, numbers[handle], tuple(assigned)
+    if node.is_stateful:
+        return node
+    return (
+        node.type,
+        tuple(numbers[tensor] for tensor in node.inputs),
+        node.definition.SerializeToString(deterministic=True),
+    )
+
+
+def _products(node: Node) -> list[str]:
+    """Types and shapes of all products in a node's bodies."""
+    found: list[str] = []
+    waiting: list[Any] = list(node.bodies)
+    while waiting:
+        for inner in waiting.pop().nodes:
+            waiting += inner.bodies
+            if has_rule(inner):
+                shapes = [tensor.static for tensor in inner.inputs]
+                found.append(f"{inner.type}{shapes}")
+    return found

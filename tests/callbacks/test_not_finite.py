@@ -1,0 +1,197 @@
+"""NotFinite names the step, the replica and the place of the first NaN."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from kerasmgpu.callbacks import NotFinite, ThroughputLogger
+from kerasmgpu.errors import InputError
+
+ROWS, BATCH = 40, 8
+
+
+class Logarithm(layers.Layer):
+    """NaN for rows whose first column is negative."""
+
+    def call(self, x):
+        return x + 0 * tf.math.log(x[:, :1])
+
+
+class Root(layers.Layer):
+    """Finite, with an infinite derivative at 0."""
+
+    def call(self, x):
+        return tf.sqrt(tf.abs(x[:, :1])) + 0 * x
+
+
+def data():
+    random = np.random.default_rng(0)
+    return random.uniform(1, 2, (ROWS, 3)).astype("float32")
+
+
+def model_of(strategy, *middle, optimizer="sgd", **compile_options):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), *middle, layers.Dense(1)])
+        model.compile(optimizer, "mse", **compile_options)
+    return model
+
+
+def message(model, x, y=None, gradients=False, callbacks=(), **fit_options):
+    y = x[:, :1] if y is None else y
+    with pytest.raises(InputError) as caught:
+        model.fit(
+            x,
+            y,
+            batch_size=BATCH,
+            shuffle=False,
+            verbose=0,
+            callbacks=[NotFinite(gradients), *callbacks],
+            **fit_options,
+        )
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 3])
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_the_layer_the_row_and_the_replica_are_named(
+    replicas, num_replicas, steps_per_execution
+):
+    x = data()
+    x[3 * BATCH + 6, 0] = -1
+    model = model_of(
+        replicas(num_replicas),
+        Logarithm(name="seventh"),
+        steps_per_execution=steps_per_execution,
+    )
+    said = message(model, x, callbacks=[ThroughputLogger()])
+    replica = num_replicas - 1
+    assert f"epoch 1, step 4 (step 4 of this fit), replica {replica}." in said
+    assert "Layer 'seventh' (Logarithm) is the first whose output has" in said
+    assert "a NaN, of finite inputs" in said
+    where = f", on replica {replica})" if replica else ")"
+    assert f"(row 6 of the batch{where}" in said
+
+
+def test_weights_stay_those_from_before_the_step(replicas):
+    x = data()
+
+    def weights(num_rows):
+        model = model_of(replicas(2), Logarithm(), optimizer="adam")
+        if num_rows == ROWS:
+            message(model, x)
+        else:
+            model.fit(
+                x[:num_rows], x[:num_rows, :1], BATCH, verbose=0, shuffle=False
+            )
+        return model.get_weights()
+
+    x[3 * BATCH + 6, 0] = -1
+    for one, other in zip(weights(ROWS), weights(3 * BATCH)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_shares_on_devices_of_their_own(like_gpus):
+    x = data()
+    x[3 * BATCH + 6, 0] = -1
+    said = message(model_of(like_gpus(2), Logarithm(name="seventh")), x)
+    assert "step 4 (step 4 of this fit), replica 1" in said
+    assert "Layer 'seventh'" in said and "row 6 of the batch" in said
+
+
+def test_without_a_strategy_of_ours():
+    x = data()
+    x[3 * BATCH + 6, 0] = -1
+    model = model_of(tf.distribute.get_strategy(), Logarithm(name="seventh"))
+    said = message(model, x)
+    assert "step 4 (step 4 of this fit), replica 0" in said
+    assert "Layer 'seventh'" in said and "(row 6 of the batch)" in said
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_values_of_the_batch_are_named(replicas, jit_compile):
+    x = data()
+    y = x[:, :1].copy()
+    x[2 * BATCH + 3, 2] = np.inf
+    said = message(model_of(replicas(2), jit_compile=jit_compile), x, y)
+    assert "step 3" in said and "replica 0" in said
+    assert said.endswith("The batch itself has an infinity: x, row 3, column 2")
+
+
+def test_the_loss_function_is_named(replicas):
+    x = data()
+    y = x[:, :1].copy()
+    y[BATCH + 1] = -1
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(1)])
+        model.compile("sgd", lambda y, p: tf.math.log(y) + 0 * p)
+    said = message(model, x, y)
+    assert "step 2" in said and "the loss function gives a NaN" in said
+
+
+@pytest.mark.parametrize("gradients, step", [(False, 3), (True, 2)])
+def test_a_gradient_is_named(replicas, gradients, step):
+    x = data()
+    x[BATCH + 1, :] = 0
+    first = layers.Dense(3, use_bias=False, name="first")
+    model = model_of(replicas(2), first, Root())
+    said = message(model, x, gradients=gradients)
+    assert f"step {step} (" in said
+    if gradients:
+        assert "the gradient of 'first/kernel' is the first" in said
+    else:
+        assert "has made variables of first/kernel not finite" in said
+
+
+def test_overflows_of_scaled_losses_are_none(replicas):
+    with replicas(2).scope():
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.01), initial_scale=1e38
+        )
+    x = 1e4 * data()
+    model = model_of(replicas(2), optimizer=optimizer)
+    model.fit(
+        x, x[:, :1], BATCH, verbose=0, callbacks=[NotFinite(gradients=True)]
+    )
+    assert float(optimizer.dynamic_scale) < 1e38  # There were overflows.
+    x[BATCH + 1, 1] = np.nan
+    assert "x, row 1, column 1" in message(model, x)
+
+
+def test_the_last_update_is_looked_at():
+    x = data()[:BATCH]
+    x[1, :] = 0
+    first = layers.Dense(3, use_bias=False, name="first")
+    model = model_of(tf.distribute.get_strategy(), first, Root())
+    said = message(model, x, np.ones([BATCH, 1]))
+    assert "has left weights that are not finite: first/kernel." in said
+
+
+def test_several_fits_and_one_without(replicas):
+    x = data()
+    model = model_of(replicas(2), Logarithm(name="seventh"))
+    watch = NotFinite()
+    for _ in range(2):
+        model.fit(x, x[:, :1], BATCH, verbose=0, callbacks=[watch])
+    assert "compute_loss" not in vars(model)
+    assert "train_step" not in vars(model)
+    bad = x.copy()
+    bad[2, 0] = -1
+    history = model.fit(bad, x[:, :1], BATCH, verbose=0)
+    assert np.isnan(history.history["loss"][0])
+
+
+def test_validation_is_not_checked(replicas):
+    x = data()
+    model = model_of(replicas(2), Logarithm())
+    history = model.fit(
+        x,
+        x[:, :1],
+        BATCH,
+        verbose=0,
+        validation_data=(-x, x[:, :1]),
+        callbacks=[NotFinite()],
+    )
+    assert np.isnan(history.history["val_loss"][0])
