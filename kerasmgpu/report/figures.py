@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.hardware.gpu import NOT_SLOWED
 from kerasmgpu.report import units
 from kerasmgpu.report.run_files import Record, Run, number
 
@@ -278,9 +279,9 @@ def device_row(samples: Sequence[Record]) -> list[str]:
     )
     share = units.percent(statistics.fmean(values("utilization")))
     reduced = [
-        bool(one["throttle_reasons"])
+        not NOT_SLOWED.issuperset(one["throttle_reasons"])
         for one in samples
-        if "throttle_reasons" in one
+        if isinstance(one.get("throttle_reasons"), list)
     ]
     return [
         cores if "cpu_utilization" in samples[0] else share,

@@ -99,7 +99,7 @@ def curves(runs: Sequence[Run]) -> str:
         for run in runs
         for record in run.history
         for name in record
-        if name not in _NO_CURVES
+        if name not in _NO_CURVES and not name.startswith(("gpu_", "host_"))
     )
     plots = []
     for name in sorted(

@@ -156,7 +156,7 @@ def test_a_row_of_a_device_is_its_means_and_peaks():
             "memory_bytes": 2 << 30,
             "power_watts": 500.0,
             "temperature_celsius": 70.0,
-            "throttle_reasons": ["sw_power_cap"],
+            "throttle_reasons": ["sw power cap"],
         },
     ]
     row = ["75 %", "3 GiB", "400 W", "70 °C", "50 %"]

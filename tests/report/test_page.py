@@ -64,6 +64,7 @@ def test_the_figures_are_those_of_the_files(three):
     assert devices[1][2] == "40 GiB"
     assert devices[1][5] == "10 %"
     assert "finished, epoch 12 of 12" in found.text
+    assert "Gpu" not in found.text
 
 
 def test_runs_share_axes_and_differences_are_marked(three):
