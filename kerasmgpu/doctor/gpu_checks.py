@@ -50,6 +50,9 @@ def judge_gpus(
         for line in driver["lost"]:
             yield found("gpu_lost", "GPUs", line)
         yield from _links(driver["topology"])
+    if seen:
+        text = f"TensorFlow has loaded {', '.join(tensorflow['libraries'])}"
+        yield fine("libraries", "GPUs", text)
     for number, gpu in enumerate(seen):
         yield from _capability(f"GPU:{number}", gpu, tensorflow["build"])
 
