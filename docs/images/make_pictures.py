@@ -66,8 +66,7 @@ def run(*command, **environment):
     """Runs a command; returns what it has printed."""
     done = subprocess.run(
         [*map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
     )
