@@ -17,6 +17,8 @@ _HOMES = {
     "is_first_worker": "kerasmgpu.job.cluster",
     "notebook_launch": "kerasmgpu.launch.notebook",
     "WorkerError": "kerasmgpu.launch.notebook",
+    "find_batch_size": "kerasmgpu.finders",
+    "find_learning_rate": "kerasmgpu.finders",
     "compare_input": "kerasmgpu.strategies.input_speed",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.replica_arithmetic",

@@ -5,6 +5,8 @@ from kerasmgpu import placement as placement
 from kerasmgpu import replica_arithmetic as replica_arithmetic
 from kerasmgpu import schedules as schedules
 from kerasmgpu.errors import InputError as InputError
+from kerasmgpu.finders import find_batch_size as find_batch_size
+from kerasmgpu.finders import find_learning_rate as find_learning_rate
 from kerasmgpu.job import cluster as cluster
 from kerasmgpu.job.cluster import is_first_worker as is_first_worker
 from kerasmgpu.launch.notebook import WorkerError as WorkerError

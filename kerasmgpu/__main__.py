@@ -28,6 +28,22 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "doctor": (
+        "kerasmgpu.doctor",
+        "examine a machine: versions, GPUs, links, and what works",
+    ),
+    "find_batch_size": (
+        "kerasmgpu.finders.batch_size_command",
+        "find the largest batch that fits, and the smallest fast one",
+    ),
+    "find_learning_rate": (
+        "kerasmgpu.finders.learning_rate_command",
+        "suggest a learning rate by a range test",
+    ),
+    "flops": (
+        "kerasmgpu.commands.flops_command",
+        "count the FLOPs of a training step by layer, and its shortest time",
+    ),
     "launch": (
         "kerasmgpu.launch",
         "run a program in several workers, here and on other machines",

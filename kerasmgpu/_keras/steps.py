@@ -159,10 +159,14 @@ class Steps:
     def _execution(
         self, iterator: Any, steps: int, with_logs: bool
     ) -> Callable[..., Any]:
-        program, names = self._program(feeds.of(iterator), with_logs)
+        feed = feeds.of(iterator)
+        program, names = self._program(feed, with_logs)
         written = program.written(with_outputs=names is None)
         self.written = written
         if self._trains:
+            self._strategy.trained_step.set(
+                program.trace.graph, feed.batch_size
+            )
             self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
             self._strategy.gathered_bytes = report.gathered_bytes(written)
         key = (written.name, steps)

@@ -5,6 +5,7 @@ from kerasmgpu.callbacks.choose_xla import ChooseXla
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
 from kerasmgpu.callbacks.hang_watch import HangWatch
+from kerasmgpu.callbacks.monitors import Monitors
 from kerasmgpu.callbacks.not_finite import NotFinite
 from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.run_record import RunRecord
@@ -15,6 +16,7 @@ __all__ = [
     "ChooseXla",
     "DeviceStats",
     "HangWatch",
+    "Monitors",
     "NotFinite",
     "OnFirstWorker",
     "Progress",

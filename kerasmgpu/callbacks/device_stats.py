@@ -11,7 +11,7 @@ from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks.device_sampler import FIGURES, Sampler
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import local_devices
+from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.throughput import hand_on
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers

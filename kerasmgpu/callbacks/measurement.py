@@ -19,7 +19,9 @@ import tensorflow as tf
 from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import stopwatch
+from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.callbacks.utilization import utilization
 from kerasmgpu.job import workers
 
 _WINDOW_SECONDS = 5.0
@@ -120,14 +122,18 @@ class Measurement(step_hooks.StepHook):
         if self.stopwatch.finished:
             return
         start = time.perf_counter()
+        self.wait()
+        self.steps_end = time.perf_counter()
+        self.stopwatch.finish(self.steps_end - start)
+
+    def wait(self) -> None:
+        """Waits for this worker's devices."""
         if self.num_workers == 1:
             tf.test.experimental.sync_devices()
         else:
             # TensorFlow can't wait for one worker's devices only. The step
             # count is available once the last update is done on all workers.
             self._model.optimizer.iterations.numpy()
-        self.steps_end = time.perf_counter()
-        self.stopwatch.finish(self.steps_end - start)
 
     def finish_epoch(self) -> dict[str, Any]:
         """Ends the epoch and returns its figures; collective between workers.
@@ -148,6 +154,7 @@ class Measurement(step_hooks.StepHook):
                 self.batches, self.num_replicas
             )
             self.step_seconds = self.stopwatch.step_seconds
+            self._figures.update(utilization(self.strategy, self._figures))
             self._figures.update(comparison)
         return self._figures
 
@@ -250,17 +257,6 @@ class MeasuringCallback(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Validation comes between the last step and the end of the epoch.
         self.measurement.finish_steps()
-
-
-def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the short names of this worker's devices: `["GPU:0"]`."""
-    try:
-        paths = strategy.extended.worker_devices
-    except RuntimeError:
-        # TensorFlow's default strategy: the first GPU, or else the CPU.
-        devices = tf.config.list_logical_devices
-        paths = [(devices("GPU") or devices("CPU"))[0].name]
-    return [path.rsplit("device:", 1)[-1] for path in paths]
 
 
 def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:

@@ -14,12 +14,14 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import atomic_files
-from kerasmgpu.callbacks import throughput
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.local_devices import device_names
+from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
 from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner import traffic
+from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 _BINS_PER_DECADE = 40
 
@@ -102,9 +104,7 @@ class RunRecord(MeasuringCallback):
             "seconds": len(batches) / rate if rate > 0 else 0.0,
             "wall_seconds": files.seconds(),
             "validation_seconds": self._validation_seconds,
-            "learning_rate": getattr(
-                self.model.optimizer, "learning_rate", None
-            ),
+            "learning_rate": learning_rate(self.model),
             **(logs or {}),
             **figures,
         }
@@ -162,7 +162,7 @@ class _Files:
         started = time.time()
         path = self._folder / "run.json"
         if epoch > 0 and path.exists():
-            started = json.loads(path.read_text("utf-8"))["started"]
+            started = _started(path)
         self.facts["started"] = started
         for lines in (self.history, self.steps):
             text = pathlib.Path(lines.path).read_text("utf-8")
@@ -184,6 +184,16 @@ class _Files:
         known = {k: v for k, v in self.facts.items() if v is not None}
         text = json.dumps(known, indent=2, default=str) + "\n"
         atomic_files.write_text(self._folder / "run.json", text)
+
+
+def _started(path: pathlib.Path) -> float:
+    try:
+        return float(json.loads(path.read_text("utf-8"))["started"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a file of RunRecord. Move it away, or give another "
+            "folder"
+        ) from error
 
 
 def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
@@ -265,7 +275,8 @@ def _bytes(variables: list[Any]) -> int:
     """Bytes of variables on the replica that holds most of them."""
     total = 0
     for variable in variables:
-        parts = getattr(variable.value, "parts", [variable])  # Where sharded.
+        held = variable.value
+        parts = held.parts if isinstance(held, ShardedVariable) else [variable]
         size = tf.as_dtype(variable.dtype).size
         total += max(math.prod(part.shape) for part in parts) * size
     return total
@@ -282,7 +293,7 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     return {
         "replicas": strategy.num_replicas_in_sync,
         "workers": workers.count(strategy),
-        "devices": throughput._devices(strategy),
+        "devices": device_names(strategy),
         "strategy": arguments,
         "versions": {
             "kerasmgpu": kerasmgpu.__version__,

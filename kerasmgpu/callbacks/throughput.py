@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback, local_devices
+from kerasmgpu.callbacks.local_devices import device_names
+from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.job import workers
 
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -26,6 +26,10 @@ class ThroughputLogger(MeasuringCallback):
       next.
     - `input_wait_share`: share of the time, 0 to 1, spent waiting for the next
       batch.
+    - `flops_per_second`: model FLOPs over all replicas, under kerasmgpu's
+      strategies, if the step's can be counted (`docs/flops.md`).
+    - `mfu`: model FLOPs utilisation, 0 to 1: their share of the devices' peak,
+      on GPUs whose peak is known.
 
     Put it first in the list of callbacks: those after it see the figures. It
     works under any strategy and without one.
@@ -65,11 +69,11 @@ class ThroughputLogger(MeasuringCallback):
 
     Args:
         path: String or path-like, file to append one line of JSON per epoch
-            to: the figures, the number of replicas, the names of their devices
-            and the bytes that a step sums over them (`null` if no kerasmgpu
-            strategy counts them). `None` for no file; with several workers,
-            the first writes. An epoch that is run again after a kill gets
-            another line. Defaults to `None`.
+            to: the figures, the number of replicas, the names of their devices,
+            the bytes that a step sums over them and the FLOPs of a step (`null`
+            if no kerasmgpu strategy counts them). `None` for no file; with
+            several workers, the first writes. An epoch that is run again after
+            a kill gets another line. Defaults to `None`.
 
     Raises:
         InputError: When training begins, if `path` is a file of another
@@ -92,7 +96,7 @@ class ThroughputLogger(MeasuringCallback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         strategy = self.measurement.strategy
-        self._devices = _devices(strategy)
+        self._devices = device_names(strategy)
         self._lines = None
         if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
@@ -113,6 +117,9 @@ class ThroughputLogger(MeasuringCallback):
                     "examples": sum(rows for rows, _ in measurement.batches),
                     "reduced_bytes_per_step": getattr(
                         measurement.strategy, "reduced_bytes_per_step", None
+                    ),
+                    "flops_per_step": getattr(
+                        measurement.strategy, "flops_per_step", None
                     ),
                     **figures,
                 }
@@ -148,18 +155,3 @@ def hand_on(
         for name, value in figures.items():
             if name not in in_the_bar:
                 history.history.setdefault(name, []).append(value)
-
-
-def _devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
-    gpus = tf.config.get_visible_devices("GPU")
-    names = []
-    for name in local_devices(strategy):
-        kind, index = name.split(":")
-        if kind == "GPU" and int(index) < len(gpus):
-            details = tf.config.experimental.get_device_details(
-                gpus[int(index)]
-            )
-            name = f"{name} ({details.get('device_name', 'unknown')})"
-        names.append(name)
-    return names

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from kerasmgpu.errors import InputError
 
 _JOB, _RESULT, _ERROR = "job.json", "result.json", "error.txt"
 _SECONDS_TO_STOP = 10  # Between SIGTERM and SIGKILL.
+_SECONDS_TO_WATCH = 0.2  # Between two calls of `watch`.
 
 
 class ChildCrashed(InputError):
@@ -48,6 +50,7 @@ def run_job(
     folder: pathlib.Path,
     timeout_seconds: float,
     environment: dict[str, str] | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Runs a module's `main(job)` in a child process.
 
@@ -60,6 +63,8 @@ def run_job(
             output.
         timeout_seconds: Float.
         environment: Dictionary of variables to set in it. Default: none.
+        watch: Function to call several times a second while it runs; an
+            exception kills it. Default: none.
 
     Returns:
         Dictionary, the result of `main`; `result.json` in the folder.
@@ -70,7 +75,9 @@ def run_job(
     """
     (folder / _JOB).write_text(json.dumps(job), encoding="utf-8")
     log = folder / "log.txt"
-    status = _exit_status(module, folder, log, timeout_seconds, environment)
+    status = _exit_status(
+        module, folder, log, timeout_seconds, environment, watch
+    )
     error = folder / _ERROR
     if error.exists():
         raise InputError(error.read_text("utf-8"))
@@ -122,6 +129,7 @@ def _exit_status(
     log: pathlib.Path,
     timeout_seconds: float,
     environment: dict[str, str] | None,
+    watch: Callable[[], None],
 ) -> int | None:
     """Runs `python -m module folder`; returns its status, `None` on time-out."""
     library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
@@ -142,9 +150,12 @@ def _exit_status(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        deadline = time.monotonic() + timeout_seconds
         try:
-            return process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
+            while time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_SECONDS_TO_WATCH)
+                watch()
             return None
         finally:
             with contextlib.suppress(ProcessLookupError):

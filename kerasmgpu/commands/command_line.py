@@ -30,6 +30,7 @@ def start(
     main: Callable[[list[str]], Any],
     define_flags: Callable[[flags.FlagValues], None],
     ends_children: bool = False,
+    wrong_input_status: int = 1,
 ) -> None:
     """Defines and parses the flags, calls `main(argv)` and ends the process.
 
@@ -43,6 +44,8 @@ def start(
         ends_children: Boolean, whether SIGTERM ends the command like Ctrl-C,
             together with its child processes, with exit status 143. Defaults
             to `False`.
+        wrong_input_status: Integer, the exit status for flags that don't parse
+            and for an `InputError`. Defaults to 1.
     """
     began = time.time()
     sys.argv[0] = _program()  # abseil's heading of the flags in --help.
@@ -65,9 +68,13 @@ def start(
             message = _message(error, began)
             if message is None:
                 raise
-            _end(message)
+            is_input = isinstance(error, InputError)
+            _end(message, wrong_input_status if is_input else 1)
 
-    app.run(run, flags_parser=_parse)
+    def parse(argv: list[str]) -> list[str]:
+        return _parse(argv, wrong_input_status)
+
+    app.run(run, flags_parser=parse)
 
 
 def _program() -> str:
@@ -78,12 +85,12 @@ def _program() -> str:
     return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
-def _parse(argv: list[str]) -> list[str]:
+def _parse(argv: list[str], wrong_input_status: int) -> list[str]:
     try:
         return flag_parsing.parse(argv)
     except InputError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(wrong_input_status)
     except SystemExit:  # --help was shown; abseil calls that status 1.
         sys.exit(0)
 
@@ -182,8 +189,8 @@ def _disk_full_reason(error: BaseException, text: str) -> str | None:
     return next((r for r in _DISK_FULL.values() if r in text), None)
 
 
-def _end(message: str) -> NoReturn:
-    """Ends the process with one line on standard error, and status 1.
+def _end(message: str, status: int) -> NoReturn:
+    """Ends the process with one line on standard error.
 
     If it is a worker of a job, the other workers are told why it ends.
     """
@@ -191,4 +198,4 @@ def _end(message: str) -> NoReturn:
     membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)
-    sys.exit(1)
+    sys.exit(status)

@@ -20,6 +20,7 @@ _KINDS = {
     "bool": "true or false",
 }
 _CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _LONGEST_VALUE = 80
 
 
@@ -88,6 +89,46 @@ def defaults(function: Callable[..., Any]) -> dict[str, Any]:
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def define_arguments(
+    function: Callable[..., Any], flag_values: flags.FlagValues
+) -> None:
+    """Defines a flag for each keyword-only argument of a function but `show`.
+
+    Type and default are those in its signature, the help text is that in the
+    section `Args` of its docstring. For `--help` to list them, the command
+    calls `flags.adopt_module_key_flags(flag_parsing, flag_values)`.
+    """
+    section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    texts = dict(_ARGUMENT.findall(section))
+    for name, argument in _keyword_arguments(function).items():
+        kind = argument.annotation
+        define: Callable[..., Any] = flags.DEFINE_string
+        if kind is bool:
+            define = flags.DEFINE_boolean
+        elif kind in (int, int | None):
+            define = flags.DEFINE_integer
+        elif kind is float:
+            define = flags.DEFINE_float
+        text = " ".join(texts[name].replace("`", "").split())
+        define(name, argument.default, text, flag_values=flag_values)
+
+
+def arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the values of the flags that `define_arguments` has defined."""
+    names = _keyword_arguments(function)
+    return {name: flags.FLAGS[name].value for name in names}
+
+
+def _keyword_arguments(
+    function: Callable[..., Any],
+) -> dict[str, inspect.Parameter]:
+    return {
+        name: argument
+        for name, argument in inspect.signature(function).parameters.items()
+        if argument.kind is argument.KEYWORD_ONLY and name != "show"
     }
 
 

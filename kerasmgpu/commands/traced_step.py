@@ -1,6 +1,7 @@
 """The training step of the user's model, traced as `fit` traces it."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,11 @@ def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
         if data is None or job["data"] is not None:
             data = user_models.data_of(module, job["build"], job["data"])
         return model, trace_step(model, data, job["global_batch_size"])
+
+
+def num_parameters(model: keras.Model) -> int:
+    """Elements of a model's weights; those of its parts if it is not built."""
+    return sum(math.prod(variable.shape) for variable in model.weights)
 
 
 def _nothing() -> Iterator[Any]:

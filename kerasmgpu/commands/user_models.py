@@ -65,6 +65,6 @@ def data_in(module: types.ModuleType) -> Any:
     if not callable(getattr(module, "data", None)):
         raise InputError(
             "no data. Return (model, data) from build(), define data() in "
-            f"{module.__name__}, or pass --data=MODULE:FUNCTION to verify or memory"
+            f"{module.__name__}, or pass --data=MODULE:FUNCTION"
         )
     return module.data()

@@ -36,6 +36,10 @@ class ExactStrategy(Protocol):
     extended: Any
     num_replicas_in_sync: int
 
+    @property
+    def trained_step(self) -> Any:
+        """The `flops.trained_step.TrainedStep`: the step that is trained."""
+
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which variables get a copy per replica."""
 

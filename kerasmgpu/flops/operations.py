@@ -7,12 +7,15 @@ TensorFlow's profiler.
 import math
 import re
 from collections.abc import Callable
+from typing import TypeAlias
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.records import Trait, declared, record
 from kerasmgpu.partitioner.rules import table
 from kerasmgpu.partitioner.sizes import SizeLike
+
+_Rule: TypeAlias = Callable[[Node], SizeLike | None]
 
 
 def flops_of(node: Node) -> SizeLike | None:
@@ -115,18 +118,26 @@ def _contraction(node: Node) -> SizeLike | None:
     return sizes.product([2, *known.values()])
 
 
-def _convolution(image: Tensor, filters: Tensor, inner: int) -> SizeLike | None:
-    """Operations of a convolution or its gradient.
+def _convolution(image: str, filters: str, inner: int) -> _Rule:
+    """A rule for a convolution or one of its gradients.
+
+    Each element of its output, or of the output's gradient, is a sum over a
+    filter; each element of a transposed convolution's input takes part in one.
 
     Args:
-        image: Its output, or the gradient of the output; the input of a
-            transposed convolution.
-        filters: Its filters, `[height, width, …]`.
-        inner: Number of last axes of the filters that `image` has.
+        image: `"out"` if that is the node's output, `"in"` if its third input.
+        filters: The same for the filters, the second input.
+        inner: Number of last axes of the filters that the image has.
     """
-    if image.shape is None or filters.shape is None:
-        return None
-    return sizes.product([2, *image.shape, *filters.shape[:-inner]])
+
+    def rule(node: Node) -> SizeLike | None:
+        one = node.outputs[0] if image == "out" else node.inputs[2]
+        other = node.outputs[0] if filters == "out" else node.inputs[1]
+        if one.shape is None or other.shape is None:
+            return None
+        return sizes.product([2, *one.shape, *other.shape[:-inner]])
+
+    return rule
 
 
 def _sparse(node: Node) -> SizeLike | None:
@@ -154,10 +165,11 @@ def _recurrent(node: Node) -> SizeLike | None:
     if not isinstance(stacked, int):
         return None
     steps, features = sizes.product(given[:2]), given[2]
-    total: SizeLike = 0
+    total: SizeLike | None = 0
     for _ in range(stacked // directions):
-        total = total + (features + units) * units
-        features = units * directions
+        inputs = sizes.sum_of([features, units])
+        total = sizes.sum_of([total, sizes.product([inputs, units])])
+        features = sizes.product([units, directions])
     return sizes.product(
         [2 * directions * _GATES[node.attr("rnn_mode")], steps, total]
     )
@@ -166,9 +178,7 @@ def _recurrent(node: Node) -> SizeLike | None:
 # Linear algebra and Fourier transforms ---------------------------------------
 
 
-def _factorisation(
-    count: Callable[..., float],
-) -> Callable[[Node], SizeLike | None]:
+def _factorisation(count: Callable[..., float]) -> _Rule:
     """A rule by rows and columns of matrices, and columns of the right-hand side.
 
     Counts are those of Golub and Van Loan, Matrix Computations.
@@ -205,7 +215,7 @@ def _fourier(node: Node) -> SizeLike | None:
     return sizes.product([*longer.shape[:-axes], count])
 
 
-_RULES: dict[str, Callable[[Node], SizeLike | None]] = {
+_RULES: dict[str, _Rule] = {
     "SparseTensorDenseMatMul": _sparse,
     "CudnnRNNV3": _recurrent,
     "CudnnRNNBackpropV3": lambda node: sizes.product([2, _recurrent(node)]),
@@ -236,12 +246,8 @@ for _type, _inner, _version in (
     ("Conv3D", 1, "V2"),
     ("DepthwiseConv2dNative", 2, ""),
 ):
-    _RULES[_type] = lambda node, inner=_inner: _convolution(
-        node.outputs[0], node.inputs[1], inner
-    )
-    _RULES[f"{_type}BackpropInput{_version}"] = lambda node, inner=_inner: (
-        _convolution(node.inputs[2], node.inputs[1], inner)
-    )
-    _RULES[f"{_type}BackpropFilter{_version}"] = lambda node, inner=_inner: (
-        _convolution(node.inputs[2], node.outputs[0], inner)
+    _RULES[_type] = _convolution("out", "in", _inner)
+    _RULES[f"{_type}BackpropInput{_version}"] = _convolution("in", "in", _inner)
+    _RULES[f"{_type}BackpropFilter{_version}"] = _convolution(
+        "in", "out", _inner
     )

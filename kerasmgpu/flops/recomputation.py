@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from kerasmgpu.flops.operations import has_rule
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
 from kerasmgpu.partitioner.records import Trait, record
 
 
@@ -28,6 +28,9 @@ def recomputed(graph: Graph) -> set[Node]:
     seen: dict[Hashable, Hashable] = {}
     repeated = set()
     for node in graph.nodes:
+        if _only_waits(node):
+            numbers[node.outputs[0]] = numbers[node.inputs[0]]
+            continue
         key = _key(node, numbers)
         if key in seen and node in late and not is_backward(node):
             repeated.add(node)
@@ -44,6 +47,23 @@ def _after_gradients(graph: Graph) -> set[Node]:
         if is_backward(node) or not late.isdisjoint(node.needs):
             late.add(node)
     return late
+
+
+def _only_waits(node: Node) -> bool:
+    """Whether a node adds nothing: 0, or NaN, when gradients are there.
+
+    So does `tf.recompute_grad`, since XLA drops control dependencies
+    (TensorFlow 2.18 to 2.21).
+    """
+    if node.type != "AddV2":
+        return False
+    added = node.inputs[1].node
+    if added.type == "Cast":
+        added = added.inputs[0].node
+    return added.type == "SelectV2" and [
+        str(constant_array(tensor.node)) if tensor.node.type == "Const" else ""
+        for tensor in added.inputs[1:]
+    ] == ["0.0", "nan"]
 
 
 def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from kerasmgpu.hardware.data_sheets import Device
 from kerasmgpu.partitioner import sizes
@@ -44,12 +45,12 @@ class StepFlops:
     elementwise: "collections.Counter[str]"
 
     def by_dtype(
-        self, rows: int | None = None, recomputed: bool = False
-    ) -> dict[str, int] | None:
+        self, rows: float | None = None, recomputed: bool = False
+    ) -> dict[str, float] | None:
         """Returns the operations by data type of the factors.
 
         Args:
-            rows: Integer, rows of the global batch. Not needed if the step was
+            rows: Number, rows of the global batch. Not needed if the step was
                 traced for a fixed number.
             recomputed: Whether to count what is computed again, as hardware
                 FLOPs do and model FLOPs do not.
@@ -58,23 +59,23 @@ class StepFlops:
             Dictionary; `None` if they depend on something else, or on `rows`,
             which is not given.
         """
-        total: collections.Counter[str] = collections.Counter()
+        total: dict[str, float] = {}
         for one in self._counted(recomputed):
             flops = value(one.flops, rows)
             if flops is None:
                 return None
-            total[one.dtype] += flops
-        return dict(total)
+            total[one.dtype] = total.get(one.dtype, 0) + flops
+        return total
 
     def total(
-        self, rows: int | None = None, recomputed: bool = False
-    ) -> int | None:
+        self, rows: float | None = None, recomputed: bool = False
+    ) -> float | None:
         """Returns the operations of a step; arguments as for `by_dtype`."""
         by_dtype = self.by_dtype(rows, recomputed)
         return None if by_dtype is None else sum(by_dtype.values())
 
     def seconds_at_peak(
-        self, device: Device, rows: int | None, tensor_float_32: bool = True
+        self, device: Device, rows: float | None, tensor_float_32: bool = True
     ) -> float | None:
         """Returns the shortest possible time of a step on one device.
 
@@ -137,13 +138,14 @@ class StepFlops:
         )
 
 
-def value(flops: SizeLike, rows: int | None) -> int | None:
+def value(flops: SizeLike, rows: float | None) -> float | None:
     """Evaluates operations for a number of rows; `None` if they are unknown."""
     if isinstance(flops, int):
         return flops
     if rows is None or not all(s.joined.is_rows for s in flops.symbols):
         return None
-    return sizes.evaluate(flops, dict.fromkeys(flops.symbols, rows))
+    values: dict[sizes.Symbol, Any] = dict.fromkeys(flops.symbols, rows)
+    return sizes.evaluate(flops, values)
 
 
 def text(flops: SizeLike) -> str:

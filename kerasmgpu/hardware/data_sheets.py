@@ -156,13 +156,22 @@ _ALIASES = {
 """Names without the form factor, which memory does not depend on."""
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).upper()
+
+
+_PLAIN = {
+    _plain(name): DEVICES[_ALIASES.get(name, name)]
+    for name in (*DEVICES, *_ALIASES)
+}
+
+
 def named(name: str) -> Device | None:
     """Returns the device of a name such as "A100-40GB"; `None` if unknown.
 
-    Case, spaces and underscores don't matter.
+    Case, spaces, dashes and underscores don't matter.
     """
-    name = re.sub(r"[\s_]", "", name).upper()
-    return DEVICES.get(_ALIASES.get(name, name))
+    return _PLAIN.get(_plain(name))
 
 
 def required(name: str, argument: str = "device") -> Device:

@@ -1,20 +1,14 @@
 """Predicts the memory of a model's training step, and what fits a device."""
 
-import os
-import pathlib
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kerasmgpu.commands import child_processes, references
-from kerasmgpu.commands.command_line import LOADING
+from kerasmgpu.commands import tracing_process
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
     checked_counts,
     checked_integer,
-    checked_number,
 )
 from kerasmgpu.memory import device_memory as devices
 from kerasmgpu.memory import memory_report
@@ -51,32 +45,34 @@ def run(
     replicas: Iterable[int | str] = (1, 2, 4, 8),
     *,
     global_batch_size: int | None = None,
+    batch_size_per_replica: int | None = None,
     shard: str | Iterable[str] = ("none",),
     micro_batches: Iterable[int | str] | None = None,
     device_memory: str | None = None,
     timeout_seconds: float = 600,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`."""
+    """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`.
+
+    With `batch_size_per_replica` each replica has so many rows, whatever their
+    number, instead of its share of `global_batch_size`.
+    """
     numbers = None
     if micro_batches is not None:
         numbers = [
             checked_integer(number, "micro_batches", 1)
             for number in micro_batches
         ]
-    if global_batch_size is not None:
-        checked_integer(global_batch_size, "global_batch_size", 1)
+    if batch_size_per_replica is not None:
+        checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
     memory = None if device_memory is None else devices.parse(device_memory)
     shards = [shard] if isinstance(shard, str) else list(shard)
-    job = {
-        "build": references.reference(build, "build"),
-        "data": None if data is None else references.reference(data, "data"),
+    settings = {
         "replicas": checked_counts(replicas),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "micro_batches": numbers,
-        "global_batch_size": global_batch_size,
+        "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),
-        "sys_path": [os.path.abspath(path) for path in sys.path],
     }
     if numbers not in (None, [1]) and set(shards) - {"none", "optimizer"}:
         raise InputError(
@@ -85,23 +81,21 @@ def run(
             f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
             "leave one of them out"
         )
-    if not job["shard"]:
+    if not shards:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
-    if show:
-        print(f"tracing {job['build']}: {LOADING}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="kerasmgpu-memory-") as folder:
-        counted = child_processes.run_job(
-            "kerasmgpu.memory.counting",
-            job,
-            pathlib.Path(folder),
-            checked_number(timeout_seconds, "timeout_seconds"),
-            {"CUDA_VISIBLE_DEVICES": "-1"},
-        )
+    counted = tracing_process.run(
+        "kerasmgpu.memory.counting",
+        build,
+        data,
+        global_batch_size=global_batch_size,
+        timeout_seconds=timeout_seconds,
+        show=show,
+        **settings,
+    )
     report = {
         **counted,
-        "build": job["build"],
         "device_memory": device_memory,
-        "usable": job["usable"],
+        "usable": settings["usable"],
     }
     report["notes"] = _notes(report)
     report["verdict"] = verdict(report)
@@ -126,7 +120,7 @@ def verdict(report: dict[str, Any]) -> str | None:
     device = report["device_memory"]
     usable = memory_report.size(report["usable"])
     if fitting:
-        best = min(fitting, key=lambda row: (row["replicas"], _cost(row)))
+        best = min(fitting, key=lambda row: (row["replicas"], cost(row)))
         return (
             f"{device} ({usable} for tensors): fits on {_setting(best)}, with "
             f"{memory_report.size(best['total'])} per replica."
@@ -141,8 +135,10 @@ def verdict(report: dict[str, Any]) -> str | None:
     )
 
 
-def _cost(row: dict[str, Any]) -> tuple[int, int]:
-    """Settings that communicate less come first, then fewer micro-batches."""
+def cost(row: dict[str, Any]) -> tuple[int, int]:
+    """Sorts rows of a report by what their settings cost in time.
+
+    Settings that communicate less come first, then fewer micro-batches."""
     order = ("none", "optimizer", "embeddings", "weights")
     return order.index(row["shard"]), row["micro_batches"]
 

@@ -1,7 +1,7 @@
 """The function of all replicas while it is written: references, operations."""
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy.typing as npt
@@ -48,6 +48,8 @@ class Build:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `compute_time.Clock` of the function, or `None`.
         last_collective: For each place the name of the last collective.
+        time: When what is written now runs: a phase, a micro-batch's turn in
+            it, or -1 before all turns; see `order_collectives`.
         twins: Maps nodes that replicas run on their own copies of one value
             (`Runs.ON_COPIES`) to the nodes of all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
@@ -76,6 +78,8 @@ class Build:
         self._ran: dict[Instruction, list[str]] = {}
         self.clock: Clock | None = None
         self.last_collective: dict[int, str | None] = {}
+        self.time: tuple[int, int] = (0, -1)
+        self._collectives: list[tuple[tuple[int, int], int, str]] = []
         self.twins: dict[str, list[str]] = {}
         self.captures: dict[int, tuple[tf.Tensor, str]] = {}
         self._kept: dict[Hashable, Any] = {}
@@ -300,6 +304,8 @@ class Build:
         """Nodes written from now on are a micro-batch's; see `turns.py`."""
         phase = self._phases.get(instruction)
         self.writer.turn = None if phase is None else (phase, place)
+        if phase is not None:
+            self.time = phase, place % self.replicas.micro_batches
 
     def of_devices(
         self, tensors: Sequence[Tensor], replicas: "Replicas"
@@ -321,10 +327,41 @@ class Build:
 
     # Order -------------------------------------------------------------------
 
-    def note_done(self, node: Node) -> str:
-        """Records the node written last as a copy of `node`; returns its name."""
-        self._done.setdefault(node, []).append(self.writer.last)
-        return self.writer.last
+    def before_collective(self, place: int) -> list[str]:
+        """Names of the nodes that a collective at a place has to wait for.
+
+        Workers run collectives between hosts and between replicas in one order:
+        started in different orders, they would deadlock. Those of micro-batches
+        are ordered at the end; see `order_collectives`.
+        """
+        if self._phases:
+            return []
+        return _last(self.last_collective, place)
+
+    def note_collective(self, place: int, name: str) -> None:
+        """Records the name of a collective, or of a loop with some inside."""
+        self.last_collective[place] = name
+        self._collectives.append((self.time, place, name))
+
+    def order_collectives(self) -> None:
+        """Orders collectives by turns: they are written one by one for all."""
+        last: dict[int, str | None] = {}
+        for _, place, name in sorted(
+            self._collectives, key=lambda collective: collective[0]
+        ):
+            node = self.writer.node(name)
+            node.input.extend(f"^{other}" for other in _last(last, place))
+            last[place] = name
+
+    def note_done(self, node: Node, name: str | None = None) -> str:
+        """Records a node, by default that written last, as a copy of `node`.
+
+        Returns:
+            Its name.
+        """
+        name = name or self.writer.last
+        self._done.setdefault(node, []).append(name)
+        return name
 
     def note_ran(self, instruction: Instruction, names: list[str]) -> None:
         """Records the names of the nodes that an instruction was written as."""
@@ -412,6 +449,8 @@ class Build:
             name: Its name.
             outputs: List of `(reference, dtype)`.
         """
+        if self._phases:
+            self.order_collectives()
         take_turns(self, [r for r, _ in outputs])
         if self.assigns_last:
             assign_last(self, [r for r, _ in outputs])
@@ -426,6 +465,12 @@ class Build:
             for node in self.graph.effects
             for name in self._done.get(node, ())
         ]
+
+
+def _last(last: Mapping[int, str | None], place: int) -> list[str]:
+    """The last collectives, by place, that one at a place comes after."""
+    places = list(last) if place == HOST else [place, HOST]
+    return [name for name in map(last.get, places) if name]
 
 
 def _has_effect(node: Node) -> bool:

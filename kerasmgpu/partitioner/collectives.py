@@ -622,11 +622,7 @@ class CollectiveReplicas(VariableCollectives):
             "communication_hint": "ring",
             **attributes,
         }
-        # One order for collectives between hosts and between replicas: started
-        # in different orders on two workers, they would deadlock.
-        last = build.last_collective
-        places = list(last) if place == HOST else [place, HOST]
-        controls = [name for name in map(last.get, places) if name]
+        controls = build.before_collective(place)
         controls.append(build.keep("concurrent", lambda: _concurrent(build)))
         outputs = build.op(
             type,
@@ -638,7 +634,7 @@ class CollectiveReplicas(VariableCollectives):
             else "host/all_reduce",
             controls,
         )
-        build.last_collective[place] = build.writer.last
+        build.note_collective(place, build.writer.last)
         return outputs[0]
 
 

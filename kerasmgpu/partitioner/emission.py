@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
+    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (
@@ -36,6 +37,7 @@ from kerasmgpu.partitioner.rules.table import Plan
 def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program, whose inputs are given."""
     for instruction in program.instructions:
+        build.time = program.turn_of(instruction)[0], -1
         _EMIT[type(instruction)](build, instruction)
         build.writer.turn = None
 
@@ -166,9 +168,14 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
     sharded = cast(Sharded, source.kind)
     parts = cast(Sequence[str], build.references(source))
-    if gather.after:
+    if gather.in_turns:
+        parts = micro_batches.of_first(build, parts)
+    if gather.after or gather.in_turns:
         parts = _delayed(build, gather, parts)
-    build.hold(made, micro_batches.gather(build, source.tensor, sharded, parts))
+    write = micro_batches.gather
+    if gather.in_turns:
+        write = micro_batches.gather_in_turns
+    build.hold(made, write(build, source.tensor, sharded, parts))
 
 
 def _delayed(
@@ -179,6 +186,7 @@ def _delayed(
     made: list[str] = []
     names = []
     for place, part in enumerate(parts):
+        build.take_turn(gather, place)
         after = build.ran(gather.after, place)
         made += build.op("Identity", [part], attributes, place, "gather", after)
         names.append(build.writer.last)
@@ -190,18 +198,16 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
     parts, types = [], []
     for one in reduction.inputs:
         dtype = reduction.type_of(one)
-        given = enumerate(build.references(one))
-        parts.append(
-            [
-                build.cast(r, one.tensor.dtype, dtype, place)
-                for place, r in given
-            ]
-        )
+        sent = []
+        for place, r in enumerate(build.references(one)):
+            build.take_turn(reduction, place)
+            sent.append(build.cast(r, one.tensor.dtype, dtype, place))
+        parts.append(sent)
         types.append(dtype)
-    tensors = [one.tensor for one in reduction.inputs]
-    shares = micro_batches.reduce_scatter(
-        build, tensors, types, parts, reduction.outputs
-    )
+    write = micro_batches.reduce_scatter
+    if reduction.in_turns:
+        write = micro_batches.reduce_scatter_in_turns
+    shares = write(build, reduction, types, parts)
     for made, dtype, own in zip(reduction.outputs, types, shares):
         wanted = made.tensor.dtype
         build.hold(
@@ -466,6 +472,10 @@ def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     build.give(made, parts)
 
 
+def _look_up(build: Build, look_up: LookUp) -> None:
+    build.give(look_up.outputs[0], micro_batches.look_up(build, look_up))
+
+
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
     build.note_ran(region, [build.writer.last])
@@ -488,5 +498,6 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Slice: _slice,
     Accumulate: _accumulate,
     FirstMicroBatchOnly: _first_micro_batch_only,
+    LookUp: _look_up,
     MicroBatchRows: _micro_batch_rows,
 }

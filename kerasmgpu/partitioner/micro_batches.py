@@ -6,7 +6,7 @@ replicas of devices that they were split from.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,10 +15,12 @@ import tensorflow as tf
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.rules import tables
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
-    from kerasmgpu.partitioner.ir.instructions import Value
+    from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
+    from kerasmgpu.partitioner.ir.micro_batches import LookUp
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -100,22 +102,21 @@ def gather(
 
 def reduce_scatter(
     build: "Build",
-    tensors: Sequence[Tensor],
+    reduction: "ReduceScatter",
     dtypes: Sequence[tf.DType],
     parts: Sequence[Sequence[str]],
-    made: "Sequence[Value]",
 ) -> Sequence[Sequence[str]]:
     """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
 
     Args:
         build: The `Build`.
-        tensors: The tensors.
-        dtypes: Types in which they are summed.
-        parts: For each tensor, references by micro-batch.
-        made: What becomes of them: values that are sharded as variables.
+        reduction: The reduce-scatter; its outputs are sharded as variables.
+        dtypes: Types in which its inputs are summed.
+        parts: For each of its inputs, references by micro-batch.
     """
-    replicas = build.replicas
-    kinds = [cast(Sharded, one.kind) for one in made]
+    replicas, outputs = build.replicas, reduction.outputs
+    tensors = [one.tensor for one in reduction.inputs]
+    kinds = [cast(Sharded, one.kind) for one in outputs]
     if replicas.of_devices is None:
         return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
     devices = build.of_devices([], replicas.of_devices)
@@ -125,8 +126,122 @@ def reduce_scatter(
     )
     return [
         first_only(build, one, own, dtype)
-        for one, own, dtype in zip(made, results, dtypes)
+        for one, own, dtype in zip(outputs, results, dtypes)
     ]
+
+
+def of_first(build: "Build", parts: Sequence[str]) -> list[str]:
+    """By micro-batch, what the first one of its device has."""
+    return [
+        parts[first_on_device(build.replicas, place)]
+        for place in range(build.replicas.num)
+    ]
+
+
+def gather_in_turns(
+    build: "Build", tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+) -> "References":
+    """All-gathers a variable over the devices, for each micro-batch anew.
+
+    Args:
+        build: The `Build`.
+        tensor: The tensor.
+        sharded: Its kind.
+        parts: By micro-batch, its device's part.
+    """
+    made: list[str] = [""] * build.replicas.num
+    for places, devices in _each_turn(build):
+        own = [parts[place] for place in places]
+        whole = devices.replicas.gather(devices, tensor, sharded, own)
+        for number, place in enumerate(places):
+            made[place] = whole[number]
+    return made
+
+
+def reduce_scatter_in_turns(
+    build: "Build",
+    reduction: "ReduceScatter",
+    dtypes: Sequence[tf.DType],
+    parts: Sequence[Sequence[str]],
+) -> Sequence[Sequence[str]]:
+    """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
+    kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
+    tensors = [one.tensor for one in reduction.inputs]
+    totals: dict[tuple[int, int], str] = {}
+    for places, devices in _each_turn(build):
+        given = [[own[place] for place in places] for own in parts]
+        made = devices.replicas.reduce_scatter(
+            devices, tensors, dtypes, kinds, given
+        )
+        for number, dtype in enumerate(dtypes):
+            for device, place in enumerate(places):
+                build.take_turn(reduction, place)
+                summed = [totals.get((number, device)), made[number][device]]
+                references = [one for one in summed if one is not None]
+                attributes = {"N": len(references), "T": dtype}
+                totals[number, device] = build.op(
+                    "AddN", references, attributes, place
+                )[0]
+    num_devices = build.replicas.num // build.replicas.micro_batches
+    return [
+        first_only(
+            build,
+            one,
+            [totals[number, device] for device in range(num_devices)],
+            dtype,
+        )
+        for number, (one, dtype) in enumerate(zip(reduction.outputs, dtypes))
+    ]
+
+
+def look_up(build: "Build", look_up: "LookUp") -> list[str]:
+    """Looks up each micro-batch's rows of a table; see `LookUp`."""
+    table, numbers, *others = map(build.references, look_up.inputs)
+    (wanted,), node = look_up.outputs, look_up.node
+    kind, dtype = cast(Sharded, wanted.kind), wanted.tensor.dtype
+    of_numbers = cast(Sharded, look_up.inputs[1].kind)
+    made: list[str] = [""] * build.replicas.num
+    names: list[str] = [""] * build.replicas.num
+    for places, devices in _each_turn(build):
+        own = [numbers[place] for place in places]
+        whole = devices.replicas.gather(
+            devices, look_up.inputs[1].tensor, of_numbers, own
+        )
+        parts = []
+        for device, place in enumerate(places):
+            build.take_turn(look_up, place)
+            part = table[first_on_device(build.replicas, place)]
+            inputs = [part, whole[device]]
+            inputs += [references[place] for references in others]
+            parts += tables.look_up_own(
+                devices, node, look_up.plan, device, inputs
+            )
+            names[place] = build.writer.last
+        build.writer.turn = None
+        sizes = [build.sizes.local(kind, place) for place in places]
+        rows = devices.replicas.scattered_sum(
+            devices, kind.axis, build.sizes.packed(sizes), dtype, parts
+        )
+        for device, place in enumerate(places):
+            made[place] = rows[device]
+    for name in names:
+        build.note_done(node, name)
+    return made
+
+
+def _each_turn(build: "Build") -> "Iterator[tuple[range, Build]]":
+    """For each turn its places, and the function with a place per device."""
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        raise RuntimeError("Replicas without micro-batches take no turns.")
+    phase, _ = build.time
+    for turn in _turns(build):
+        build.writer.turn, build.time = None, (phase, turn)
+        yield (
+            range(turn, replicas.num, replicas.micro_batches),
+            build.of_devices([], replicas.of_devices),
+        )
+    build.writer.turn = None
 
 
 def first_only(

@@ -32,6 +32,7 @@ from kerasmgpu.partitioner.rules import (
     lists,
     per_replica,
     table,
+    tables,
 )
 from kerasmgpu.partitioner.rules.table import Plan
 
@@ -62,13 +63,23 @@ class Planner:
     Args:
         rows: List of the `Rows` of the inputs that are sharded.
         cost: The `cost.CostModel` that it chooses plans by.
+        gathers: Whether weights are gathered where there are rows, whatever
+            that sends; see `_with_whole_weights`.
+        looks_up_in_turns: Whether micro-batches look rows up one by one; see
+            `rules.tables.look_up_in_turns`.
     """
 
     def __init__(
-        self, rows: list[Rows], cost: CostModel = table.DEFAULT_COST
+        self,
+        rows: list[Rows],
+        cost: CostModel = table.DEFAULT_COST,
+        gathers: bool = False,
+        looks_up_in_turns: bool = False,
     ) -> None:
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
+        self._gathers = gathers
+        self._looks_up_in_turns = looks_up_in_turns
         self._rows = rows
         self._summed: set[Tensor] = set()
         self._state: set[Tensor] = set()
@@ -144,6 +155,12 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
+        if self._gathers and not tables.is_look_up(node, kinds):
+            kinds = _with_whole_weights(node, kinds)
+        elif self._looks_up_in_turns and node in self._outer:
+            in_turns = tables.look_up_in_turns(node, kinds)
+            if in_turns is not None:
+                return in_turns
         plan = self._by_own_rule(node, kinds, plans)
         other = self._by_batch_rows(node, kinds)
         if other is None:
@@ -191,6 +208,8 @@ class Planner:
         axes = table.axes_of(node)
         if axes is not None:
             target = self._scattered.get(node.outputs[0])
+            if self._gathers and _has_rows(kinds):
+                target = None
             plan = table.by_axes(
                 node, axes, kinds, plans.free, self._cost, target
             )
@@ -356,6 +375,7 @@ def plan_mesh(
     graph: Graph,
     placements: Sequence[Placement],
     cost: CostModel = table.DEFAULT_COST,
+    **settings: bool,
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, each mesh axis by itself.
 
@@ -363,15 +383,16 @@ def plan_mesh(
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of its inputs a kind per mesh axis.
         cost: The cost model.
+        **settings: Other arguments of `Planner`.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
         kinds in all of them: see `placement_of`.
     """
     if not placements:  # A function without inputs is replicated.
-        return (Planner([], cost).plan(graph, []),)
+        return (Planner([], cost, **settings).plan(graph, []),)
     return tuple(
-        Planner(_rows_of_kinds(kinds), cost).plan(graph, kinds)
+        Planner(_rows_of_kinds(kinds), cost, **settings).plan(graph, kinds)
         for kinds in zip(*placements)
     )
 
@@ -418,6 +439,28 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
                     if tensor.shape == made.shape:
                         found.setdefault(tensor, found[made])
     return found
+
+
+def _has_rows(kinds: Sequence[Kind]) -> bool:
+    """Whether some values are sharded by a batch's rows."""
+    return any(
+        isinstance(kind, Sharded) and not is_of_variable(kind) for kind in kinds
+    )
+
+
+def _with_whole_weights(node: Node, kinds: Sequence[Kind]) -> list[Kind]:
+    """Kinds with weights whole where an operation has a batch's rows, too.
+
+    Where activations travel instead, all micro-batches must be there.
+    """
+    if not _has_rows(kinds):
+        return list(kinds)
+    return [
+        REPLICATED
+        if is_of_variable(kind) and tensor.dtype != tf.resource
+        else kind
+        for tensor, kind in zip(node.inputs, kinds)
+    ]
 
 
 def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:

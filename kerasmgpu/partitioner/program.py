@@ -98,7 +98,14 @@ class Program:
         trace.dump("infer", lambda: graph_text(trace.graph))
         placements = [(self._kinds[one],) for one in trace.graph.inputs]
         cost = self._cost_model(first_batch or [])
-        (self.plans,) = plan_mesh(trace.graph, placements, cost)
+        takes_turns = replicas.micro_batches > 1
+        (self.plans,) = plan_mesh(
+            trace.graph,
+            placements,
+            cost,
+            gathers=takes_turns,
+            looks_up_in_turns=takes_turns and replicas.num == replicas.total,
+        )
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
     def _describe_leaves(self) -> None:

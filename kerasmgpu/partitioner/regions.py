@@ -166,7 +166,7 @@ class _Bodies:
         # What all run together waits for what each of them has to do before.
         controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
-            controls += filter(None, parent.last_collective.values())
+            controls += parent.before_collective(HOST)
         attributes: dict[str, Any] = {"_lower_using_switch_merge": True}
         if self._is_loop:
             attributes |= {
@@ -195,8 +195,7 @@ class _Bodies:
         remaining = iter(made)
         parent.note_done(node)
         if self._has_collectives:
-            for where in parent.last_collective:
-                parent.last_collective[where] = parent.writer.last
+            parent.note_collective(HOST, parent.writer.last)
         return [
             [next(remaining) for _ in range(width)]
             for width in self._out_widths

@@ -305,36 +305,46 @@ class Replicas:
         if self.num == 1:
             return parts
         return [
-            self._scattered_sum(build, *one)
-            for one in zip(tensors, dtypes, kinds, parts)
+            self.scattered_sum(
+                build, kind.axis, self._sizes(build, kind), dtype, own
+            )
+            for kind, dtype, own in zip(kinds, dtypes, parts)
         ]
 
-    def _scattered_sum(
-        self,
-        build: "Build",
-        tensor: Tensor,
-        dtype: tf.DType,
-        kind: Sharded,
-        parts: Sequence[str],
-    ) -> list[str]:
-        """The sum of the local replicas' parts, cut into their rows."""
-        if is_of_variable(kind):
-            parts_of = [self.part_of(kind.rows, n) for n in range(self.num)]
-            sizes = build.constant(
-                [(end - start) * kind.inner for start, end in parts_of],
-                tf.int32,
-                HOST,
-            )
-        else:
-            sizes = build.sizes.packed(
+    def _sizes(self, build: "Build", kind: Sharded) -> str:
+        """The local replicas' sizes of a sharded axis, as a vector."""
+        if not is_of_variable(kind):
+            return build.sizes.packed(
                 [build.sizes.bounds(kind, n)[1] for n in range(self.num)]
             )
+        parts = [self.part_of(kind.rows, n) for n in range(self.num)]
+        return build.constant(
+            [(end - start) * kind.inner for start, end in parts], tf.int32, HOST
+        )
+
+    def scattered_sum(
+        self,
+        build: "Build",
+        axis: int,
+        sizes: str,
+        dtype: tf.DType,
+        parts: Sequence[str],
+    ) -> list[str]:
+        """The sum of the local replicas' parts, cut into their rows.
+
+        Args:
+            build: The `Build`.
+            axis: The axis that is cut.
+            sizes: Reference to a vector of each replica's size of it.
+            dtype: Type of the parts.
+            parts: References by replica.
+        """
         many = {"N": self.num, "T": dtype}
         if self.shares_memory:
             total = build.op("AddN", list(parts), many, 0)[0]
-            return split_v(build, total, kind.axis, sizes, self.num, dtype, 0)
+            return split_v(build, total, axis, sizes, self.num, dtype, 0)
         cut = [
-            split_v(build, part, kind.axis, sizes, self.num, dtype, place)
+            split_v(build, part, axis, sizes, self.num, dtype, place)
             for place, part in enumerate(parts)
         ]
         return [

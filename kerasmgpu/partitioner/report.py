@@ -12,10 +12,12 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
     Broadcast,
+    Communication,
     GatherCounts,
     ReduceScatter,
     Sent,
 )
+from kerasmgpu.partitioner.ir.micro_batches import LookUp
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from kerasmgpu.partitioner.planning import Plans
@@ -37,6 +39,7 @@ _SENT = {
     ReduceScatter: "summed",
     AllGather: "gathered",
     GatherCounts: "gathered",
+    LookUp: "gathered",
 }
 
 
@@ -88,11 +91,21 @@ def summed_bytes(written: "Written") -> int:
         Integer; what depends on the number of rows doesn't count.
     """
     return sum(
-        bytes_of(sent, 0)
-        for one in written.lowered.communication()
+        bytes_of(sent, 0) * times
+        for one, times in communication(written)
         if isinstance(one, (AllReduce, ReduceScatter))
         for sent in one.sizes()
     )
+
+
+def communication(written: "Written") -> Iterator[tuple[Communication, int]]:
+    """All communication, and how many times it is done in a step.
+
+    Weights and their gradients are sent once per micro-batch.
+    """
+    for one in written.lowered.communication():
+        in_turns = getattr(one, "in_turns", False)
+        yield one, written.lowered.replicas.micro_batches if in_turns else 1
 
 
 def gathered_bytes(written: "Written") -> int:
@@ -145,10 +158,10 @@ def by_layer(program: "Program", rows: int) -> list[dict[str, Any]]:
         entry["sharded"] += plan.is_local
         if not plan.rule and node.type not in entry["no_rule"]:
             entry["no_rule"].append(node.type)
-    for one in program.written().lowered.communication():
+    for one, times in communication(program.written()):
         for sent in one.sizes():
             tensor, *_ = sent
-            part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows)
+            part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows) * times
     return list(parts.values())
 
 

@@ -1,5 +1,6 @@
 """What replicas send in a step: by collective, and by what it is for."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kerasmgpu.partitioner.ir.instructions import (
@@ -10,7 +11,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Sent,
 )
 from kerasmgpu.partitioner.kinds import is_of_variable
-from kerasmgpu.partitioner.report import bytes_of, part_of
+from kerasmgpu.partitioner.report import bytes_of, communication, part_of
 from kerasmgpu.partitioner.sizes import are_integers
 
 if TYPE_CHECKING:
@@ -29,22 +30,18 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
 
     Returns:
         List of dictionaries: `"kind"` (`"all_reduce"`), `"purpose"`
-        (`"gradients"`), `"bytes"` of the whole tensors, and `"collectives"`,
-        those that carry any of it. What is inside a loop counts once.
+        (`"gradients"`) and `"bytes"` of the whole tensors, most bytes first.
+        What is inside a loop counts once.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in written.lowered.communication():
-        kind = one.name.partition(".")[0]
-        purposes = set()
+    found: Counter[tuple[str, str]] = Counter()
+    for one, times in communication(written):
         for tensor in one.sizes():
-            purpose = _purpose(one, tensor)
-            empty = dict(kind=kind, purpose=purpose, bytes=0, collectives=0)
-            entry = found.setdefault((kind, purpose), empty)
-            entry["bytes"] += bytes_of(tensor, rows)
-            purposes.add(purpose)
-        for purpose in purposes:
-            found[kind, purpose]["collectives"] += 1
-    return sorted(found.values(), key=lambda entry: -entry["bytes"])
+            key = one.name.partition(".")[0], _purpose(one, tensor)
+            found[key] += bytes_of(tensor, rows) * times
+    return [
+        {"kind": kind, "purpose": purpose, "bytes": size}
+        for (kind, purpose), size in found.most_common()
+    ]
 
 
 def _purpose(one: Communication, sent: Sent) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.hardware.gpu import NOT_SLOWED
+from kerasmgpu.report import units
 from kerasmgpu.report.run_files import Record, Run, number
 
 _OF_SCALING = (
@@ -25,15 +27,24 @@ _OF_SCALING = (
 )
 """Settings that say how many replicas there are, or follow from it."""
 
-TIMES = {
-    "computation": "computation",
-    "input": "waiting for input",
-    "workers": "communication, waiting for other workers",
-    "validation": "validation",
-    "other": "other: tracing, callbacks, checkpoints",
-}
-"""Classes of the parts of a run's time, and what they are called."""
+TIMES = (
+    "computation",
+    "waiting for input",
+    "communication, waiting for other workers",
+    "validation",
+    "other: tracing, callbacks, checkpoints",
+)
+"""The parts of a run's time."""
 
+DEVICE_HEAD = (
+    "device",
+    "mean utilisation",
+    "peak memory",
+    "mean power",
+    "highest temperature",
+    "time with a reduced clock",
+)
+"""Columns of the table of devices."""
 
 _PLAIN_FACTS = (
     "precision",
@@ -101,38 +112,38 @@ def _text(value: Any) -> str:
 
 
 def time_parts(run: Run) -> dict[str, float]:
-    """Seconds of a run by the keys of `TIMES`, as far as its files tell.
+    """Seconds of a run by `TIMES`, as far as its files tell.
 
     An epoch's steps are computation but for the first worker's wait for input
     and, in a job, the time in which a worker of average speed does neither. The
     rest of the epoch is validation and other work.
     """
-    parts: dict[str, float] = {}
-
-    def add(name: str, value: float) -> None:
-        if math.isfinite(value):
-            parts[name] = parts.get(name, 0.0) + max(0.0, value)
-
+    sums = dict.fromkeys(TIMES, 0.0)
     for record in run.history:
-        seconds = number(record.get("seconds"))
+        known = {name: number(value) for name, value in record.items()}
+        seconds = known.get("seconds", math.nan)
         if not math.isfinite(seconds):
             continue
-        waited = seconds * number(record.get("input_wait_share"))
-        rate = number(record.get("steps_per_second"))
-        own = [
-            number(record.get(f"{which}_worker_step_seconds"))
+
+        def positive(value: float) -> float:
+            return value if value > 0 else 0.0  # NaN is not.
+
+        waited = positive(seconds * known.get("input_wait_share", 0.0))
+        busy = [
+            known.get(f"{which}_worker_step_seconds", math.nan)
             for which in ("slowest", "fastest")
         ]
-        together = seconds * (1 - rate * sum(own) / 2)
-        add("input", waited)
-        add("workers", together)
-        spent = sum(max(0.0, v) for v in finite([waited, together]))
-        add("computation", seconds - spent)
-        tested = number(record.get("validation_seconds"))
-        add("validation", tested)
-        wall = number(record.get("wall_seconds"))
-        add("other", wall - seconds - sum(finite([tested])))
-    return {name: parts[name] for name in TIMES if parts.get(name)}
+        rate = known.get("steps_per_second", math.nan)
+        together = positive(seconds * (1 - rate * sum(busy) / 2))
+        tested = positive(known.get("validation_seconds", 0.0))
+        wall = known.get("wall_seconds", 0.0)
+        parts = (
+            *(positive(seconds - waited - together), waited, together, tested),
+            positive(wall - seconds - tested),
+        )
+        for name, part in zip(TIMES, parts):
+            sums[name] += part
+    return {name: value for name, value in sums.items() if value}
 
 
 def step_histogram(run: Run) -> list[tuple[float, float, int]]:
@@ -148,21 +159,14 @@ def step_histogram(run: Run) -> list[tuple[float, float, int]]:
     return [(*edges, count) for edges, count in sorted(counts.items())]
 
 
-def sent(run: Run) -> dict[tuple[str, str], tuple[float, int]]:
-    """What replicas send in a step.
-
-    Returns:
-        Dictionary from purpose and kind to bytes and number of collectives.
-    """
-    if run.replicas == 1:
-        return {}
-    return {
-        (str(one.get("purpose")), str(one.get("kind")).replace("_", "-")): (
-            sum(finite([one.get("bytes")])),
-            int(sum(finite([one.get("collectives")]))),
-        )
-        for one in run.facts["sent_per_step"]
-    }
+def sent(run: Run) -> dict[str, float]:
+    """Bytes that replicas send in a step, by purpose and collective."""
+    sums: dict[str, float] = {}
+    for one in run.facts["sent_per_step"] if run.replicas > 1 else ():
+        kind = str(one.get("kind")).replace("_", "-")
+        name = f"{one.get('purpose')}, {kind}"
+        sums[name] = sums.get(name, 0.0) + sum(finite([one.get("bytes")]))
+    return sums
 
 
 def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
@@ -176,7 +180,7 @@ def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     for run in sorted(runs, key=lambda run: run.replicas):
         found = settings(run)
         rows = run.facts.get("global_batch_size", 0)
-        if "replicas" not in run.facts or not examples_per_second(run) > 0:
+        if not median(run, "examples_per_second") > 0:
             continue
         kind = re.sub(r"\d+ × ", "", found.get("devices", ""))
         same = tuple(i for i in found.items() if i[0] not in _OF_SCALING)
@@ -192,66 +196,64 @@ def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     ]
 
 
-def examples_per_second(run: Run) -> float:
-    """Examples per second of the median epoch, or NaN."""
-    return median(run, "examples_per_second")
-
-
 def efficiency(run: Run, first: Run) -> tuple[float, float]:
     """Speed-up and efficiency of a run against one on fewer replicas."""
     ratio = replica_arithmetic.speed_up(
-        examples_per_second(run), examples_per_second(first)
+        median(run, "examples_per_second"),
+        median(first, "examples_per_second"),
     )
     return ratio, replica_arithmetic.efficiency(
         ratio, run.replicas, reference_replicas=first.replicas
     )
 
 
-Device = tuple[int, str]
-"""Index of a worker, and the name of its device."""
-
-
-def by_device(run: Run) -> dict[Device, list[Record]]:
-    """The samples of each device, by time; those of processes last."""
-    found: dict[Device, list[Record]] = {}
+def by_device(run: Run) -> dict[str, list[Record]]:
+    """The samples of each device, by its name; those of processes last."""
+    found: dict[tuple[bool, int, str], list[Record]] = {}
     for sample in run.devices:
-        worker = sum(finite([sample.get("worker", 0)]))
-        key = int(worker), str(sample.get("device"))
+        worker = sum(finite([sample.get("worker")]))
+        device = str(sample.get("device"))
+        key = device == "host", int(worker), device
         found.setdefault(key, []).append(sample)
-    order = sorted(found, key=lambda key: (key[1] == "host", key[0], key[1]))
-    return {key: found[key] for key in order}
+    several = len({worker for _, worker, _ in found}) > 1
+    return {
+        f"worker {worker} " * several + ("process" if host else device): found[
+            host, worker, device
+        ]
+        for host, worker, device in sorted(found)
+    }
 
 
 def over_time(
-    run: Run, name: str, host: bool
+    run: Run, name: str, of_process: bool
 ) -> list[tuple[float, float, float, float]]:
     """A figure of the devices, or of the processes, over time.
 
     Returns:
-        List of `(seconds, mean, least, largest)` over the devices, by time
+        List of `(minutes, mean, least, largest)` over the devices, by time
         since the first sample.
     """
-    series = {
-        key: [(one["time"], number(one[name])) for one in found if name in one]
-        for key, found in by_device(run).items()
-        if (key[1] == "host") == host
-    }
-    most = max(map(len, series.values()), default=0)
+    series = [
+        [(one["time"], number(one[name])) for one in samples if name in one]
+        for device, samples in by_device(run).items()
+        if device.endswith("process") == of_process
+    ]
+    most = max(map(len, series), default=0)
     if not most:
         return []
     first, last = run.devices[0]["time"], run.devices[-1]["time"]
     width = (last - first) / min(_MOST_TIMES, most) or 1.0
-    buckets: dict[int, dict[Device, list[float]]] = {}
-    for key, points in series.items():
+    buckets: dict[int, dict[int, list[float]]] = {}
+    for device, points in enumerate(series):
         for time, value in points:
             if math.isfinite(value):
                 bucket = buckets.setdefault(int((time - first) / width), {})
-                bucket.setdefault(key, []).append(value)
+                bucket.setdefault(device, []).append(value)
     rows = []
-    for number_of_bucket, bucket in sorted(buckets.items()):
+    for at, bucket in sorted(buckets.items()):
         means = [statistics.fmean(values) for values in bucket.values()]
         mean = statistics.fmean(means)
-        rows.append((number_of_bucket * width, mean, min(means), max(means)))
+        rows.append((at * width / 60, mean, min(means), max(means)))
     return rows
 
 
@@ -264,3 +266,27 @@ def peak_memory(samples: Sequence[Record]) -> tuple[float, float]:
     )
     capacity = finite(one.get("memory_total_bytes") for one in samples)
     return max(used, default=math.nan), max(capacity, default=math.nan)
+
+
+def device_row(samples: Sequence[Record]) -> list[str]:
+    """What `DEVICE_HEAD` says of a device, without its name."""
+
+    def values(name: str) -> list[float]:
+        return finite(one.get(name) for one in samples) or [math.nan]
+
+    cores = units.with_unit("cores")(
+        statistics.fmean(values("cpu_utilization"))
+    )
+    share = units.percent(statistics.fmean(values("utilization")))
+    reduced = [
+        not NOT_SLOWED.issuperset(one["throttle_reasons"])
+        for one in samples
+        if isinstance(one.get("throttle_reasons"), list)
+    ]
+    return [
+        cores if "cpu_utilization" in samples[0] else share,
+        units.data(peak_memory(samples)[0]),
+        units.with_unit("W")(statistics.fmean(values("power_watts"))),
+        units.with_unit("°C")(max(values("temperature_celsius"))),
+        units.percent(statistics.fmean(reduced)) if reduced else "–",
+    ]

@@ -17,16 +17,16 @@ def mark(color: int) -> str:
     return f"run-{color % _COLORS}" if color >= 0 else "neutral"
 
 
-def chip(color: int, name: str) -> str:
-    """A run's color and name."""
-    return f'<span class="chip {mark(color)}">{escape(name)}</span>'
+def chip(kind: str, name: str) -> str:
+    """A name behind the color of a CSS class."""
+    return f'<span class="chip {kind}">{escape(name)}</span>'
 
 
 def legend(names: Sequence[str]) -> str:
     """The colors of all runs; empty for one, which has its name on top."""
     if len(names) < 2:
         return ""
-    chips = "".join(chip(color, name) for color, name in enumerate(names))
+    chips = "".join(chip(mark(color), name) for color, name in enumerate(names))
     return f'<p class="legend">{chips}</p>'
 
 
@@ -35,75 +35,61 @@ def details(summary: str, body: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
+def missing(text: str) -> str:
+    """A line in place of what no file tells."""
+    return f'<p class="missing">{escape(text)}</p>'
+
+
 def table(
     head: Sequence[object],
     rows: Iterable[Sequence[object]],
     caption: str,
-    marked: Iterable[int] = (),
+    kind: str = "",
 ) -> str:
-    """A table whose first column heads its rows.
+    """A table; the first cell of a row heads it.
 
     Args:
         head: Sequence of the columns' names.
         rows: Sequences of cells.
         caption: String, read out where the table can't be seen.
-        marked: Positions of rows to highlight.
+        kind: String, its CSS class.
     """
-    highlighted = set(marked)
-    lines = []
-    for position, (first, *cells) in enumerate(rows):
-        kind = ' class="marked"' if position in highlighted else ""
-        texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        lines.append(
-            f'<tr{kind}><th scope="row">{escape(first)}</th>{texts}</tr>'
-        )
-    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+
+    def line(first: object, *cells: object, tag: str, scope: str) -> str:
+        others = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+        return f'<tr><th scope="{scope}">{escape(first)}</th>{others}</tr>'
+
+    body = "".join(line(*row, tag="td", scope="row") for row in rows)
     return (
-        '<div class="scroll" tabindex="0"><table>'
+        f'<div class="scroll {kind}" tabindex="0"><table>'
         f"<caption>{escape(caption)}</caption>"
-        f"<thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody>"
-        "</table></div>"
+        f"<thead>{line(*head, tag='th', scope='col')}</thead>"
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def bar(
     color: int,
     name: str,
-    parts: Sequence[tuple[str, float, str]],
+    parts: Sequence[tuple[str, float, str, str]],
     text: str,
-    scale: float = 1.0,
 ) -> str:
     """A bar of parts, with a name before it and a text after it.
 
     Args:
         color: Integer, see `mark`.
         name: String.
-        parts: Sequence of `(class, share, what it is)`.
+        parts: Sequence of `(class, share of the width, text, name)`.
         text: String.
-        scale: Float, share of the width that all parts together take.
     """
     pieces = "".join(
-        f'<i class="{kind}" style="width:{100 * share * scale:.2f}%" '
-        f'title="{escape(told)}"></i>'
-        for kind, share, told in parts
+        f'<i class="{kind}" style="width:{100 * share:.2f}%" '
+        f'title="{escape(f"{what}: {told}")}"></i>'
+        for kind, share, told, what in parts
         if share > 0
     )
-    spoken = escape("; ".join(told for *_, told in parts))
+    spoken = escape("; ".join(f"{what}: {told}" for *_, told, what in parts))
     return (
-        f'<div class="row">{chip(color, name)}<div class="bar" role="img" '
+        f'<div class="row">{chip(mark(color), name)}<div class="bar" role="img" '
         f'aria-label="{spoken}">{pieces}</div><span>{escape(text)}</span></div>'
     )
-
-
-def section(title: str, name: str, body: str, lead: str = "") -> str:
-    """A section with its heading; `lead` is a sentence under it."""
-    text = f'<p class="lead">{escape(lead)}</p>' * bool(lead)
-    return (
-        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>'
-        f"{text}{body}</section>"
-    )
-
-
-def missing(text: str) -> str:
-    """A line in place of what no file tells."""
-    return f'<p class="missing">{escape(text)}</p>'

@@ -5,20 +5,13 @@ import math
 import pathlib
 from collections.abc import Callable, Sequence
 
-from kerasmgpu.report import (
-    cost_sections,
-    device_sections,
-    epoch_sections,
-    figures,
-    units,
-)
+from kerasmgpu.report import figures, sections, units
 from kerasmgpu.report.html_parts import (
     chip,
     details,
     escape,
     mark,
     missing,
-    section,
     table,
 )
 from kerasmgpu.report.run_files import Run
@@ -36,22 +29,26 @@ def render(runs: Sequence[Run], now: datetime.datetime) -> str:
         (room / name).read_text("utf-8") for name in ("page.css", "page.js")
     )
     names = [run.name for run in runs]
-    sections: list[tuple[str, str, Callable[..., str]]] = [
-        ("Settings", "settings", _settings),
-        ("Learning curves", "curves", epoch_sections.curves),
-        ("Speed", "speed", epoch_sections.speed),
-        ("Step times", "steps", epoch_sections.step_times),
-        ("Where the time goes", "time", cost_sections.time),
-        ("What replicas send in a step", "sent", cost_sections.sent),
-        ("Scaling", "scaling", cost_sections.scaling),
-        ("Memory", "memory", device_sections.memory),
-        ("Devices", "devices", device_sections.devices),
-    ]
+    parts: tuple[tuple[str, Callable[[Sequence[Run]], str]], ...] = (
+        ("Settings", _settings),
+        ("Learning curves", sections.curves),
+        ("Speed", sections.speed),
+        ("Step times", sections.step_times),
+        ("Where the time goes", sections.time),
+        ("What replicas send in a step", sections.sent),
+        ("Scaling", sections.scaling),
+        ("Memory", sections.memory),
+        ("Devices", sections.devices),
+    )
     links = "".join(
-        f'<a href="#{name}">{escape(title)}</a>' for title, name, _ in sections
+        f'<a href="#{make.__name__.strip("_")}">{title}</a>'
+        for title, make in parts
     )
     body = "".join(
-        section(title, name, make(runs)) for title, name, make in sections
+        f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>'
+        f"{make(runs)}</section>"
+        for title, make in parts
+        for name in [make.__name__.strip("_")]
     )
     title = ", ".join(names[:3]) + ", …" * (len(names) > 3)
     when = now.strftime("%Y-%m-%d %H:%M")
@@ -93,7 +90,7 @@ def _cards(runs: Sequence[Run]) -> str:
             for name, value, more in _summary(run)
         )
         cards.append(
-            f'<article class="card {mark(color)}"><h3>{chip(color, run.name)}'
+            f'<article class="card {mark(color)}"><h3>{chip(mark(color), run.name)}'
             f"<small>{escape(_state(run))}</small></h3><dl>{pairs}</dl></article>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
@@ -141,9 +138,7 @@ def _summary(run: Run) -> list[tuple[str, str, str]]:
         (
             "Time",
             units.seconds(total) if parts else "–",
-            f"{units.percent(parts[slow] / total)} {figures.TIMES[slow]}"
-            if slow
-            else "",
+            f"{units.percent(parts[slow] / total)} {slow}" if slow else "",
         ),
     ]
     if math.isfinite(utilisation):
@@ -160,21 +155,15 @@ def _settings(runs: Sequence[Run]) -> str:
     differ = [name for name in rows if len(set(rows[name])) > 1]
     alike = [name for name in rows if name not in differ]
     head = ["setting", *(run.name for run in runs)]
-    parts = []
+    text = ""
     if differ:
         shown = [[name, *rows[name]] for name in differ]
-        parts.append(table(head, shown, "Settings that differ", range(99)))
+        text = table(head, shown, "Settings that differ", "settings marked")
     elif len(runs) > 1:
-        parts.append(missing("All settings are the same."))
+        text = missing("All settings are the same.")
     if alike:
         shown = [[name, rows[name][0]] for name in alike]
         label = "The same in all runs" if len(runs) > 1 else "All settings"
-        parts.append(
-            details(
-                f"{label} ({len(alike)})",
-                table(["setting", "value"], shown, label),
-            )
-        )
-    if not rows:
-        parts.append(missing("No run.json or flags.txt says how it was run."))
-    return "".join(parts)
+        body = table(["setting", "value"], shown, label, "settings")
+        text += details(f"{label} ({len(alike)})", body)
+    return text or missing("No run.json or flags.txt says how it was run.")

@@ -165,7 +165,12 @@ def _read_run(folder: pathlib.Path) -> Run:
     }
     run.history = [by_epoch[epoch] for epoch in sorted(by_epoch)]
     run.steps = _read(run, "steps.jsonl", _lines(run), [])
-    samples = _read(run, "devices.jsonl", _lines(run), [])
+    # Each worker writes its own: `devices.worker1.jsonl`.
+    samples = [
+        sample
+        for path in sorted(folder.glob("devices*.jsonl"))
+        for sample in _read(run, path.name, _lines(run), [])
+    ]
     run.devices = sorted(
         (one for one in samples if math.isfinite(number(one.get("time")))),
         key=lambda one: one["time"],

@@ -188,6 +188,7 @@ def plot(
     hover = [_hover(one, x_axis, y_axis, x_format, y_format) for one in lines]
     kinds = {line.dashed for line in lines}
     notes = [note] * bool(note) + ["logarithmic axis"] * bool(log)
+    notes += ["some lines coincide"] * _coincide(lines, y_axis)
     about = escape(" · ".join(notes))
     return (
         f'<figure class="plot"><figcaption>{escape(title)}'
@@ -219,6 +220,24 @@ def _checked(line: Line) -> Line:
     step = math.ceil(len(line.points) / _MOST_POINTS)
     points = [(x, y if math.isfinite(y) else math.nan) for x, y in line.points]
     return dataclasses.replace(line, points=points[::step])
+
+
+def _coincide(lines: Sequence[Line], y_axis: Axis) -> bool:
+    """Whether a line hides another one."""
+    for one, other in itertools.combinations(lines, 2):
+        pairs = list(zip(one.points, other.points))
+        if len(one.points) == len(other.points) > 1 and all(
+            a[0] == b[0] and (a[1] == b[1] or _close(a[1], b[1], y_axis))
+            for a, b in pairs
+        ):
+            return True
+    return False
+
+
+def _close(one: float, other: float, y_axis: Axis) -> bool:
+    if not math.isfinite(one + other):
+        return math.isnan(one) and math.isnan(other)
+    return abs(y_axis.share(one) - y_axis.share(other)) < 0.005
 
 
 def _y(level: float) -> str:

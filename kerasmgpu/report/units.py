@@ -35,6 +35,8 @@ def percent(value: float) -> str:
     """A share as `12 %`; small ones with a decimal."""
     if not math.isfinite(value):
         return _MISSING
+    if 0 < value < 0.0005:
+        return "< 0.1 %"
     digits = 1 if 0 < abs(value) < 0.0995 else 0
     return f"{100 * value:.{digits}f} %"
 

@@ -299,12 +299,6 @@ def _checked_micro_batches(
             f"Received: micro_batches={micro_batches!r}; use "
             "batch_norm='global', or micro_batches=1."
         )
-    if shard not in (None, "optimizer") and micro_batches != 1:
-        raise InputError(
-            "Of sharded variables, only the optimizer's can be combined with "
-            f"micro-batches yet. Received: shard={shard!r}, micro_batches="
-            f"{micro_batches!r}; use shard='optimizer', or micro_batches=1."
-        )
     return micro_batches
 
 

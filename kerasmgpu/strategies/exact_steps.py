@@ -13,6 +13,7 @@ from kerasmgpu.engine import context, feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
+from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.partitioner.execution import Execution, RepeatedExecution
@@ -85,6 +86,22 @@ class ExactSteps(_Strategy):
     gathered_bytes: int = 0
     """Bytes of gathered weights that are whole at most, on each replica, in a
     training step under `shard`."""
+
+    @functools.cached_property
+    def trained_step(self) -> TrainedStep:
+        """The last training step that was partitioned; its FLOPs, by rows."""
+        return TrainedStep()
+
+    @property
+    def flops_per_step(self) -> int | None:
+        """Model FLOPs of a training step of a full global batch.
+
+        Floating-point operations of its products, as counted on the step that
+        was traced for one device; what `keras.remat` computes again is left
+        out. `None` before the first step, and if they depend on more than the
+        number of rows. `docs/flops.md` says what is counted.
+        """
+        return self.trained_step.per_step
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Returns the context in which to build and compile models."""

@@ -117,7 +117,7 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
 
     With `job["perturb"]`, each weight then moves by one rounding error.
     """
-    own = _values(model)
+    own = values(model)
     if job["start"] is None:
         return own
     start = load_arrays(job["start"])
@@ -128,19 +128,21 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
         )
     if job["perturb"]:
         random = np.random.default_rng(0)
-        start = [_perturbed(array, random) for array in start]
+        start = [perturbed(array, random) for array in start]
     _assign(model, start)
     return start
 
 
-def _perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Returns an array whose values are each moved by one rounding error."""
     if array.dtype.kind != "f":
         return array
     signs = random.choice([-1, 1], size=array.shape).astype(array.dtype)
     return array * (1 + signs * np.finfo(array.dtype).eps)
 
 
-def _values(model: keras.Model) -> list[np.ndarray]:
+def values(model: keras.Model) -> list[np.ndarray]:
+    """Returns the values of a model's variables."""
     return [_array(variable.value) for variable in model.variables]
 
 
@@ -171,7 +173,7 @@ class _Recorder(keras.callbacks.Callback):
         step = batch + 1
         self.steps.append(step)
         self.logs.append(_numbers(logs))
-        save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
+        save_arrays(self.folder / f"step-{step}.npz", values(self.model))
         for variable in self.model.variables:
             spread = _spread(variable)
             if spread:
@@ -216,9 +218,9 @@ def _facts(
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
     return {
         "model": model.name,
-        "dtype": _dtype(model),
+        "dtype": dtype(model),
         "layers": _layer_names(model),
-        "variables": _describe_variables(model),
+        "variables": describe_variables(model),
         "steps": recorder.steps,
         "step_logs": recorder.logs,
         "history": {name: values[-1] for name, values in history.items()},
@@ -226,14 +228,14 @@ def _facts(
     }
 
 
-def _dtype(model: keras.Model) -> str:
+def dtype(model: keras.Model) -> str:
     """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
     order = ("bfloat16", "float16", "float32", "float64")
     return next((name for name in order if name in used), "float32")
 
 
-def _describe_variables(model: keras.Model) -> list[dict[str, str]]:
+def describe_variables(model: keras.Model) -> list[dict[str, str]]:
     """Returns path, layer and kind of each variable, in the model's order."""
     layer_of = {}
     for layer in _layers(model):

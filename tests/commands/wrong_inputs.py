@@ -192,8 +192,38 @@ CASES = (
     Case("verify a:b --tolerance=nan", "tolerance must be a finite"),
     Case("verify a:b --timeout_seconds=-1", "timeout_seconds must be"),
     Case("verify a:b --seed=99999999999", "in the range [0, 4294967295]"),
+    Case("find_batch_size", "give one function"),
+    Case("find_batch_size a", "such as my_module:build"),
+    Case("find_batch_size missing.py:build", "no such file: missing.py"),
+    Case("find_batch_size text:build --low=x", "--low: must be an integer. R"),
+    Case("find_batch_size json:build --low=0", "low must be an integer of at"),
+    Case("find_batch_size json:build --shard=rows", "shard must be one of opt"),
+    Case("find_batch_size json:build --data=x", "data must be MODULE:FUNCTION"),
+    Case("find_batch_size json:build --target_efficiency=2", "up to 1. Receiv"),
+    Case("find_learning_rate", "give one function"),
+    Case("find_learning_rate missing.py:build", "no such file: missing.py"),
+    Case("find_learning_rate json:build --data=x", "data must be MODULE:FUN"),
+    Case("find_learning_rate json:build --steps=x", "--steps: must be an int"),
+    Case("find_learning_rate json:build --steps=5", "steps must be an integ"),
+    Case("find_learning_rate json:build --low=11", "high must be above low."),
+    Case(
+        "find_learning_rate json:JSONDecoder",
+        "JSONDecoder() must return a compiled keras.Model",
+        {},
+        True,
+    ),
+    Case("flops", "give one function"),
+    Case("flops missing.py:build", "no such file: missing.py"),
+    Case("flops a:b --device=H1000", "device must be one of P100-16GB, V100"),
+    Case("flops a:b --global_batch_size=0", "--global_batch_size: 0 is not"),
+    Case("flops a:b", "no module named 'a'"),
     Case("plan", "give the step of one replica in one way"),
     Case("plan --step_seconds=0.1", "--step_seconds needs --parameters"),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--device_memory=big --module=json:build",
+        "device_memory must be a size",
+    ),
     Case("plan --from=missing.json", "No such file or directory"),
     Case("plan --from=empty", "empty is neither a benchmark.json"),
     Case("plan --from=binary", "--from=binary can't be read"),
@@ -221,12 +251,27 @@ CASES = (
         "--output_dir=empty",
         "a folder was expected",
     ),
+    Case("doctor --virtual_devices=0", "--virtual_devices: 0 is not"),
+    Case("doctor --max_megabytes=x", "--max_megabytes: must be an integer"),
+    Case("doctor --timeout_seconds=0", "--timeout_seconds: 0.0 is not"),
+    Case("doctor gpus", "doctor takes flags only. Received: gpus"),
+    Case("doctor --data_dir=missing", "no such folder for --data_dir: miss"),
+    Case("doctor --output=missing/a.txt", "no such folder for --output"),
+    Case("doctor --train", "for one machine", {"TF_CONFIG": _cluster()}),
     Case("benchmarks --workloads=chess", "must be some of deep_narrow"),
     Case("benchmarks --contenders=horovod", "must be some of one_device"),
     Case("benchmarks --replica_counts=0", "at least 1. Received"),
     Case("benchmarks --rounds=0", "--rounds: 0 is not a positive integer"),
     Case("benchmarks --output_dir=full", "output_dir must be new or"),
     Case("benchmarks --timeout_seconds=nan", "timeout_seconds must be"),
+    Case("report", "give the folder of a run"),
+    Case("report missing", "no run in missing. Expected a folder with"),
+    Case("report folder", "no run in folder. Expected a folder with"),
+    Case("report binary", "no run in binary. Expected a folder with"),
+    Case("report run run", "given twice. Received: run"),
+    Case("report run --output=missing/x.html", "a folder that exists. Rec"),
+    Case("report run --output=folder", "must be a file in a folder that"),
+    Case("report --runs=3", "--runs"),
     Case("scaling_report", "give the name of a recipe first"),
     Case("scaling_report chess", "unknown recipe 'chess'"),
     Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
@@ -259,10 +304,11 @@ def _make_files():
         pathlib.Path(name).write_bytes(content)
     with zipfile.ZipFile("other.zip", "w") as archive:
         archive.writestr("readme.txt", "nothing")
-    for folder in ("folder", "full", "one_class/a"):
+    for folder in ("folder", "full", "one_class/a", "run"):
         pathlib.Path(folder).mkdir(parents=True)
     for name in ("full/text", "one_class/a/1.png"):
         pathlib.Path(name).write_text("text")
+    pathlib.Path("run/run.json").write_text("{}")
 
 
 def run(cases):

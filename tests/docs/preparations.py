@@ -67,6 +67,10 @@ def polynomial(x):
 AFTERWARDS = {
     "docs/checkpoints.md": "assert first_step == 0",
     "docs/clusters.md": "assert list(pathlib.Path('checkpoints').iterdir())",
+    "docs/finders.md": """
+assert 1e-7 < found.suggestion < found.minimum < 10
+assert pathlib.Path("losses.png").exists()
+""",
     "docs/five_minutes.md": "assert len(loaded.layers) == len(model.layers)",
     "docs/partition.md": """
 np.testing.assert_allclose(loss, train_step(images, labels), rtol=1e-5)
@@ -78,6 +82,11 @@ assert len(clock.times) == 3
 """,
     "docs/throughput.md": """
 assert len(pathlib.Path("throughput.jsonl").read_text().splitlines()) == 3
+""",
+    "docs/report.md": """
+assert sorted(path.name for path in pathlib.Path("runs/1").iterdir()) == [
+    "history.jsonl", "run.json", "steps.jsonl"
+]
 """,
     "docs/verify.md": "build().fit(*data())",
     "recipes/polynomial/README.md": "assert y.numpy().tolist() == [8, 23, 48]",

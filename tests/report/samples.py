@@ -49,13 +49,11 @@ def facts(replicas=2, workers=1, **others):
             {
                 "kind": "all_reduce",
                 "purpose": "gradients",
-                "collectives": 3,
                 "bytes": 4 << 20,
             },
             {
                 "kind": "all_reduce",
                 "purpose": "statistics",
-                "collectives": 8,
                 "bytes": 3 << 10,
             },
         ],
@@ -85,6 +83,7 @@ def epochs(count=12, replicas=2, workers=1, rate=10_000.0, offset=0.0):
             "input_wait_share": 0.25 / epoch,
             "wall_seconds": 100 / steps + 2.5 + 4.0 * (epoch == 1),
             "validation_seconds": 1.5,
+            "gpu_utilization_mean": 0.9,
         }
         if workers > 1:
             record |= {
@@ -126,7 +125,9 @@ def samples(devices=2, workers=1, count=120, load=0.9):
                     "memory_total_bytes": 80 << 30,
                     "temperature_celsius": 40 + 25 * (1 - 0.97**second),
                     "power_watts": 500 + 60 * wave + 20 * number,
-                    "throttle_reasons": ["sw_power_cap"] * (second % 10 == 0),
+                    "throttle_reasons": ["sw power cap"]
+                    if second % 10 == 0
+                    else ["idle"],
                 }
             )
         lines += [

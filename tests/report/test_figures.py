@@ -27,13 +27,7 @@ def test_the_parts_of_a_jobs_time(tmp_path):
     }
     run = read(tmp_path, history_jsonl=[record, {**record, "epoch": 2}])
     assert figures.time_parts(run) == pytest.approx(
-        {
-            "computation": 2 * 5.5,
-            "input": 2 * 2.0,
-            "workers": 2 * 2.5,
-            "validation": 2 * 3.0,
-            "other": 2 * 2.0,
-        }
+        dict(zip(figures.TIMES, (11.0, 4.0, 5.0, 6.0, 4.0)))
     )
 
 
@@ -44,7 +38,8 @@ def test_times_that_are_not_known_are_left_out(tmp_path):
         {"epoch": 3, "seconds": 5.0, "input_wait_share": None},
     ]
     run = read(tmp_path, history_jsonl=lines)
-    assert figures.time_parts(run) == {"computation": 14.0, "input": 1.0}
+    parts = figures.time_parts(run)
+    assert parts == {"computation": 14.0, "waiting for input": 1.0}
 
 
 def test_histograms_of_epochs_add_up(tmp_path):
@@ -109,8 +104,8 @@ def test_one_replica_sends_nothing(tmp_path):
     one, two = runs_of(tmp_path, (1, 1.0, {}), (2, 1.0, {}))
     assert figures.sent(one) == {}
     assert figures.sent(two) == {
-        ("gradients", "all-reduce"): (4 << 20, 3),
-        ("statistics", "all-reduce"): (3 << 10, 8),
+        "gradients, all-reduce": 4 << 20,
+        "statistics, all-reduce": 3 << 10,
     }
 
 
@@ -122,7 +117,7 @@ def test_devices_over_time_are_a_mean_and_its_limits(tmp_path):
     ]
     lines += [{"time": 100.0, "device": "host", "cpu_utilization": 2.0}]
     run = read(tmp_path, run_json={}, devices_jsonl=lines)
-    rows = figures.over_time(run, "power_watts", host=False)
+    rows = figures.over_time(run, "power_watts", of_process=False)
     # Three samples of 20 seconds are three points.
     assert [row[1:] for row in rows] == [
         (200.0, 100.0, 300.0),
@@ -130,8 +125,10 @@ def test_devices_over_time_are_a_mean_and_its_limits(tmp_path):
         (202.0, 102.0, 302.0),
     ]
     assert rows[0][0] == 0.0
-    assert figures.over_time(run, "cpu_utilization", host=True)[0][1] == 2.0
-    assert figures.over_time(run, "cpu_utilization", host=False) == []
+    assert (
+        figures.over_time(run, "cpu_utilization", of_process=True)[0][1] == 2.0
+    )
+    assert figures.over_time(run, "cpu_utilization", of_process=False) == []
 
 
 def test_many_samples_are_few_points(tmp_path):
@@ -139,9 +136,33 @@ def test_many_samples_are_few_points(tmp_path):
         tmp_path, run_json={}, devices_jsonl=samples.samples(1, 1, 5000)
     )
     (run,) = run_files.read([tmp_path])
-    rows = figures.over_time(run, "memory_bytes", host=True)
+    rows = figures.over_time(run, "memory_bytes", of_process=True)
     assert 300 < len(rows) <= 401
     assert {row[1] for row in rows} == {6 << 30}
+
+
+def test_a_row_of_a_device_is_its_means_and_peaks():
+    lines = [
+        {
+            "utilization": 0.5,
+            "memory_bytes": 1 << 30,
+            "memory_peak_bytes": 3 << 30,
+            "power_watts": 300.0,
+            "temperature_celsius": 60.0,
+            "throttle_reasons": [],
+        },
+        {
+            "utilization": 1.0,
+            "memory_bytes": 2 << 30,
+            "power_watts": 500.0,
+            "temperature_celsius": 70.0,
+            "throttle_reasons": ["sw power cap"],
+        },
+    ]
+    row = ["75 %", "3 GiB", "400 W", "70 °C", "50 %"]
+    assert figures.device_row(lines) == row
+    assert figures.device_row([{}]) == ["–"] * 5
+    assert figures.device_row([{"cpu_utilization": 3.0}])[0] == "3 cores"
 
 
 def test_devices_have_their_kind_and_number():
@@ -162,6 +183,8 @@ def test_devices_have_their_kind_and_number():
         (units.percent, 0.123, "12 %"),
         (units.percent, 0.0123, "1.2 %"),
         (units.percent, 1.0, "100 %"),
+        (units.percent, 1e-6, "< 0.1 %"),
+        (units.percent, 0, "0 %"),
         (units.seconds, 0.00125, "1.25 ms"),
         (units.seconds, 4e-7, "0.4 µs"),
         (units.seconds, 200, "3 min 20 s"),

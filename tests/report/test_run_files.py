@@ -109,6 +109,18 @@ def test_a_folder_of_a_scaling_report_stands_for_its_runs(tmp_path):
     assert names == ["replicas-1", "replicas-2", "replicas-10"]
 
 
+def test_each_worker_has_samples_of_its_own(tmp_path):
+    samples.write(
+        tmp_path,
+        run_json={},
+        devices_jsonl=[{"time": 1, "worker": 0}, {"time": 3, "worker": 0}],
+    )
+    text = '{"time": 2, "worker": 1}\n'
+    (tmp_path / "devices.worker1.jsonl").write_text(text)
+    (run,) = run_files.read([tmp_path])
+    assert [one["worker"] for one in run.devices] == [0, 1, 0]
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="give the folder of a run"):
         run_files.read([])

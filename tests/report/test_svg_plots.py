@@ -101,3 +101,21 @@ def test_long_lines_are_thinned():
     assert path_of(html).count("L") < svg_plots._MOST_POINTS
     table = parse(html).tables["Loss"]
     assert 30 < len(table) < svg_plots._MOST_ROWS + 4
+
+
+@pytest.mark.parametrize(
+    "other, told",
+    [
+        ([1.0, 2.0, math.nan], True),
+        ([1.001, 2.0, math.nan], True),
+        ([1.0, 1.9, math.nan], False),
+        ([1.0, 2.0, 2.0], False),
+        ([1.0, 2.0], False),
+    ],
+)
+def test_lines_that_hide_others_are_told(other, told):
+    lines = [
+        Line(str(number), number, list(enumerate(values)))
+        for number, values in enumerate([[1.0, 2.0, math.nan], other])
+    ]
+    assert ("some lines coincide" in plot("Loss", lines, "epoch")) == told

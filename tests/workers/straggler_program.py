@@ -47,7 +47,10 @@ def main(path):
         batch_size=8,
         epochs=3,
         verbose=0,
-        callbacks=[kerasmgpu.callbacks.ThroughputLogger(path)],
+        callbacks=[
+            kerasmgpu.callbacks.ThroughputLogger(path),
+            kerasmgpu.callbacks.RunRecord(f"{path}.run"),
+        ],
     )
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from kerasmgpu.report import figures, run_files
 from tests.workers.straggler_program import SECONDS
 
 pytestmark = pytest.mark.slow
@@ -26,3 +27,16 @@ def test_a_straggler_is_named_and_rows_are_counted_once(tmp_path):
         slow = epoch["slowest_worker_step_seconds"]
         assert slow > epoch["fastest_worker_step_seconds"]
         assert slow >= SECONDS
+    (run,) = run_files.read([f"{path}.run"])
+    assert (run.facts["workers"], run.replicas) == (2, 2)
+    assert [record["epoch"] for record in run.history] == [1, 2, 3]
+    assert run.values("examples_per_second") == [
+        (number, epoch["examples_per_second"])
+        for number, epoch in enumerate(epochs, start=1)
+    ]
+    parts = figures.time_parts(run)
+    computing, _, together = map(parts.get, figures.TIMES[:3])
+    # Half of a step the other worker waits for this one.
+    assert together > 0.25 * (together + computing)
+    # For the Python function the batch's outputs [8, 2] are gathered.
+    assert figures.sent(run)["activations, all-gather"] == 64

@@ -224,9 +224,12 @@ class ReduceScatter(Communication):
 
     Attributes:
         widens: See `AllReduce`.
+        in_turns: Whether each micro-batch's parts are scattered in its turn,
+            and added where they belong.
     """
 
     widens: bool
+    in_turns: bool = False
     name: ClassVar[str] = "reduce_scatter.sum"
 
     def type_of(self, one: Value) -> tf.DType:
@@ -240,9 +243,11 @@ class AllGather(Communication):
     Attributes:
         after: Instructions that must have run before: the consumers of weights
             that were gathered earlier; see `passes.order_gathers`.
+        in_turns: Whether a weight is gathered in the turn of each micro-batch.
     """
 
     after: tuple[Instruction, ...] = ()
+    in_turns: bool = False
     name: ClassVar[str] = "all_gather"
 
 

@@ -53,6 +53,8 @@ class Lowered:
         clusters: What XLA compiles of it, once it is written.
         phases: For each instruction that runs for every micro-batch the phase
             in which it does; see `passes.order_micro_batches`.
+        after: For each other instruction the phase that its results are there
+            in, with several micro-batches.
     """
 
     name: str
@@ -66,11 +68,19 @@ class Lowered:
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
     clusters: list[Cluster] = dataclasses.field(default_factory=list)
     phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
+    after: dict[Instruction, int] = dataclasses.field(default_factory=dict)
 
     @property
     def regions(self) -> list[Region]:
         """Its loops and branches, without those inside of them."""
         return [i for i in self.instructions if isinstance(i, Region)]
+
+    def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
+        """The phase of an instruction, and whether it takes turns in it."""
+        phase = self.phases.get(instruction)
+        if phase is None:
+            return self.after.get(instruction, 0), False
+        return phase, True
 
     def all_instructions(self) -> Iterator[Instruction]:
         """Its instructions, and those of its loops and branches."""

@@ -122,6 +122,8 @@ def _line(instruction: ir.Instruction) -> str:
             for _, elements, bytes_each in instruction.sizes()
         ]
         notes.append(f"{' + '.join(sent)} bytes")
+        if getattr(instruction, "in_turns", False):
+            notes.append("in each turn")
     made = ", ".join(map(_value, instruction.outputs))
     line = f"{made}{' = ' * bool(made)}{name}({arguments})"
     return f"{line}  {', '.join(notes)}".rstrip()

@@ -12,7 +12,8 @@ order_gathers.py       at most two gathered weights are whole at a time
 localise_sizes.py      workers gather each other's numbers of rows
 cluster_for_xla.py     what XLA compiles as one function, of the written nodes
 lower_micro_batches.py what runs for each micro-batch, and what once per device
-order_micro_batches.py whose turn it is on a device
+order_micro_batches.py whose turn it is on a device; order_gathers.py then has
+                       weights gathered in each phase
 dump.py                the program after each pass, as files
 """
 
@@ -29,6 +30,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, values
+from kerasmgpu.partitioner.ir.micro_batches import LookUp
 from kerasmgpu.partitioner.ir.printing import program_text
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.passes.agree import agree
@@ -41,7 +43,10 @@ from kerasmgpu.partitioner.passes.lower_micro_batches import (
     lower_micro_batches,
 )
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
-from kerasmgpu.partitioner.passes.order_gathers import order_gathers
+from kerasmgpu.partitioner.passes.order_gathers import (
+    gather_in_turns,
+    order_gathers,
+)
 from kerasmgpu.partitioner.passes.order_micro_batches import (
     order_micro_batches,
 )
@@ -51,6 +56,7 @@ from kerasmgpu.partitioner.passes.scatter_early import scatter_early
 from kerasmgpu.partitioner.planning import Plans
 from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.table import Plan
 
 
@@ -81,6 +87,7 @@ def lower(
         passes += [
             ("lower_micro_batches", lower_micro_batches),
             ("order_micro_batches", order_micro_batches),
+            ("gather_in_turns", gather_in_turns),
         ]
     for name, run in passes:
         run(program)
@@ -121,6 +128,8 @@ def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
     plan = plans.nodes[node]
     inputs = tuple(values(node.inputs, plan.wants))
     outputs = tuple(values(node.outputs, plan.gives))
+    if tables.is_in_turns(plan):
+        return LookUp(inputs, outputs, node, plan)
     if not node.bodies:
         return Operation(inputs, outputs, node, plan)
     bodies = _bodies(node, plan, replicas)

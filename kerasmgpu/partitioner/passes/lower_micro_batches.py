@@ -6,11 +6,15 @@ one part of each sum. Runs only where replicas have several micro-batches.
 
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
     AllReduce,
     Communication,
     Instruction,
     Operation,
+    ReduceScatter,
+    Region,
     Runs,
+    Slice,
     Value,
     value,
 )
@@ -18,6 +22,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
+    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (
@@ -27,7 +32,9 @@ from kerasmgpu.partitioner.kinds import (
     is_local,
     is_of_variable,
 )
+from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules import tables
 
 
 def lower_micro_batches(program: Lowered) -> None:
@@ -39,8 +46,47 @@ def lower_micro_batches(program: Lowered) -> None:
         for one in program.given
         if isinstance(one.kind, Sharded) and not is_of_variable(one.kind)
     ]
+    _communicate_in_turns(program)
     _lower(program)
     program.instructions = [*rows, *program.instructions]
+
+
+def _communicate_in_turns(program: Lowered) -> None:
+    """Marks weights that each micro-batch gathers, and gradients it scatters.
+
+    Gathered once, weights would be whole as long as micro-batches take turns,
+    and so would be gradients that are summed before they are scattered. What is
+    needed outside of turns, too, is gathered once; where only the optimizer's
+    variables are sharded, gradients are scattered once.
+    """
+    needed = dict.fromkeys(program.outputs)
+    for instruction in program.instructions:
+        if not _is_in_turn(instruction):
+            needed.update(dict.fromkeys(instruction.inputs))
+    reads = False
+    for instruction in program.instructions:
+        if isinstance(instruction, AllGather) and is_of_weight(instruction):
+            instruction.in_turns = instruction.outputs[0] not in needed
+            reads = reads or instruction.in_turns
+        elif isinstance(instruction, (LookUp, Operation)):
+            reads = reads or instruction.plan.emit is tables.look_up_own
+    for instruction in program.instructions:
+        if isinstance(instruction, ReduceScatter):
+            kinds = [one.kind for one in instruction.outputs]
+            instruction.in_turns = reads and all(map(is_of_variable, kinds))
+
+
+def _is_in_turn(instruction: Instruction) -> bool:
+    """Whether an instruction will run for each micro-batch."""
+    if isinstance(instruction, Operation):
+        return (
+            instruction.runs is Runs.ON_EACH
+            and not _is_on_copies(instruction)
+            and _is_local(instruction)
+        )
+    if isinstance(instruction, Region):
+        return instruction.runs is Runs.ON_EACH
+    return isinstance(instruction, (LookUp, Slice))
 
 
 def _lower(program: Lowered) -> None:
@@ -63,7 +109,9 @@ class _Lowering:
         self._producer: dict[Value, int] = {}
 
     def add(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Communication):
+        if getattr(instruction, "in_turns", isinstance(instruction, LookUp)):
+            pass  # What each micro-batch has is sent by itself.
+        elif isinstance(instruction, Communication):
             widens = isinstance(instruction, AllReduce) and instruction.widens
             instruction.inputs = tuple(
                 self._of_device(one, widens) for one in instruction.inputs

@@ -3,7 +3,8 @@
 A gathered weight lives from shortly before its use to shortly after: where
 others are used in between, as in the backward pass, it is gathered again. An
 all-gather starts when the consumers of the weight before the last one have run,
-so that one weight is used, and the next one is on its way.
+so that one weight is used, and the next one is on its way. Micro-batches gather
+each in its turn.
 """
 
 import dataclasses
@@ -20,13 +21,25 @@ from kerasmgpu.partitioner.kinds import is_of_variable
 _APART = 2
 """Other weights between two uses from which on a weight is gathered again."""
 
+_Time = tuple[int, bool, float]
+"""A phase, whether micro-batches take turns, and a position in the program."""
+
 
 @dataclasses.dataclass(eq=False)
 class _Gathered:
-    """One gathering of a weight, and the positions of its consumers."""
+    """One gathering of a weight.
+
+    Attributes:
+        gather: The all-gather.
+        uses: The positions of its consumers.
+        first: When the first of them runs.
+        last: When the last one has run.
+    """
 
     gather: AllGather
     uses: list[int]
+    first: _Time
+    last: _Time
 
 
 def order_gathers(program: Lowered) -> None:
@@ -34,18 +47,29 @@ def order_gathers(program: Lowered) -> None:
     if program.replicas.total == 1:
         return
     _gather_again(program)
-    found = _gathered(program)
-    for number, one in enumerate(found):
-        before = [
-            other
-            for other in found[: max(number - 1, 0)]
-            if other.uses[-1] < one.uses[0]
-        ]
-        if not before:
+    _order(program)
+
+
+def gather_in_turns(program: Lowered) -> None:
+    """Gathers what micro-batches use in several phases in each of these."""
+    given = list(program.instructions)
+    for one in _gathered(program):
+        if not one.gather.in_turns:
             continue
-        last = max(before, key=lambda other: other.uses[-1])
-        consumers = [program.instructions[use] for use in last.uses]
-        one.gather.after = (*consumers, found[number - 1].gather)
+        (made,) = one.gather.outputs
+        phases = {given[use]: program.phases[given[use]] for use in one.uses}
+        first, *others = sorted(set(phases.values()))
+        program.phases[one.gather] = first
+        for phase in others:
+            users = [use for use in phases if phases[use] == phase]
+            copy = dataclasses.replace(one.gather, outputs=(_copy(made),))
+            program.phases[copy] = phase
+            program.instructions.insert(
+                program.instructions.index(users[0]), copy
+            )
+            for user in users:
+                _replace(user, made, copy.outputs[0])
+    _order(program)
 
 
 def bytes_alive(program: Lowered) -> int:
@@ -56,7 +80,7 @@ def bytes_alive(program: Lowered) -> int:
         alive = [
             other
             for position, other in enumerate(found[: number + 1])
-            if position >= number - 1 or other.uses[-1] >= one.uses[0]
+            if position >= number - 1 or other.last >= one.first
         ]
         most = max(most, sum(_bytes(other.gather) for other in alive))
     return most
@@ -73,17 +97,46 @@ def _bytes(gather: AllGather) -> int:
     return int(gather.outputs[0].tensor.num_bytes)
 
 
+def _order(program: Lowered) -> None:
+    found = _gathered(program)
+    for number, one in enumerate(found):
+        before = [
+            other
+            for other in found[: max(number - 1, 0)]
+            if other.last < one.first
+        ]
+        one.gather.after = ()
+        if not before:
+            continue
+        last = max(before, key=lambda other: other.last)
+        consumers = [program.instructions[use] for use in last.uses]
+        one.gather.after = (*consumers, found[number - 1].gather)
+
+
 def _gathered(program: Lowered) -> list[_Gathered]:
-    """All gatherings of weights that are used, in the order of the program."""
-    made: dict[Value, _Gathered] = {}
+    """All gatherings of weights that are used, in the order of their runs."""
+    uses: dict[Value, list[int]] = {}
+    gathers: list[AllGather] = []
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
-            made[instruction.outputs[0]] = _Gathered(instruction, [])
+            uses[instruction.outputs[0]] = []
+            gathers.append(instruction)
     for position, instruction in enumerate(program.instructions):
         for one in dict.fromkeys(instruction.inputs):
-            if one in made:
-                made[one].uses.append(position)
-    return [one for one in made.values() if one.uses]
+            if one in uses:
+                uses[one].append(position)
+    found = []
+    for gather in gathers:
+        users = uses[gather.outputs[0]]
+        times: list[_Time] = [
+            (*program.turn_of(program.instructions[use]), use) for use in users
+        ]
+        if users:
+            last = max(times)
+            if not gather.in_turns and last[1]:  # Until the last turn ends.
+                last = (*last[:2], len(program.instructions))
+            found.append(_Gathered(gather, users, min(times), last))
+    return sorted(found, key=lambda one: program.turn_of(one.gather))
 
 
 def _gather_again(program: Lowered) -> None:

@@ -10,19 +10,28 @@ What is computed from the batch's rows, or drawn, without need of an earlier
 phase comes in the phase that first uses it.
 """
 
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
 from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
     Communication,
     FirstOnly,
     Instruction,
     Operation,
+    ReduceScatter,
     Region,
     Runs,
     Slice,
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.ir.micro_batches import Accumulate, MicroBatchRows
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    LookUp,
+    MicroBatchRows,
+)
 from kerasmgpu.partitioner.kinds import Sharded
 
 
@@ -33,7 +42,9 @@ def order_micro_batches(program: Lowered) -> None:
     phases: dict[Instruction, int] = {}
     made: dict[Value, int] = {}
     done: dict[Node, tuple[int, bool]] = {}
-    for instruction in program.instructions:
+    ordered: list[Instruction] = []
+    for instruction in _of_one_phase(program.instructions, made):
+        ordered.append(instruction)
         in_turn = takes_turns(instruction)
         before = [made.get(one, 0) for one in instruction.inputs]
         node = _node(instruction)
@@ -47,10 +58,38 @@ def order_micro_batches(program: Lowered) -> None:
         )
         if in_turn:
             phases[instruction] = phase
+        else:
+            program.after[instruction] = phase + _ends_phase(instruction)
         if node:
             done[node] = phase, in_turn
+    program.instructions = ordered
     _delay(program, phases)
     program.phases = phases
+
+
+def _of_one_phase(
+    instructions: Iterable[Instruction], made: Mapping[Value, int]
+) -> Iterator[Instruction]:
+    """Divides gradients that are scattered together by the phase they are of.
+
+    Args:
+        instructions: The instructions.
+        made: The phase that each value is made in, once its instruction has been
+            taken.
+    """
+    for instruction in instructions:
+        if not isinstance(instruction, ReduceScatter) or not takes_turns(
+            instruction
+        ):
+            yield instruction
+            continue
+        pairs = list(zip(instruction.inputs, instruction.outputs))
+        for phase in sorted({made.get(one, 0) for one in instruction.inputs}):
+            own = [pair for pair in pairs if made.get(pair[0], 0) == phase]
+            inputs, outputs = zip(*own)
+            yield dataclasses.replace(
+                instruction, inputs=inputs, outputs=outputs
+            )
 
 
 def takes_turns(instruction: Instruction) -> bool:
@@ -59,14 +98,18 @@ def takes_turns(instruction: Instruction) -> bool:
         # What ends a function does nothing.
         is_end = instruction.node.type == "NoOp"
         return instruction.runs is Runs.ON_EACH and not is_end
+    if isinstance(instruction, (AllGather, ReduceScatter)):
+        return instruction.in_turns
     return isinstance(
-        instruction, (Accumulate, FirstOnly, MicroBatchRows, Slice)
+        instruction, (Accumulate, FirstOnly, LookUp, MicroBatchRows, Slice)
     )
 
 
 def _ends_phase(instruction: Instruction) -> bool:
     """Whether an instruction needs what all micro-batches of a phase made."""
     if isinstance(instruction, Communication):
+        if takes_turns(instruction):  # Micro-batches add up what they scatter.
+            return isinstance(instruction, ReduceScatter)
         return any(isinstance(one.kind, Sharded) for one in instruction.inputs)
     if isinstance(instruction, Region):
         return instruction.runs is Runs.TOGETHER
@@ -74,7 +117,7 @@ def _ends_phase(instruction: Instruction) -> bool:
 
 
 def _node(instruction: Instruction) -> Node | None:
-    if isinstance(instruction, (Operation, Region)):
+    if isinstance(instruction, (LookUp, Operation, Region)):
         return instruction.node
     return None
 
@@ -92,7 +135,7 @@ def _delay(program: Lowered, phases: dict[Instruction, int]) -> None:
         may_wait[instruction] = (
             instruction in phases
             and phases[instruction] == 0
-            and not isinstance(instruction, Accumulate)
+            and not isinstance(instruction, (Accumulate, ReduceScatter))
             and not _has_effect(instruction)
             and all(
                 may_wait[producer[one]]

@@ -6,6 +6,7 @@ others: a partial sum, exact, since one summand is no zero. Updates travel to al
 replicas, and each applies those of the rows that it owns, in their order.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -49,7 +50,36 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer
     ):
         return None
-    return Plan(wants, (PARTIAL,), _look_up_own)
+    return Plan(wants, (PARTIAL,), look_up_own)
+
+
+def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
+    """Whether a node looks rows up in a table whose rows are sharded."""
+    if node.type not in ("GatherV2", "ResourceGather"):
+        return False
+    plan = look_up(node, kinds)
+    return plan is not None and plan.emit is not None
+
+
+def look_up_in_turns(node: Node, kinds: Sequence[Kind]) -> Plan | None:
+    """A look-up that gives rows of the batch to those that have their numbers.
+
+    Micro-batches look up one after the other: see `ir.micro_batches.LookUp`.
+    """
+    if not is_look_up(node, kinds):
+        return None
+    plan, numbers = look_up(node, kinds), kinds[1]
+    if plan is None or not isinstance(numbers, Sharded):
+        return None
+    if is_of_variable(numbers) or numbers.axis > 0 or numbers.outer != 1:
+        return None
+    wants = (plan.wants[0], numbers, *plan.wants[2:])
+    return dataclasses.replace(plan, wants=wants, gives=(numbers,))
+
+
+def is_in_turns(plan: Plan) -> bool:
+    """Whether a plan is of `look_up_in_turns`."""
+    return plan.emit is look_up_own and not plan.gives[0] == PARTIAL
 
 
 def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -83,7 +113,7 @@ def _ids_and_rows(node: Node) -> tuple[int, int]:
     )
 
 
-def _look_up_own(
+def look_up_own(
     build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
 ) -> list[str]:
     """Rows that a replica owns, and zeros for all others."""

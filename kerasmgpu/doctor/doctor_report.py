@@ -1,0 +1,113 @@
+"""The report of an examination: tables, a text to paste, and JSON."""
+
+import io
+import json
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kerasmgpu.doctor.collective_checks import bandwidths
+from kerasmgpu.doctor.findings import NOTE, PROBLEM, anonymous
+
+_MARKS = {
+    "ok": "[green]ok[/]",
+    NOTE: "[yellow]note[/]",
+    PROBLEM: "[red]problem[/]",
+}
+_COLUMNS = 100  # Of the text to paste.
+
+
+def print_report(report: dict[str, Any], console: Console) -> None:
+    """Prints the findings, the collectives' and the trials' tables."""
+    console.print(report["devices"], markup=False, soft_wrap=True)
+    console.print(_findings(report["findings"]))
+    if report["collectives"]:
+        console.print(_collectives(report))
+    trials = {k: v for k, v in report["trials"].items() if "error" not in v}
+    if trials:
+        console.print(_trials(trials))
+    console.print(report["verdict"], markup=False, soft_wrap=True)
+
+
+def to_text(report: dict[str, Any]) -> str:
+    """Returns the report as text without names of people and machines."""
+    # Before lines are broken, in the middle of a name perhaps.
+    findings = [
+        {key: anonymous(one[key], report["hosts"]) for key in one}
+        for one in report["findings"]
+    ]
+    file = io.StringIO()
+    console = Console(file=file, width=_COLUMNS)
+    print_report({**report, "findings": findings}, console)
+    return file.getvalue()
+
+
+def to_json(report: dict[str, Any]) -> str:
+    """Returns the report as JSON; its keys are stable."""
+    return json.dumps(report, indent=2, ensure_ascii=False, default=str)
+
+
+def _findings(findings: list[dict[str, str]]) -> Table:
+    table = Table(title="kerasmgpu doctor", box=box.SIMPLE)
+    for column in ("status", "subject", "finding"):
+        table.add_column(column, overflow="fold")
+    for one in findings:
+        text = Text(one["text"])  # Lines of a log are no markup.
+        if one["advice"]:
+            text.append(f"\n→ {one['advice']}", "italic")
+        table.add_row(_MARKS[one["status"]], one["subject"], text)
+    return table
+
+
+def _collectives(report: dict[str, Any]) -> Table:
+    table = Table(
+        title=f"Collectives of {report['replicas']} replicas, by "
+        f"{report['engine']}",
+        caption="median of 5; bus bandwidth as nccl-tests defines it",
+    )
+    table.add_column("collective")
+    for column in ("size", "time", "algorithm", "bus"):
+        table.add_column(column, justify="right")
+    for one in report["collectives"]:
+        rates = bandwidths(
+            one["collective"], one["bytes"], one["seconds"], report["replicas"]
+        )
+        table.add_row(
+            one["collective"],
+            f"{one['bytes'] / 2**20:g} MiB",
+            f"{one['seconds'] * 1e3:.3g} ms",
+            *(f"{rate / 1e9:.3g} GB/s" for rate in rates),
+        )
+    return table
+
+
+def _trials(trials: dict[str, dict[str, Any]]) -> Table:
+    table = Table(
+        title="Training on one device, and on all",
+        caption="small models: figures tell whether something is odd, not what "
+        "more devices gain",
+    )
+    table.add_column("model")
+    for column in ("difference", "examples/s", "first step", "peak memory"):
+        table.add_column(column, justify="right")
+    for name, facts in trials.items():
+        pairs = [facts["one"], facts["many"]]
+        table.add_row(
+            name,
+            f"{facts['distance']:.1e}",
+            _cells(pairs, "examples_per_second", "{:,.0f}"),
+            _cells(pairs, "first_step_seconds", "{:.2g} s"),
+            _cells(pairs, "peak_bytes", "{:,.0f}", 2**20) + " MiB",
+        )
+    return table
+
+
+def _cells(
+    pairs: list[dict[str, Any]], key: str, style: str, unit: float = 1
+) -> str:
+    return " → ".join(
+        style.format(one[key] / unit) if key in one else "–" for one in pairs
+    )

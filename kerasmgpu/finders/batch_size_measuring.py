@@ -1,0 +1,190 @@
+"""Measures batch sizes, as `python -m kerasmgpu.finders.batch_size_measuring`.
+
+It is a child process, which may run out of memory, or be killed for it.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+import re
+import statistics
+import sys
+import traceback
+from typing import Any
+
+from kerasmgpu.commands import child_processes, user_errors
+from kerasmgpu.errors import InputError
+from kerasmgpu.finders.batch_size_search import Limits, next_size
+
+FILE = "measured.jsonl"
+"""Has a line of facts about the model, then one for each measurement."""
+
+_MOST_STEPS = 200
+_EPOCHS = 3
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Measures until the search ends, or a size fails.
+
+    Args:
+        job: Dictionary, as `batch_size.find_batch_size` makes it.
+
+    Returns:
+        Dictionary, empty: measurements are in the file.
+
+    Raises:
+        InputError: For an exception of the user's program.
+    """
+    sys.path[:] = job["sys_path"]
+    # If the machine runs out of memory, the kernel kills this process first.
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    try:
+        _measure_all(job)
+    except InputError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        line = user_errors.in_one_line(error)
+        raise InputError(f"{job['build']} raised {line}") from error
+    return {}
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the facts about the model, and the measurements."""
+    if not path.exists():
+        return {}, []
+    # A process that is killed may leave half a line.
+    complete = path.read_text("utf-8").rpartition("\n")[0]
+    facts, *measured = map(json.loads, complete.splitlines() or ["{}"])
+    return facts, measured
+
+
+def append(path: pathlib.Path, record: dict[str, Any]) -> None:
+    """Appends a line to the file that `read` reads."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def _measure_all(job: dict[str, Any]) -> None:
+    # Imported here, so that no parent imports TensorFlow.
+    import kerasmgpu
+    from kerasmgpu.commands import references, user_models
+
+    strategy = kerasmgpu.strategy(**job["strategy"])
+    path = pathlib.Path(job["folder"], FILE)
+    module, name = references.load(job["build"])
+    with strategy.scope():
+        model, data = user_models.build(references.function_of(module, name))
+        if data is None or job["data"] is not None:
+            data = user_models.data_of(module, job["build"], job["data"])
+    rows, most_rows = _rows_of(data)
+    facts, measured = read(path)
+    if not facts:
+        facts = {
+            "model": model.name,
+            "parameters": model.count_params(),
+            "replicas": strategy.num_replicas_in_sync,
+            "devices": list(strategy.extended.worker_devices),
+            "high": job["limits"]["high"] or most_rows,
+        }
+        append(path, facts)
+    limits = Limits(**{**job["limits"], "high": facts["high"]})
+    is_fresh = True
+    while (size := next_size(measured, limits)) is not None:
+        speed, error = None, None
+        try:
+            speed = _examples_per_second(model, rows, size, job["seconds"])
+        except Exception as raised:
+            traceback.print_exc()
+            error = _out_of_memory(raised)
+            if error is None and not measured:
+                raise  # The model doesn't train at all.
+            error = error or user_errors.in_one_line(raised)
+        if error is not None and not is_fresh:
+            return  # Smaller sizes have left their traces: in a new process.
+        measured.append(
+            {
+                "global_batch_size": size,
+                "examples_per_second": speed,
+                "error": error,
+            }
+        )
+        append(path, measured[-1])
+        is_fresh = False
+        if error is not None:
+            return
+
+
+def _out_of_memory(error: Exception) -> str | None:
+    """Returns a line, or `None` if the error is no lack of memory."""
+    import tensorflow as tf
+
+    if not isinstance(error, (MemoryError, tf.errors.ResourceExhaustedError)):
+        return None
+    tensor = re.search(r"allocating tensor with shape\[[\d,]*\]", str(error))
+    return f"out of memory {tensor[0] if tensor else ''}".rstrip()
+
+
+def _rows_of(data: Any) -> tuple[Any, int | None]:
+    """Returns a `tf.data.Dataset` of rows, and the number of rows of the data.
+
+    These are all rows of arrays, or those of the first batch of batches. The
+    number is `None` if the data don't tell it.
+    """
+    import tensorflow as tf
+
+    from kerasmgpu.commands import batches
+
+    if isinstance(data, (tuple, dict)) or hasattr(data, "shape"):
+        leaves = tf.nest.flatten(batches.as_nest(data))
+        rows = len(next(leaf for leaf in leaves if leaf is not None))
+        # A batch of all rows but the last, and one of the last.
+        dataset = batches.first_batches(data, 2, max(1, rows - 1))
+        return dataset.unbatch(), rows
+    first = batches.first_batches(data, 1)
+    most = getattr(data, "num_batches", None)
+    if isinstance(data, tf.data.Dataset):
+        most = int(data.cardinality())
+    for batch in first:
+        rows = batches.num_rows(batch)
+        return first.unbatch(), rows * most if most and most > 0 else None
+    raise InputError("the data are empty; at least one batch is needed")
+
+
+def _examples_per_second(
+    model: Any, rows: Any, size: int, seconds: float
+) -> float:
+    """Returns the median of three epochs of steps on one repeated batch."""
+    import keras
+
+    from kerasmgpu.callbacks import ThroughputLogger
+
+    # In memory: the step never waits for input.
+    batch = rows.repeat().batch(size).take(1).cache().repeat()
+    per_execution = model.steps_per_execution
+
+    def fit(executions: int, epochs: int) -> keras.callbacks.History:
+        return model.fit(
+            batch,
+            steps_per_epoch=executions * per_execution,
+            epochs=epochs,
+            callbacks=[ThroughputLogger()],
+            verbose=0,
+        )
+
+    # The first execution traces; the second tells how many take long enough.
+    (_, speed) = fit(1, 2).history["examples_per_second"]
+    executions = seconds / _EPOCHS * speed / (size * per_execution)
+    # ThroughputLogger leaves out the first execution, so two at least.
+    figures = fit(2 + min(int(executions), _MOST_STEPS), _EPOCHS).history
+    return statistics.median(
+        speed
+        for speed in figures["examples_per_second"]
+        if not math.isnan(speed)
+    )
+
+
+if __name__ == "__main__":
+    child_processes.do_job(main)

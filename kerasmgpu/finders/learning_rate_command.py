@@ -1,0 +1,73 @@
+"""Suggests a learning rate by a range test.
+
+    kerasmgpu find_learning_rate my_module:build --global_batch_size=256
+
+`build` is a function that returns a compiled Keras model. Its data come from
+`--data=my_module:function`, from a function `data` of the same module, or from
+`build`, if it returns `(model, data)`. The model trains for up to `--steps`
+steps with a growing rate, until its loss diverges.
+"""
+
+from absl import flags
+
+from kerasmgpu.commands import flag_parsing, references
+from kerasmgpu.commands.command_line import announce_loading, start
+from kerasmgpu.errors import InputError
+from kerasmgpu.finders.learning_rate import check, find_learning_rate
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of this command."""
+    flag_parsing.define_arguments(find_learning_rate, flag_values)
+    flags.adopt_module_key_flags(flag_parsing, flag_values)
+    for name, text in (
+        ("num_replicas", "Number of replicas. Default: all visible GPUs."),
+        ("virtual_devices", "Number of logical CPU devices as replicas."),
+    ):
+        flags.DEFINE_integer(
+            name, None, text, lower_bound=1, flag_values=flag_values
+        )
+    flags.DEFINE_string(
+        "data",
+        None,
+        "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), or "
+        "batches as tf.data.Dataset or PyDataset.",
+        flag_values=flag_values,
+    )
+    # Flags may follow the function's name.
+    flag_values.set_gnu_getopt(True)
+
+
+def main(argv: list[str]) -> None:
+    """Tests the model in `argv`, and prints the suggestion."""
+    if len(argv) != 2:
+        raise InputError(
+            "give one function that returns your compiled model, such as "
+            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
+        )
+    values = flags.FLAGS
+    build = references.reference(argv[1], "build")
+    data_name = values.data and references.reference(values.data, "data")
+    settings = flag_parsing.arguments(find_learning_rate)
+    names = ("low", "high", "steps", "smoothing", "divergence")
+    check(**{name: settings[name] for name in names})
+    announce_loading()
+    import keras
+
+    import kerasmgpu
+    from kerasmgpu.commands import user_models
+
+    strategy = kerasmgpu.strategy(
+        values.num_replicas, virtual_devices=values.virtual_devices
+    )
+    module, name = references.load(build)
+    keras.utils.set_random_seed(values.seed)
+    with strategy.scope():
+        model, data = user_models.build(references.function_of(module, name))
+        if data is None or data_name is not None:
+            data = user_models.data_of(module, build, data_name)
+    find_learning_rate(model, data, **settings)
+
+
+if __name__ == "__main__":
+    start(main, define_flags)

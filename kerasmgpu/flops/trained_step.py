@@ -1,0 +1,47 @@
+"""The operations of the step that a strategy trains."""
+
+import weakref
+
+from kerasmgpu.flops.counting import count
+from kerasmgpu.flops.step_flops import StepFlops
+from kerasmgpu.partitioner.graph import Graph
+
+
+class TrainedStep:
+    """The step that a strategy trained last, counted when it is asked for.
+
+    Counting takes as long as a fraction of tracing, and is never done in a step.
+
+    Attributes:
+        rows: Integer, rows of a global batch; `None` where they are unknown.
+    """
+
+    def __init__(self) -> None:
+        self.rows: int | None = None
+        self._graph: weakref.ref[Graph] | None = None
+        self._flops: StepFlops | None = None
+
+    def set(self, graph: Graph, rows: int | None) -> None:
+        """Sets the step; its graph is kept alive by the model only.
+
+        Args:
+            graph: `Graph` of the step as one device runs it.
+            rows: See above.
+        """
+        self.rows = rows
+        if self._graph is None or self._graph() is not graph:
+            self._graph, self._flops = weakref.ref(graph), None
+
+    @property
+    def flops(self) -> StepFlops | None:
+        """The step's `StepFlops`; `None` before a step was traced."""
+        graph = None if self._graph is None else self._graph()
+        if self._flops is None and graph is not None:
+            self._flops = count(graph)
+        return self._flops
+
+    @property
+    def per_step(self) -> int | None:
+        """Model FLOPs of a step; `None` until they are known."""
+        total = None if self.flops is None else self.flops.total(self.rows)
+        return None if total is None else int(total)

@@ -1,0 +1,312 @@
+"""The page's sections of curves, speed, time, communication and devices."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from kerasmgpu.report import figures, units
+from kerasmgpu.report.html_parts import bar, chip, legend, missing, table
+from kerasmgpu.report.run_files import Run
+from kerasmgpu.report.svg_plots import Line, plot
+
+_SPEEDS = (
+    ("examples_per_second", "Examples per second", units.plain),
+    (
+        "examples_per_second_per_replica",
+        "Examples per second and replica",
+        units.plain,
+    ),
+    ("input_wait_share", "Time spent waiting for input", units.percent),
+    ("mfu", "Model FLOPs utilisation (MFU)", units.percent),
+)
+"""Figures of an epoch, their titles and formats."""
+
+_NO_CURVES = {
+    *(name for name, *_ in _SPEEDS),
+    *("epoch", "time", "seconds", "wall_seconds", "validation_seconds"),
+    *("steps_per_second", "step_seconds_median", "step_seconds_p95"),
+    *("slowest_worker", "slowest_worker_step_seconds"),
+    *("fastest_worker_step_seconds", "flops_per_second"),
+}
+"""Figures of an epoch that are no learning curves."""
+
+_OF_DEVICES = (
+    ("utilization", False, "Utilisation of the devices", "%"),
+    ("memory_bytes", False, "Memory of the devices", "bytes"),
+    ("power_watts", False, "Power of the devices", "W"),
+    ("temperature_celsius", False, "Temperature of the devices", "°C"),
+    ("sm_clock_mhz", False, "Clock of the devices", "MHz"),
+    ("cpu_utilization", True, "Busy CPU cores of a process", "cores"),
+    ("memory_bytes", True, "Memory of a process", "bytes"),
+)
+"""Key of a sample, whether it is of the process, title and unit."""
+
+_STATE = {"weights": "weights", "slots": "optimizer", "other": "others"}
+"""Keys of `state_bytes`, and what they are called."""
+
+
+def _plots(runs: Sequence[Run], plots: Sequence[str], otherwise: str) -> str:
+    """Plots side by side under the runs' colors."""
+    if not any(plots):
+        return missing(otherwise)
+    names = legend([run.name for run in runs])
+    return f'{names}<div class="plots">{"".join(plots)}</div>'
+
+
+def _breakdown(
+    runs: Sequence[Run],
+    parts: Sequence[Mapping[str, float]],
+    order: Sequence[str],
+    form: units.Format,
+    caption: str,
+) -> str:
+    """A bar of parts for each run, and the table of them.
+
+    Args:
+        runs: Sequence of `Run`.
+        parts: For each run a mapping from names to sizes.
+        order: The names, by which parts get their colors.
+        form: Format of a size.
+        caption: String, of the table.
+    """
+    shown = [name for name in order if any(name in one for one in parts)]
+    longest = max((sum(one.values()) for one in parts), default=0.0) or 1.0
+    bars, rows = "", []
+    for color, (run, one) in enumerate(zip(runs, parts)):
+        total = sum(one.values())
+        texts = {
+            name: f"{form(size)} ({units.percent(size / (total or 1.0))})"
+            for name, size in one.items()
+        }
+        pieces = [
+            (f"part-{order.index(name) % 6}", size / longest, texts[name], name)
+            for name, size in one.items()
+        ]
+        bars += bar(color, run.name, pieces, form(total))
+        rows.append(
+            [run.name, form(total), *(texts.get(n, "–") for n in shown)]
+        )
+    keys = "".join(chip(f"part-{order.index(n) % 6}", n) for n in shown)
+    return (
+        f'<p class="legend">{keys}</p><div class="rows">{bars}</div>'
+        f"{table(['run', 'in all', *shown], rows, caption)}"
+    )
+
+
+def curves(runs: Sequence[Run]) -> str:
+    """Losses, metrics and other logs of the epochs."""
+    every = dict.fromkeys(
+        name.removeprefix("val_")
+        for run in runs
+        for record in run.history
+        for name in record
+        if name not in _NO_CURVES and not name.startswith(("gpu_", "host_"))
+    )
+    plots = []
+    for name in sorted(
+        every, key=lambda n: (n != "loss", n == "learning_rate")
+    ):
+        lines = [
+            Line(
+                run.name + " (validation)" * bool(prefix),
+                color,
+                run.values(prefix + name),
+                dashed=bool(prefix),
+            )
+            for color, run in enumerate(runs)
+            for prefix in ("", "val_")
+        ]
+        title = name[0].upper() + name[1:].replace("_", " ")
+        plots.append(plot(title, lines, "epoch", log=None, integers=True))
+    return _plots(runs, plots, "No epoch has ended yet.")
+
+
+def speed(runs: Sequence[Run]) -> str:
+    """Throughput over the epochs."""
+    plots = []
+    for name, title, form in _SPEEDS:
+        if name.endswith("per_replica") and len({r.replicas for r in runs}) < 2:
+            continue
+        lines = [
+            Line(run.name, color, run.values(name))
+            for color, run in enumerate(runs)
+        ]
+        plots.append(
+            plot(title, lines, "epoch", form, from_zero=True, integers=True)
+        )
+    hint = "No epoch has a speed: one whose steps were all traced has none."
+    return _plots(runs, plots, hint)
+
+
+def step_times(runs: Sequence[Run]) -> str:
+    """The distribution of step times."""
+    lines = []
+    for color, run in enumerate(runs):
+        found = figures.step_histogram(run)
+        total = sum(count for *_, count in found)
+        shares = [(low, high, count / total) for low, high, count in found]
+        points = [(math.sqrt(low * high), share) for low, high, share in shares]
+        lines.append(Line(run.name, color, points, bars=shares))
+    drawn = plot(
+        "Share of the steps by their time",
+        lines,
+        "time of a step",
+        units.percent,
+        units.seconds,
+        log_x=True,
+        from_zero=True,
+    )
+    names = ("step_seconds_median", "step_seconds_p95")
+    rows = [
+        [
+            run.name,
+            *(units.seconds(figures.median(run, name)) for name in names),
+        ]
+        for run in runs
+    ]
+    head = ["run", "median", "95th percentile"]
+    numbers = table(head, rows, "Step times, medians over the epochs")
+    hint = "No steps.jsonl: callbacks.RunRecord writes the distribution."
+    return f'<div class="beside">{drawn or missing(hint)}{numbers}</div>'
+
+
+def time(runs: Sequence[Run]) -> str:
+    """Where the time goes."""
+    found = [figures.time_parts(run) for run in runs]
+    if not any(found):
+        return missing("No epoch tells how long its steps took.")
+    return _breakdown(runs, found, figures.TIMES, units.seconds, "Times")
+
+
+def sent(runs: Sequence[Run]) -> str:
+    """What replicas send in a step."""
+    found = [figures.sent(run) for run in runs]
+    order = list(dict.fromkeys(name for one in found for name in one))
+    if not order:
+        return missing(
+            "One replica sends nothing. Of several, callbacks.RunRecord writes "
+            "into run.json what they send, once the first epoch has ended."
+        )
+    caption = "What replicas send in a step"
+    return _breakdown(runs, found, order, units.data, caption)
+
+
+def scaling(runs: Sequence[Run]) -> str:
+    """Speed-up and efficiency of runs that differ in their replicas only."""
+    parts = []
+    for batch, alike in figures.scaling(runs):
+        first, best, rows = alike[0], {}, []
+        rate = figures.median(first, "examples_per_second") / first.replicas
+        for run in alike:
+            speed, count = (
+                figures.median(run, "examples_per_second"),
+                run.replicas,
+            )
+            best[count] = max(speed, best.get(count, 0.0))
+            speed_up, efficiency = figures.efficiency(run, first)
+            rows.append(
+                [
+                    *(run.name, count, units.plain(speed)),
+                    *(f"{speed_up:.2f}", units.percent(efficiency)),
+                ]
+            )
+        ideal = [(count, rate * count) for count in best]
+        drawn = plot(
+            "Examples per second",
+            [
+                Line("ideal", -1, ideal, dashed=True),
+                Line("measured", 0, list(best.items())),
+            ],
+            "replicas",
+            from_zero=True,
+            x_ticks=list(best),
+            note=f"{batch} is the same",
+            dashes=("measured", "ideal"),
+        )
+        head = ["run", "replicas", "examples/s", "speed-up", "efficiency"]
+        numbers = table(head, rows, f"Scaling: {batch}")
+        parts.append(f'<div class="beside">{drawn}{numbers}</div>')
+    return "".join(parts) or missing(
+        "Give several runs that differ in their number of replicas only: with "
+        "the same batch of a step, or of a replica."
+    )
+
+
+def memory(runs: Sequence[Run]) -> str:
+    """Bytes of variables, and peaks of devices."""
+    held = [
+        {
+            _STATE[name]: sum(figures.finite([size]))
+            for name, size in run.facts.get("state_bytes", {}).items()
+            if name in _STATE
+        }
+        for run in runs
+    ]
+    text, bars = "", ""
+    if any(held):
+        order = list(_STATE.values())
+        caption = "Variables that a replica holds"
+        text = f"<h3>{caption}</h3>"
+        text += _breakdown(runs, held, order, units.data, caption)
+    for color, run in enumerate(runs):
+        for name, samples in figures.by_device(run).items():
+            used, capacity = figures.peak_memory(samples)
+            if math.isfinite(used) and "process" not in name:
+                told = f"{units.data(used)} of {units.data(capacity)}"
+                share = min(used / capacity, 1.0) if capacity else math.nan
+                pieces = [("part-0", share, told, "peak")]
+                bars += bar(color, f"{run.name}, {name}", pieces, told)
+    if bars:
+        text += f'<h3>Peaks of the devices</h3><div class="rows">{bars}</div>'
+    return text or missing(
+        "No file tells: callbacks.RunRecord writes the bytes of variables, "
+        "callbacks.DeviceStats the memory that devices use."
+    )
+
+
+def devices(runs: Sequence[Run]) -> str:
+    """Utilisation, memory, power and so on of the devices, over time."""
+    if not any(run.devices for run in runs):
+        return missing(
+            "No devices.jsonl: callbacks.DeviceStats samples the devices."
+        )
+    plots = []
+    for key, of_process, title, unit in _OF_DEVICES:
+        found = [figures.over_time(run, key, of_process) for run in runs]
+        size = 1
+        if unit == "bytes":
+            size, unit = 2**20, "MiB"
+            if (
+                max((row[3] for rows in found for row in rows), default=0)
+                > 2**30
+            ):
+                size, unit = 2**30, "GiB"
+        lines = [
+            Line(
+                run.name,
+                color,
+                [(at, mean / size) for at, mean, *_ in rows],
+                [
+                    (at, low / size, high / size)
+                    for at, _, low, high in rows
+                    if low < high
+                ],
+            )
+            for color, (run, rows) in enumerate(zip(runs, found))
+        ]
+        form = units.percent if unit == "%" else units.with_unit(unit)
+        title += f" ({unit})" * (unit != "%")
+        label = "minutes since the first sample"
+        plots.append(plot(title, lines, label, form, from_zero=unit != "°C"))
+    rows = [
+        [f"{run.name}, {name}", *figures.device_row(samples)]
+        for run in runs
+        for name, samples in figures.by_device(run).items()
+    ]
+    lead = (
+        "Lines are means over the devices of a run, areas reach from the least "
+        "to the largest of them."
+    )
+    return (
+        f'<p class="lead">{lead}</p>{_plots(runs, plots, "")}'
+        f"{table(figures.DEVICE_HEAD, rows, 'Devices over the whole run')}"
+    )

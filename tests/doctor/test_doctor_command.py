@@ -1,0 +1,105 @@
+"""The command, as a user runs it, on logical CPU devices."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import kerasmgpu
+
+LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env={**os.environ, "PYTHONPATH": str(LIBRARY), **environment},
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
+
+
+def test_two_logical_devices(tmp_path):
+    text = tmp_path / "doctor.txt"
+    done = run(
+        "kerasmgpu",
+        "doctor",
+        "--virtual_devices=2",
+        "--max_megabytes=1",
+        f"--data_dir={tmp_path}",
+        f"--output={text}",
+        "--json",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.startswith("── this machine and TensorFlow …\n")
+    report = json.loads(done.stdout)
+    assert report["problems"] == 0 and report["replicas"] == 2
+    assert report["devices"].startswith("No GPU is used: CPU:0, CPU:1")
+    collectives = report["collectives"]
+    assert [one["collective"] for one in collectives] == [
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+    ]
+    assert all(one["is_right"] and one["seconds"] > 0 for one in collectives)
+    keys = {one["key"] for one in report["findings"]}
+    assert keys >= {"versions", "xla", "cpus", "disk_speed", "collectives"}
+    assert list(tmp_path.iterdir()) == [text]
+    said = text.read_text("utf-8")
+    assert said.startswith("No GPU is used") and "NO PROBLEM" in said
+    assert f" {socket.gethostname()} " not in said
+
+
+def test_a_problem_ends_with_status_1():
+    done = run(
+        "kerasmgpu",
+        "doctor",
+        "--max_megabytes=1",
+        "--json",
+        KERAS_BACKEND="no_backend",
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    problems = {
+        one["key"] for one in report["findings"] if one["status"] == "problem"
+    }
+    assert problems == {"import_failed", "collectives_failed"}
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_job_of_two_workers():
+    done = run(
+        "kerasmgpu.launch",
+        "--num_workers=2",
+        "--",
+        "-m",
+        "kerasmgpu",
+        "doctor",
+        "--max_megabytes=1",
+        COLUMNS="140",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "on each of 2 workers are logical CPU devices" in done.stdout
+    assert "worker 1: GPUs" in done.stdout
+    assert "Collectives of 2 replicas" in done.stdout
+    assert "[1] " not in done.stdout  # The first worker speaks for all.
+
+
+@pytest.mark.slow
+def test_training_holds():
+    flags = ["--train", "--max_megabytes=1", "--json", "--timeout_seconds=600"]
+    done = run("kerasmgpu", "doctor", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert len(report["trials"]) == 14
+    for name, trial in report["trials"].items():
+        assert trial["distance"] <= trial["tolerance"], name
+        assert trial["many"]["examples_per_second"] > 0
+    exact = report["trials"]["dense, float64"]
+    assert exact["tolerance"] == 1e-12 and exact["distance"] > 0

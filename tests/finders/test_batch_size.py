@@ -1,0 +1,131 @@
+"""Sizes of real runs that fail, each in its own way."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from tests.commands.process_watch import is_gone, wait_for
+
+PROGRAMS = "tests.finders.programs"
+
+
+def find(name, **arguments):
+    return kerasmgpu.find_batch_size(
+        f"{PROGRAMS}:{name}", **{"seconds": 0.1, "show": False, **arguments}
+    )
+
+
+def test_doubles_then_bisects_on_two_replicas(capsys, tmp_path):
+    plot = tmp_path / "plot.png"
+    found = find("runs_out", virtual_devices=2, low=50, show=True, plot=plot)
+    assert (found.largest, found.num_replicas) == (100, 2)
+    assert found.stopped_by == "failed"
+    rows = {row["global_batch_size"]: row for row in found.table}
+    assert list(rows) == [50, 100, 150, 200]
+    assert rows[100]["rows_per_replica"] == 50
+    assert rows[100]["error"] is None
+    speed = rows[100]["examples_per_second"]
+    assert speed > 0 and rows[100]["step_seconds"] == 100 / speed
+    assert rows[150]["error"] == "out of memory"
+    assert rows[150]["examples_per_second"] is None
+    shown = capsys.readouterr().out
+    assert shown.startswith("measuring ")
+    assert "global batch 150: out of memory" in shown
+    assert "largest: 100 (larger ones fail); recommended: " in shown
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_killed_process_does_not_end_the_search():
+    found = find("is_killed", num_replicas=1, low=50)
+    assert found.largest == 100
+    rows = {row["global_batch_size"]: row for row in found.table}
+    assert rows[150]["error"].startswith("killed (SIGKILL)")
+
+
+@pytest.mark.slow
+def test_a_size_fails_only_in_a_process_of_its_own():
+    found = find("runs_out_later", low=100, high=400, stop_when_flat=False)
+    assert [row["global_batch_size"] for row in found.table] == [100, 200, 400]
+    assert [row["error"] for row in found.table] == [None] * 3
+
+
+@pytest.mark.slow
+def test_tensorflow_runs_out_of_memory():
+    found = find("limited_memory", low=16, precision=1, stop_when_flat=False)
+    assert found.stopped_by == "failed"
+    # 8 MB a row at least, of 1 GiB.
+    assert 16 <= found.largest <= 128
+    errors = [row["error"] for row in found.table if row["error"]]
+    assert any("out of memory" in e or "bad_alloc" in e for e in errors)
+
+
+@pytest.mark.slow
+def test_the_data_end_the_search():
+    found = find("sound", data=f"{PROGRAMS}:batches", stop_when_flat=False)
+    # Batches of 20 rows, two of them: more rows than there are.
+    assert (found.largest, found.stopped_by) == (40, "high")
+    found = find("sound", low=600, stop_when_flat=False)
+    assert [row["global_batch_size"] for row in found.table] == [600, 1000]
+
+
+def test_what_does_not_train_at_all():
+    with pytest.raises(InputError, match="one row does not train: out of mem"):
+        find("not_even_one", low=1)
+    with pytest.raises(InputError, match="programs:broken raised ValueError"):
+        find("broken")
+
+
+@pytest.mark.slow
+def test_a_size_that_takes_too_long_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setenv("WAITS", str(tmp_path / "process"))
+    with pytest.raises(InputError, match="waits: took more than 5 s"):
+        find("waits", timeout_seconds=5)
+    assert is_gone(int((tmp_path / "process").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_process(tmp_path, number):
+    file = tmp_path / "process"
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "kerasmgpu", "find_batch_size"]
+        + [f"{PROGRAMS}:waits"],
+        env={**os.environ, "WAITS": str(file)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_for(file.exists, seconds=60)
+    parent.send_signal(number)
+    parent.communicate(timeout=30)
+    assert parent.returncode == {2: 130, 15: 143}[number]
+    wait_for(lambda: is_gone(int(file.read_text())))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(low=0), "low must be an integer of at least 1"),
+        (dict(high=4), "high must be at least low. Received: low=8, high=4"),
+        (dict(precision=-1), "precision must be a finite number of at least 0"),
+        (dict(target_efficiency=1.5), "target_efficiency must be a number abo"),
+        (dict(seconds=0), "seconds must be a finite number above 0"),
+        (dict(shard="rows"), "shard must be one of optimizer"),
+        (dict(micro_batches=0), "micro_batches must be an integer"),
+        (dict(data="nowhere"), "data must be MODULE:FUNCTION"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(InputError, match=message):
+        find("sound", **arguments)
+
+
+def test_a_job_of_several_workers_is_refused(monkeypatch):
+    config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0, '
+    monkeypatch.setenv("TF_CONFIG", config + '"type": "worker"}}')
+    with pytest.raises(InputError, match="run it on one of them, outside"):
+        find("sound")
