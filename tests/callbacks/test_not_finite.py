@@ -204,14 +204,14 @@ def test_replicas_send_nothing_more(replicas, gradients):
 
 def test_nested_and_weighted_batches(replicas):
     with replicas(2).scope():
-        dense = keras.Input((3,), name="dense")
+        dense = keras.Input((3,), name="numbers")
         words = keras.Input((2,), name="words")
         joined = layers.Concatenate()([dense, words])
         model = keras.Model([dense, words], layers.Dense(1)(joined))
         model.compile("sgd", "mse")
     x, weights = data(), np.ones([ROWS], "float32")
     weights[BATCH + 5] = np.nan
-    rows = {"dense": x, "words": x[:, :2]}, x[:, :1], weights
+    rows = {"numbers": x, "words": x[:, :2]}, x[:, :1], weights
     dataset = tf.data.Dataset.from_tensor_slices(rows).batch(BATCH)
     with pytest.raises(InputError, match="a NaN: sample_weight, row 5$"):
         model.fit(dataset, verbose=0, callbacks=[NotFinite()])
