@@ -90,8 +90,6 @@ def _rows(
             "assumed": peak.assumed,
         }
 
-    if shard not in ("none", "optimizer"):  # Strategies combine no others.
-        return [row(1)]
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     best, number, most = row(1), 2, -(-step.rows // num_replicas)

@@ -78,13 +78,6 @@ def run(
         "usable": None if memory is None else devices.usable(memory),
         "sys_path": [os.path.abspath(path) for path in sys.path],
     }
-    if numbers not in (None, [1]) and set(shards) - {"none", "optimizer"}:
-        raise InputError(
-            "Of sharded variables, only the optimizer's can be combined with "
-            "micro-batches yet. "
-            f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
-            "leave one of them out"
-        )
     if not job["shard"]:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     if show:
