@@ -1,8 +1,9 @@
 """The `Progress` callback: a line per epoch with the speed of all replicas."""
 
+import math
 import os
+import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -10,8 +11,10 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from kerasmgpu.callbacks import measurement, progress_line
+from kerasmgpu import replica_arithmetic
+from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.progress_line import Line, rate_of_one_replica
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
@@ -63,9 +66,9 @@ class Progress(MeasuringCallback):
         super().__init__()
         self._one_replica = None
         if one_replica is not None:
-            self._one_replica = progress_line.rate_of_one_replica(one_replica)
+            self._one_replica = rate_of_one_replica(one_replica)
         self._live: Live | None = None
-        self._waiting: str | None = None
+        self._waiting: Line | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -110,52 +113,65 @@ class Progress(MeasuringCallback):
         self._epoch_seconds = seconds
         if not self._prints:
             return
-        left = (self.params["epochs"] - epoch - 1) * seconds
-        self._waiting = f"{self._title()}: {self._text(figures, left or None)}"
+        self._waiting = self._line(
+            figures["examples_per_second"],
+            figures["input_wait_share"],
+            (self.params["epochs"] - epoch - 1) * seconds or None,
+            figures.get("mfu"),
+        )
         if not self._keras_prints:
             self._print_waiting()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._print_waiting()
 
-    def _title(self) -> str:
-        return f"epoch {self._epoch + 1}/{self.params['epochs']}"
-
-    def _text(
-        self, figures: Mapping[str, float], seconds_left: float | None
-    ) -> str:
+    def _line(
+        self,
+        rate: float | None,
+        input_wait_share: float | None,
+        seconds_left: float | None,
+        mfu: float | None = None,
+    ) -> Line:
         shared = self.measurement
-        rate, efficiency = figures.get("examples_per_second"), None
-        if rate is not None and self._one_replica is not None:
-            efficiency = rate / self._one_replica / shared.num_replicas
-        memory = measurement.gpu_memory(shared.strategy)
-        more = {
-            "efficiency": efficiency,
-            "learning_rate": self._learning_rate,
-            "memory_gigabytes": max(
-                (each["peak"] / 1e9 for each in memory), default=None
-            ),
-            "seconds_left": seconds_left,
-        }
-        return progress_line.text({**figures, **more}, shared.num_replicas)
+        if rate is None or math.isnan(rate):
+            rate = input_wait_share = None
+        efficiency = None
+        if rate and self._one_replica:
+            efficiency = replica_arithmetic.efficiency(
+                rate / self._one_replica, shared.num_replicas
+            )
+        memory = [
+            each["peak"] for each in measurement.gpu_memory(shared.strategy)
+        ]
+        return Line(
+            epoch=self._epoch + 1,
+            epochs=self.params["epochs"],
+            examples_per_second=rate,
+            num_replicas=shared.num_replicas,
+            efficiency=efficiency,
+            input_wait_share=input_wait_share,
+            mfu=None if mfu is None or math.isnan(mfu) else mfu,
+            learning_rate=self._learning_rate,
+            memory_bytes=max(memory, default=None),
+            seconds_left=seconds_left,
+        )
 
     def _view(self) -> Table:
         """Returns the line of the running epoch; rich's thread calls it."""
         # The last execution of an epoch may ask for more than there is.
         done = self.measurement.stopwatch.steps
         done = min(done, self._num_steps or done)
-        latest, figures, left = self.measurement.latest(), {}, None
+        latest = self.measurement.latest()
+        rate = share = left = None
         if latest is not None:
             rate, pace, share = latest
-            figures = {"examples_per_second": rate, "input_wait_share": share}
             if self._num_steps is not None:
                 left = self._seconds_left(pace, done, self._num_steps)
+        line = self._line(rate, share, left)
         table = Table.grid(padding=(0, 1))
-        table.add_row(
-            self._title(),
-            ProgressBar(self._num_steps, done, width=20),
-            f"{done}/{self._num_steps or '?'} {self._text(figures, left)}",
-        )
+        bar = ProgressBar(self._num_steps, done, width=20)
+        steps = f"{done}/{self._num_steps or '?'}"
+        table.add_row(line.title, bar, f"{steps} {line.figures}")
         return table
 
     def _seconds_left(self, pace: float, done: int, steps: int) -> float:
@@ -172,9 +188,9 @@ class Progress(MeasuringCallback):
         if line is None:
             return
         if self._console.is_terminal:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(f"{line.title}: {line.figures}", soft_wrap=True)
         else:
-            print(line, flush=True)
+            print(f"{line.title}: {line.figures}", file=sys.stdout, flush=True)
 
     def _stop_live(self) -> None:
         live, self._live = self._live, None

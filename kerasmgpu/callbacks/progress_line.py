@@ -1,64 +1,93 @@
 """The text of `Progress`, and the rate of one replica that it compares with."""
 
+import dataclasses
 import json
-import math
 import os
 import pathlib
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from kerasmgpu.errors import InputError, checked_number
 
 _FILES = ("throughput.jsonl", "history.jsonl")
-_PARTS = {
-    "input_wait_share": "{:.0%} waiting for input",
-    "mfu": "{:.1%} MFU",
-    "learning_rate": "learning rate {:.4g}",
-    "memory_gigabytes": "{:.2f} GB per replica",
-}
 
 
-def text(figures: Mapping[str, Any], num_replicas: int) -> str:
-    """Returns figures as text, separated by commas.
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Figures of an epoch, as `Progress` shows them; `None` is left out.
 
-    Args:
-        figures: Dictionary of figures as in `ThroughputLogger`, of
-            `efficiency`, `mfu`, `learning_rate`, `memory_gigabytes` and
-            `seconds_left`. `None` and NaN are left out.
-        num_replicas: Integer, replicas of `examples_per_second`.
+    Attributes:
+        epoch: Integer, from 1.
+        epochs: Integer, epochs of the `fit`.
+        examples_per_second: Float, of all replicas.
+        num_replicas: Integer.
+        efficiency: Float, share of as many times the rate of one replica.
+        input_wait_share: Float, 0 to 1.
+        mfu: Float, 0 to 1.
+        learning_rate: Float.
+        memory_bytes: Integer, the most that a replica had allocated.
+        seconds_left: Float, until the end of the `fit`.
+    """
+
+    epoch: int
+    epochs: int
+    examples_per_second: float | None = None
+    num_replicas: int = 1
+    efficiency: float | None = None
+    input_wait_share: float | None = None
+    mfu: float | None = None
+    learning_rate: float | None = None
+    memory_bytes: int | None = None
+    seconds_left: float | None = None
+
+    @property
+    def title(self) -> str:
+        return f"epoch {self.epoch}/{self.epochs}"
+
+    @property
+    def figures(self) -> str:
+        """The figures, separated by commas.
+
+        Example:
+
+        >>> Line(1, 5, 1234.0, 2, efficiency=0.9, seconds_left=75).figures
+        '1,234 examples/s (617 per replica, 90 % efficient), 1:15 left'
+        """
+        return ", ".join(self._parts())
+
+    def _parts(self) -> list[str]:
+        rate, parts = self.examples_per_second, []
+        if rate is None:
+            parts.append("no step measured yet")
+        else:
+            details = []
+            if self.num_replicas > 1:
+                details.append(f"{short(rate / self.num_replicas)} per replica")
+            if self.efficiency is not None:
+                details.append(f"{self.efficiency:.0%} efficient")
+            text = f" ({', '.join(details)})" if details else ""
+            parts.append(f"{short(rate)} examples/s{text}")
+        if self.input_wait_share is not None:
+            parts.append(f"{self.input_wait_share:.0%} waiting for input")
+        if self.mfu is not None:
+            parts.append(f"{self.mfu:.1%} MFU")
+        if self.learning_rate is not None:
+            parts.append(f"learning rate {self.learning_rate:.4g}")
+        if self.memory_bytes is not None:
+            parts.append(f"{self.memory_bytes / 1e9:.2f} GB per replica")
+        if self.seconds_left is not None:
+            parts.append(f"{_duration(self.seconds_left)} left")
+        return [part.replace("%", " %") for part in parts]
+
+
+def short(value: float) -> str:
+    """Formats a rate: three digits, a large one without decimals.
 
     Example:
 
-    >>> text({"examples_per_second": 1234.0, "seconds_left": 75}, 2)
-    '1,234 examples/s (617 per replica), 1:15 left'
+    >>> short(0.012345), short(12345.6)
+    ('0.0123', '12,346')
     """
-    known = {
-        name: value
-        for name, value in figures.items()
-        if value is not None and not math.isnan(value)
-    }
-    rate, details = known.get("examples_per_second"), []
-    if rate is None:
-        parts = ["no step measured yet"]
-    else:
-        if num_replicas > 1:
-            details.append(f"{_short(rate / num_replicas)} per replica")
-        if "efficiency" in known:
-            details.append(f"{known['efficiency']:.0%} efficient")
-        more = f" ({', '.join(details)})" if details else ""
-        parts = [f"{_short(rate)} examples/s{more}"]
-    parts += [
-        form.format(known[name])
-        for name, form in _PARTS.items()
-        if name in known
-    ]
-    if "seconds_left" in known:
-        parts.append(f"{_duration(known['seconds_left'])} left")
-    return ", ".join(parts).replace("%", " %")
-
-
-def _short(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 

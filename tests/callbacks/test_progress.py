@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import re
 import threading
 import time
@@ -15,7 +14,7 @@ from rich.console import Console
 
 import kerasmgpu
 from kerasmgpu.callbacks import Progress, ThroughputLogger, progress
-from kerasmgpu.callbacks.progress_line import rate_of_one_replica, text
+from kerasmgpu.callbacks.progress_line import Line, rate_of_one_replica
 from kerasmgpu.errors import InputError
 
 ROWS = np.ones((24, 3), "float32")
@@ -47,41 +46,26 @@ def fit(model, *callbacks, **arguments):
     return model.fit(data, callbacks=list(callbacks), **arguments)
 
 
-RATE = "examples_per_second"
-
-
 @pytest.mark.parametrize(
-    "figures, replicas, expected",
+    "line, text",
     [
-        ({}, 1, "no step measured yet"),
-        ({RATE: math.nan, "efficiency": math.nan}, 2, "no step measured yet"),
-        ({RATE: 12345.6, "mfu": None}, 1, "12,346 examples/s"),
-        ({RATE: 64.0}, 2, "64 examples/s (32 per replica)"),
+        (Line(1, 9), "no step measured yet"),
+        (Line(1, 9, 12345.6), "12,346 examples/s"),
+        (Line(1, 9, 64.0, 2), "64 examples/s (32 per replica)"),
         (
-            {RATE: 6.25, "efficiency": 0.5},
-            1,
-            "6.25 examples/s (50 % efficient)",
+            Line(1, 9, 64.0, 1, efficiency=0.5),
+            "64 examples/s (50 % efficient)",
         ),
         (
-            {
-                RATE: 3000.0,
-                "efficiency": 0.93,
-                "input_wait_share": 0.025,
-                "mfu": 0.412,
-                "learning_rate": 1e-4,
-                "memory_gigabytes": 12.34,
-                "seconds_left": 3725,
-                "steps_per_second": 4.0,
-            },
-            4,
+            Line(2, 9, 3000.0, 4, 0.93, 0.025, 0.412, 1e-4, 12_340_000_000, 3725),
             "3,000 examples/s (750 per replica, 93 % efficient), "
             "2 % waiting for input, 41.2 % MFU, learning rate 0.0001, "
             "12.34 GB per replica, 1:02:05 left",
         ),
     ],
-)
-def test_text_of_figures(figures, replicas, expected):
-    assert text(figures, replicas) == expected
+)  # fmt: skip
+def test_text_of_figures(line, text):
+    assert line.figures == text
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])
@@ -156,7 +140,6 @@ def terminal(monkeypatch):
 
 
 def threads():
-    """Threads that update a line."""
     return [
         each
         for each in threading.enumerate()
@@ -172,13 +155,7 @@ def test_a_terminal_shows_the_steps_while_they_run(terminal):
     assert re.search(
         r"[1-5]/6 .*examples/s.*learning rate 0\.5, 0:0\d left", shown
     )
-    assert all_have_ended()
-
-
-def all_have_ended():
-    for thread in threads():
-        thread.join(10)  # It is told to end; nobody waits until it has.
-    return not threads()
+    assert not threads()
 
 
 @pytest.mark.parametrize("verbose, live", [(0, True), (1, False), (2, True)])
@@ -207,7 +184,7 @@ def test_an_interrupted_fit_leaves_no_thread_and_no_line(terminal, hook):
     with pytest.raises(KeyboardInterrupt):
         fit(compiled(), Progress(), Interrupt(), verbose=2)
     assert shows == [hook == "on_epoch_begin"]
-    assert all_have_ended()
+    assert not threads()
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.text.getvalue())
     assert ("epoch 1/2: " in shown) == (hook == "on_epoch_end")
 
