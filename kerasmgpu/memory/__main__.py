@@ -13,6 +13,7 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.errors import InputError
 from kerasmgpu.memory import memory, memory_prediction, memory_report
 from kerasmgpu.memory.device_memory import DEVICES
 from kerasmgpu.memory.state_bytes import SHARDS
@@ -79,13 +80,17 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 def main(argv: list[str]) -> None:
     """Predicts for the model in `argv`, and prints the table."""
-    build = flag_parsing.only_function(argv)
+    if len(argv) != 2:
+        raise InputError(
+            "give one function that returns your compiled model, such as "
+            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
+        )
     values = flags.FLAGS
     micro_batches = values.micro_batches
     if micro_batches is not None:
         micro_batches = flag_parsing.counts_of_flag(micro_batches)
     report = memory_prediction.run(
-        build,
+        argv[1],
         values.data,
         flag_parsing.counts_of_flag(values.replicas),
         global_batch_size=values.global_batch_size,

@@ -3,7 +3,9 @@
 import sys
 
 import pytest
+from absl import flags
 
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.flag_parsing import counts_of_flag, require_package
 from kerasmgpu.errors import InputError, checked_counts
 from kerasmgpu.recipes import alexnet
