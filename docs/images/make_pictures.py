@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 HERE = pathlib.Path(__file__).parent
@@ -30,7 +31,7 @@ PICTURES = (
 )
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 18px 22px; background: #14181d; color: #e4e8ec;
-       font: 14px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }}
+       font: 12px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }}
 </style><pre>{}</pre>"""
 
 
@@ -44,12 +45,9 @@ def train(folder):
 
     class Watched(training_run.TrainingRun):
         def fit_settings(self, progress, others=()):
-            settings = super().fit_settings({}, others)
-            settings["callbacks"] += [
-                callbacks.Progress(),
-                callbacks.DeviceStats(folder / "devices.jsonl", seconds=0.1),
-                callbacks.RunRecord(folder),
-            ]
+            settings = super().fit_settings(progress, others)
+            stats = callbacks.DeviceStats(folder / "devices.jsonl", seconds=0.1)
+            settings["callbacks"].append(stats)
             if importlib.util.find_spec("tensorboard"):
                 monitors = callbacks.Monitors(
                     folder / "tensorboard", every=10, norms="global"
@@ -59,7 +57,9 @@ def train(folder):
 
     training_run.TrainingRun = Watched
     job = "KERASMGPU_JOB" in os.environ
-    autoencoder.run(virtual_devices=1 if job else 2, epochs=EPOCHS)
+    autoencoder.run(
+        virtual_devices=1 if job else 2, epochs=EPOCHS, output_dir=str(folder)
+    )
 
 
 def run(*command, **environment):
@@ -97,11 +97,16 @@ def photograph(address, name, width, height, dark=False, seconds=0):
     print(HERE / name)
 
 
-def photograph_text(text, name, folder, width=1000):
+def photograph_text(text, name, folder, width=1280):
     """Writes a picture of a program's output."""
+    lines = [
+        textwrap.fill(line, 150, subsequent_indent="    ", tabsize=4)
+        for line in text.splitlines()
+    ]
+    text = "\n".join(lines)
     page = folder / "text.html"
     page.write_text(PAGE.format(html.escape(text)), "utf-8")
-    height = 21 * text.count("\n") + 80
+    height = 18 * text.count("\n") + 66
     photograph(page.as_uri(), name, width, height)
 
 
@@ -138,8 +143,7 @@ def main():
         printed = python(__file__, two)
         launched = ("-m", "kerasmgpu.launch", "--num_workers=2", "--")
         python(*launched, __file__, job, KERASMGPU_JOB="1")
-        lines = [one for one in printed.splitlines() if "examples/s" in one]
-        photograph_text("\n".join(lines[:6]), "progress.png", folder)
+        photograph_text(printed, "progress.png", folder)
         page = folder / "report.html"
         python("-m", "kerasmgpu", "report", two, job, f"--output={page}")
         for name, width, height, dark in PICTURES:

@@ -92,6 +92,20 @@ def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+def only_function(argv: list[str]) -> str:
+    """Returns the reference of the user's function, the only argument.
+
+    Raises:
+        InputError: If there is none, or more.
+    """
+    if len(argv) != 2:
+        raise InputError(
+            "give one function that returns your compiled model, such as "
+            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
+        )
+    return argv[1]
+
+
 def define_arguments(
     function: Callable[..., Any], flag_values: flags.FlagValues
 ) -> None:

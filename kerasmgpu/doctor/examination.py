@@ -238,10 +238,12 @@ def _gpu_names(driver: dict[str, Any]) -> str:
 def _devices(devices: list[str], num_workers: int, on_cpus: bool) -> str:
     names = ", ".join(name.rpartition("device:")[2] for name in devices)
     each = f" on each of {num_workers} workers" if num_workers > 1 else ""
+    if not devices:
+        return "No device is used: TensorFlow did not start."
     if not on_cpus:
         return f"GPUs: {names}{each}"
     return (
-        f"No GPU is used: {names or 'nothing'}{each} are logical CPU devices, "
+        f"No GPU is used: {names}{each} are logical CPU devices, "
         "which share the cores. They show that everything works, not how fast."
     )
 

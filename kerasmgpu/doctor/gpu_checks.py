@@ -39,7 +39,7 @@ def judge_gpus(
     """
     seen = tensorflow.get("gpus", [])
     if "missing" in driver:
-        text = f"TensorFlow sees {len(seen)}; of the driver's nothing is known"
+        text = f"TensorFlow sees {len(seen)}, the driver did not answer"
         yield found("no_nvml", "GPUs", text, reason=driver["missing"])
     else:
         yield _driver(driver, tensorflow.get("build", {}).get("cuda_version"))

@@ -1,6 +1,7 @@
 """Find the batch size and the learning rate by short training runs.
 
-* `batch_size`: starts processes that measure batch sizes; the table, the plot;
+* `batch_size`: starts processes that measure batch sizes;
+* `batch_size_report`: the result, its table and its plot;
 * `batch_size_search`: which size to measure next, and the recommendation;
 * `batch_size_measuring`: the process that measures;
 * `learning_rate`: suggests a learning rate by a range test; the plot;

@@ -1,4 +1,4 @@
-"""Finds the batch size: measures in child processes, and shows the table."""
+"""Finds the batch size: starts the processes that measure."""
 
 import dataclasses
 import os
@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.table import Table
-
-from kerasmgpu.commands import child_processes, plots, references, reports
+from kerasmgpu.commands import child_processes, plots, references
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import (
     InputError,
@@ -20,37 +18,14 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
-from kerasmgpu.finders import batch_size_measuring
-from kerasmgpu.finders.batch_size_search import Limits, knee, next_size
+from kerasmgpu.finders import batch_size_measuring, batch_size_report
+from kerasmgpu.finders.batch_size_report import BatchSizes
+from kerasmgpu.finders.batch_size_search import Limits, next_size
 from kerasmgpu.job import cluster
-from kerasmgpu.replica_arithmetic import SHARDS, per_replica_batch_sizes
+from kerasmgpu.replica_arithmetic import SHARDS
 
 _RUNNING = "KERASMGPU_FIND_BATCH_SIZE"
 """Environment variable that marks a measuring process."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchSizes:
-    """Result of `find_batch_size`.
-
-    Attributes:
-        largest: Integer, the largest global batch size that trained.
-        recommended: Integer, the smallest global batch size that reaches
-            `target_efficiency` of the best examples per second.
-        num_replicas: Integer.
-        stopped_by: String, why there is no larger size: `"failed"` (one ran
-            out of memory, or failed otherwise), `"flat"` (the speed no longer
-            rises) or `"high"` (the given one, or the rows of the data).
-        table: List of dictionaries, smallest size first: `global_batch_size`,
-            `rows_per_replica` (of the first replica), `examples_per_second`,
-            `step_seconds`, and `error`, a string where the size failed.
-    """
-
-    largest: int
-    recommended: int
-    num_replicas: int
-    stopped_by: str
-    table: list[dict[str, Any]]
 
 
 def find_batch_size(
@@ -175,11 +150,11 @@ def find_batch_size(
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-batch-size-") as folder:
         search = _Search(job, limits, pathlib.Path(folder), timeout, show)
         facts, measured = search.run()
-    found = _result(facts, measured, target)
+    found = batch_size_report.result(facts, measured, target)
     if show:
-        _print(found, facts, target)
+        batch_size_report.show(found, facts, target)
     if plot is not None:
-        _draw(found, facts["model"], plot)
+        batch_size_report.draw(found, facts["model"], plot)
     return found
 
 
@@ -293,100 +268,3 @@ class _Search:
                 size = row["global_batch_size"]
                 print(f"global batch {size:,}: {told}", flush=True)
         self._shown = len(measured)
-
-
-def _result(
-    facts: dict[str, Any], measured: list[dict[str, Any]], target: float
-) -> BatchSizes:
-    fitting = [m for m in measured if m["error"] is None]
-    if not fitting:
-        raise InputError(
-            f"a global batch of one row does not train: {measured[-1]['error']}"
-        )
-    largest = max(m["global_batch_size"] for m in fitting)
-    stopped_by = "flat"
-    if len(fitting) < len(measured):
-        stopped_by = "failed"
-    elif largest == facts["high"]:
-        stopped_by = "high"
-    replicas = facts["replicas"]
-    table = []
-    for row in sorted(measured, key=lambda m: m["global_batch_size"]):
-        size, speed = row["global_batch_size"], row["examples_per_second"]
-        table.append(
-            {
-                "global_batch_size": size,
-                "rows_per_replica": per_replica_batch_sizes(size, replicas)[0],
-                "examples_per_second": speed,
-                "step_seconds": speed and size / speed,
-                "error": row["error"],
-            }
-        )
-    return BatchSizes(
-        largest, knee(measured, target), replicas, stopped_by, table
-    )
-
-
-_STOPPED = {
-    "failed": "larger ones fail",
-    "flat": "the speed no longer rises; stop_when_flat=False goes on",
-    "high": "the rows of the data, or high",
-}
-
-
-def _print(found: BatchSizes, facts: dict[str, Any], target: float) -> None:
-    console = reports.console()
-    names = [path.rpartition("device:")[2] for path in facts["devices"]]
-    table = Table(
-        title=f"{facts['model']}, {facts['parameters']:,} parameters, on "
-        f"{', '.join(names)}"
-    )
-    for name in (
-        "global\nbatch",
-        "rows per\nreplica",
-        "examples/s",
-        "step\nms",
-    ):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for row in found.table:
-        size, speed = row["global_batch_size"], row["examples_per_second"]
-        note = "recommended" if size == found.recommended else ""
-        table.add_row(
-            f"{size:,}",
-            f"{row['rows_per_replica']:,}",
-            "" if speed is None else f"{speed:,.0f}",
-            "" if speed is None else f"{row['step_seconds'] * 1000:.1f}",
-            note if row["error"] is None else "failed",
-        )
-    console.print(table)
-    console.print(
-        f"largest: {found.largest:,} ({_STOPPED[found.stopped_by]}); "
-        f"recommended: {found.recommended:,}, the smallest with {target:.0%} of "
-        "the best examples/s",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _draw(found: BatchSizes, model: str, path: str | os.PathLike[str]) -> None:
-    figure = plots.new_figure()
-    if figure is None:
-        return
-    fitting = [row for row in found.table if row["error"] is None]
-    sizes = [row["global_batch_size"] for row in fitting]
-    axes = figure.add_subplot()
-    speeds = [row["examples_per_second"] for row in fitting]
-    plots.line(axes, sizes, speeds)
-    axes.axvline(
-        found.recommended,
-        linestyle="--",
-        color="gray",
-        label=f"recommended: {found.recommended:,}",
-    )
-    plots.count_axis(axes, sizes, "global batch")
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("examples/s")
-    axes.set_title(f"{model}, {found.num_replicas} replicas", size=8)
-    axes.legend()
-    plots.save(figure, path)

@@ -13,7 +13,6 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
-from kerasmgpu.errors import InputError
 from kerasmgpu.finders import find_batch_size
 
 
@@ -34,13 +33,9 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 def main(argv: list[str]) -> None:
     """Measures the model in `argv`, and prints the table."""
-    if len(argv) != 2:
-        raise InputError(
-            "give one function that returns your compiled model, such as "
-            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
-        )
+    build = flag_parsing.only_function(argv)
     settings = flag_parsing.arguments(find_batch_size)
-    find_batch_size(argv[1], flags.FLAGS.data, **settings)
+    find_batch_size(build, flags.FLAGS.data, **settings)
 
 
 if __name__ == "__main__":

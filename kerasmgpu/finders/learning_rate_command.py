@@ -12,7 +12,6 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing, references
 from kerasmgpu.commands.command_line import announce_loading, start
-from kerasmgpu.errors import InputError
 from kerasmgpu.finders.learning_rate import check, find_learning_rate
 
 
@@ -40,13 +39,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 def main(argv: list[str]) -> None:
     """Tests the model in `argv`, and prints the suggestion."""
-    if len(argv) != 2:
-        raise InputError(
-            "give one function that returns your compiled model, such as "
-            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
-        )
     values = flags.FLAGS
-    build = references.reference(argv[1], "build")
+    build = references.reference(flag_parsing.only_function(argv), "build")
     data_name = values.data and references.reference(values.data, "data")
     settings = flag_parsing.arguments(find_learning_rate)
     names = ("low", "high", "steps", "smoothing", "divergence")

@@ -68,8 +68,6 @@ def settings(
             "assumed": peak.assumed,
         }
 
-    if shard not in ("none", "optimizer"):  # Strategies combine no others.
-        return [row(1)]
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     best = whole = row(1)

@@ -74,13 +74,6 @@ def run(
         "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),
     }
-    if numbers not in (None, [1]) and set(shards) - {"none", "optimizer"}:
-        raise InputError(
-            "Of sharded variables, only the optimizer's can be combined with "
-            "micro-batches yet. "
-            f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
-            "leave one of them out"
-        )
     if not shards:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     counted = tracing_process.run(

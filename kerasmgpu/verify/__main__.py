@@ -107,17 +107,13 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 def main(argv: list[str]) -> None:
     """Verifies the model in `argv`; exits with status 1 if not in parity."""
-    if len(argv) != 2:
-        raise InputError(
-            "give one function that returns your compiled model, such as "
-            f"my_module:build. Received: {' '.join(argv[1:]) or 'none'}"
-        )
+    build = flag_parsing.only_function(argv)
     values = flags.FLAGS
     folder = pathlib.Path(values.output or ".").resolve().parent
     if not folder.is_dir():
         raise InputError(f"no such folder for --output: {folder}")
     result = verification.run(
-        argv[1],
+        build,
         values.data,
         flag_parsing.counts_of_flag(values.replica_counts),
         steps=values.steps,

@@ -3,7 +3,9 @@
 import sys
 
 import pytest
+from absl import flags
 
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.flag_parsing import counts_of_flag, require_package
 from kerasmgpu.errors import InputError, checked_counts
 from kerasmgpu.recipes import alexnet
@@ -51,3 +53,28 @@ def test_digits_without_scikit_learn_are_refused_before_anything(monkeypatch):
         alexnet.run(preset="batch_study")
     with pytest.raises(InputError, match="--batch_sizes must be"):
         alexnet.run(preset="batch_study", batch_sizes=["3"])
+
+
+def documented(model, *, rows: int = 3, rate: float = 0.5, show=True):
+    """Does nothing.
+
+    Args:
+        model: A model.
+        rows: Integer, rows of a
+            `batch`.
+        rate: Float.
+        show: Boolean.
+
+    Returns:
+        Nothing.
+    """
+
+
+def test_flags_of_a_functions_arguments():
+    values = flags.FlagValues()
+    flag_parsing.define_arguments(documented, values)
+    assert set(values) == {"rows", "rate"}
+    assert values["rows"].help == "Integer, rows of a batch."
+    assert (values["rows"].default, values["rate"].default) == (3, 0.5)
+    values(["program", "--rows=4"])
+    assert values.rows == 4
