@@ -49,7 +49,7 @@ def advice(model: keras.Model, feed: Feed) -> str:
     step = _traced(model, batch, rows)
     parts = strategy.micro_batches
     parts = 1 if parts == "auto" else int(parts)
-    job = {"usable": limit, "micro_batches": [parts]}
+    job = _job(limit, [parts])
     (now,) = counting.settings(step, job, replicas, shard)
     lines = [
         f"{head}: {rows} rows on {replicas} "
@@ -110,7 +110,7 @@ def _fitting(step: TracedStep, replicas: int, limit: int | None) -> str:
     found = []
     for shard in ("none", "optimizer", "weights")[: 3 if replicas > 1 else 1]:
         numbers = None if limit else [2, 4]
-        job = {"usable": limit, "micro_batches": numbers}
+        job = _job(limit, numbers)
         found += counting.settings(step, job, replicas, shard)
     said = [
         f"{_setting(row)} ({size(row['total'])})"
@@ -130,6 +130,14 @@ def _fitting(step: TracedStep, replicas: int, limit: int | None) -> str:
         f"{size(least['total'])} with {_setting(least)}, most of it {largest}. "
         "Take more replicas, a smaller batch, keras.remat or mixed_float16."
     )
+
+
+def _job(limit: int | None, numbers: list[int] | None) -> dict[str, Any]:
+    return {
+        "usable": limit,
+        "micro_batches": numbers,
+        "batch_size_per_replica": None,
+    }
 
 
 def _setting(row: dict[str, Any]) -> str:
