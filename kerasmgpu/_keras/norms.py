@@ -113,15 +113,19 @@ class FunctionWithNorms:
         self._squares = logs.pop(_NAME)
         return logs
 
-    def read(self) -> tuple[list[str], np.ndarray]:
-        """Returns the norms of the last step; waits for it.
+    def take(self) -> tuple[list[str], np.ndarray] | None:
+        """Returns the norms of the last step, once; waits for it.
 
         Returns:
             Paths of the variables that have a gradient, and a NumPy array
             `[variables, 2]` of the L2 norms of the gradient, before clipping,
-            and of the change of the variable.
+            and of the change of the variable. `None`: no step since the last
+            call.
         """
-        return self._paths, np.sqrt(self._squares.numpy())
+        squares, self._squares = self._squares, None
+        if squares is None:
+            return None
+        return self._paths, np.sqrt(squares.numpy())
 
 
 @contextlib.contextmanager

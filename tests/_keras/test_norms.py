@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import Monitors
 from kerasmgpu.errors import InputError
 from tests.callbacks import event_files
@@ -90,7 +91,7 @@ STRATEGIES = {
     "sharded": lambda: kerasmgpu.strategy(
         2, shard="weights", min_shard_bytes=0
     ),
-    "micro": lambda: kerasmgpu.strategy(
+    "sharded slots": lambda: kerasmgpu.strategy(
         2, shard="optimizer", min_shard_bytes=0
     ),
 }
@@ -186,6 +187,23 @@ def test_other_steps_run_the_model_s_own_program(tmp_path):
     assert len(traced) == once
     assert model.train_function is function
     assert model.train_step == step and "train_step" not in vars(model)
+
+
+def test_hooks_of_other_callbacks_run_around_the_step_with_norms(tmp_path):
+    class Counts(step_hooks.StepHook):
+        def around(self, run, iterator):
+            steps.append(iterator)
+            return run(iterator)
+
+    class Adds(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            step_hooks.add(self.model, Counts(), innermost=True)
+
+    steps, model = [], compiled()
+    weights = model.get_weights()
+    fit(model, Monitors(tmp_path, every=1, norms="variables"), Adds())
+    assert_norms(tmp_path, weights)
+    assert len(steps) == 10
 
 
 def test_another_fit_has_the_same_trace_and_a_compiled_model_another(tmp_path):
