@@ -101,11 +101,16 @@ class FunctionWithNorms:
             self._paths = list(recorded)
             return {**logs, _NAME: tf.stack(list(recorded.values()))}
 
+        # Bypasses Keras's attribute tracker.
+        before = vars(model).get("train_step")
         vars(model)["train_step"] = train_step
         try:
             self._function = step_hooks.remake(model)
         finally:
-            del vars(model)["train_step"]
+            if before is None:
+                del vars(model)["train_step"]
+            else:  # Another callback has replaced it, too.
+                vars(model)["train_step"] = before
             hooked.function = self.made_for
 
     def __call__(self, iterator: Any) -> Any:

@@ -206,6 +206,20 @@ def test_hooks_of_other_callbacks_run_around_the_step_with_norms(tmp_path):
     assert len(steps) == 10
 
 
+def test_a_step_that_another_callback_has_replaced_is_kept(tmp_path):
+    model, called = compiled(), []
+    original = model.train_step
+
+    def train_step(data):
+        called.append(data)
+        return original(data)
+
+    object.__setattr__(model, "train_step", train_step)
+    fit(model, Monitors(tmp_path, every=1, norms="global"))
+    assert model.train_step is train_step and called
+    assert event_files.values(tmp_path)["l2_norm/grad/global"]
+
+
 def test_another_fit_has_the_same_trace_and_a_compiled_model_another(tmp_path):
     traced = []
 
