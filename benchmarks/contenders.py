@@ -15,6 +15,7 @@ class Contender:
         one_device: Boolean, whether it runs on one device only.
         jit_compile: Argument of `compile`. Defaults to `"auto"`, as in Keras.
         logged: Boolean, whether a `ThroughputLogger` is attached.
+        watched: Boolean, whether all callbacks that show a run are.
         by_default: Boolean, whether it runs by default.
         needs: Tuple of modules that must be importable.
         install: String, the command that installs them.
@@ -26,6 +27,7 @@ class Contender:
     one_device: bool = False
     jit_compile: object = "auto"
     logged: bool = False
+    watched: bool = False
     by_default: bool = True
     needs: tuple = ()
     install: str = ""
@@ -49,6 +51,12 @@ CONTENDERS = {
         "kerasmgpu.MirroredStrategy, callbacks.ThroughputLogger (only where it "
         "is named)",
         logged=True,
+        by_default=False,
+    ),
+    "kerasmgpu_watched": Contender(
+        "kerasmgpu.MirroredStrategy with Progress, Monitors, DeviceStats, "
+        "RunRecord and HangWatch (only where it is named)",
+        watched=True,
         by_default=False,
     ),
     "jax": Contender(

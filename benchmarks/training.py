@@ -5,8 +5,12 @@ contender's run imports only the packages that it needs: no TensorFlow for JAX,
 no kerasmgpu step for the others.
 """
 
+import atexit
 import contextlib
 import itertools
+import pathlib
+import shutil
+import tempfile
 import time
 
 import keras
@@ -133,11 +137,22 @@ def _devices(job):
 
 
 def _loggers(contender):
-    if not contender.logged:
+    if not contender.logged and not contender.watched:
         return []
     from kerasmgpu import callbacks
 
-    return [callbacks.ThroughputLogger()]
+    if contender.logged:
+        return [callbacks.ThroughputLogger()]
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="kerasmgpu-watched-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return [
+        callbacks.ThroughputLogger(folder / "throughput.jsonl"),
+        callbacks.Progress(),
+        callbacks.Monitors(folder / "tensorboard", norms="global"),
+        callbacks.DeviceStats(folder / "devices.jsonl"),
+        callbacks.RunRecord(folder),
+        callbacks.HangWatch(),
+    ]
 
 
 def _batches(x, y, rows):

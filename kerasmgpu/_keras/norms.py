@@ -79,15 +79,14 @@ class FunctionWithNorms:
         model: Compiled `keras.Model` in training, with a step hook.
 
     Attributes:
-        jit_compile: The model's `jit_compile` at the time.
+        made_for: The function of the same steps without norms.
     """
 
     def __init__(self, model: keras.Model) -> None:
-        self.jit_compile = model.jit_compile
         self._paths: list[str] = []
         self._squares: Any = None
         hooked, step = model.train_function, model.train_step
-        previous = hooked.function
+        self.made_for = hooked.function
 
         @functools.wraps(step)
         def train_step(*args: Any) -> dict[str, Any]:
@@ -107,7 +106,7 @@ class FunctionWithNorms:
             self._function = step_hooks.remake(model)
         finally:
             del vars(model)["train_step"]
-            hooked.function = previous
+            hooked.function = self.made_for
 
     def __call__(self, iterator: Any) -> Any:
         logs = dict(self._function(iterator))

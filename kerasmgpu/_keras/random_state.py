@@ -48,5 +48,8 @@ def restore(state: dict[str, Any], python: bool = True) -> None:
     operation_seeds = context.operation_seeds()
     if state["tensorflow"] is not None and operation_seeds is not None:
         operation_seeds.setstate(state["tensorflow"])
-    if state["keras"] is not None:
+    if state["keras"] is None:
+        # Keras makes it on first use, with a seed of Python's generator.
+        global_state.set_global_attribute(_KERAS, None)
+    else:
         seed_generator.global_seed_generator().state.assign(state["keras"])

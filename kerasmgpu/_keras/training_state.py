@@ -1,7 +1,7 @@
 """Reads and restores the variables of layers, optimizers and metrics."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 
 def read(
@@ -72,7 +73,7 @@ def _read(
 def restore(
     model: keras.Model,
     saved: dict[str, Any],
-    arrays: list[np.ndarray],
+    array: Callable[[int], np.ndarray],
     first_worker: bool,
 ) -> None:
     """Assigns the values that `read` returned, metrics included if present.
@@ -80,7 +81,8 @@ def restore(
     Args:
         model: The same model, compiled the same way, in any strategy.
         saved: First return value of `read`.
-        arrays: Second return value of `read`.
+        array: Function from an index to the array of that variable, called
+            for one after the other, in the same order on all workers.
         first_worker: Boolean, whether this is the first worker, which gets
             the values of partial sums; the others' are set to 0.
 
@@ -99,15 +101,15 @@ def restore(
         plan = []
         for kind, variables in kinds.items():
             ours = [
-                (description, array)
-                for description, array in zip(saved["variables"], arrays)
+                (description, index)
+                for index, description in enumerate(saved["variables"])
                 if description["kind"] == kind
             ]
             if kind != "metric" or ours:
                 _require_same(kind, [d for d, _ in ours], variables)
             plan += [(v, *pair) for v, pair in zip(variables, ours)]
-        for variable, description, array in plan:
-            _assign(variable, array, description["parts"], first_worker)
+        for variable, description, index in plan:
+            _assign(variable, array(index), description["parts"], first_worker)
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
@@ -242,7 +244,10 @@ def _assign(
     if combination is not None:
         array = array.sum(axis=0) if combination == "sum" else array[0]
     if parts is None:
-        variable.assign(array)
+        sharded = isinstance(variable.value, ShardedVariable)
+        # Keras would make a tensor of the whole array, of which only a part is
+        # needed.
+        (variable.value if sharded else variable).assign(array)
         return
     # Another number of replicas: the first replica gets the whole sum.
     to_all = "same" in (combination, _combination(variable.value))

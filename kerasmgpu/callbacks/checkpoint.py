@@ -157,7 +157,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.seconds_waited = 0.0
-        self._loaded: Any = None  # Manifest and arrays, until restored.
+        self._found: Any = None  # A `restoring.Found`, until restored.
         self._first_epoch: Any = None
         self._random_at_epoch_start: Any = None
         self._executions = 0
@@ -179,8 +179,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         found = self._resumption.found(self.model.distribute_strategy, fit)
         if found is None:
             return
-        name, manifest, arrays = found
-        self._loaded = manifest, arrays
+        self._found = found
         fit.build()
         progress = self._put_back()
         self._first_epoch = progress.first_epoch
@@ -193,7 +192,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         logging.warning(
             "Checkpoint: %s %s (epoch %d, step %d).",
             "training is complete in" if over else "resuming from",
-            self._folder.path / name,
+            self._folder.path / found.name,
             progress.epoch + 1,
             progress.step,
         )
@@ -202,14 +201,14 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._schedule.start_epoch(0)
         if self._first_epoch is None:
             self._first_epoch = fit.epoch
-        if self._loaded is not None:
-            self._rewind(fit, snapshot.progress_of(*self._loaded))
+        if self._found is not None:
+            self._rewind(fit, self._found.progress)
         self._random_at_epoch_start = random_state.read()
 
     def at_epoch_start(self, fit: Fit) -> None:
-        if self._loaded is None:
+        if self._found is None:
             return
-        progress = snapshot.progress_of(*self._loaded)
+        progress = self._found.progress
         if progress.step:
             start = time.monotonic()
             fit.skip(progress.step, read=not self.data_goes_on)
@@ -219,7 +218,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             read_again = fit.data_is_python and not self.data_goes_on
             self._restore_random(progress.random, not read_again)
         self._schedule.start_epoch(progress.step)
-        self._loaded = None
+        self._found = None
 
     def after_step(self, fit: Fit) -> None:
         self._check_writes()
@@ -259,7 +258,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def on_fit_left(self, fit: Fit) -> None:
         self._sigterm.stop()
-        self._loaded = None
+        self._found = None
         error = self._writer.finish()
         if error is not None:
             # Only logged: another exception is already propagating.
@@ -267,8 +266,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     def _put_back(self) -> snapshot.Progress:
         """Restores variables and callbacks; returns the saved `Progress`."""
-        progress = snapshot.progress_of(*self._loaded)
-        snapshot.restore_variables(self.model, *self._loaded)
+        progress = self._found.progress
+        self._found.restore_variables(self.model)
         self._callback_states.restore(progress.callbacks)
         self.model.stop_training = progress.stop_training
         return progress

@@ -1,4 +1,4 @@
-"""Samples the devices of a worker in a thread, for `DeviceStats`."""
+"""Samples the devices of a worker in a thread."""
 
 import functools
 import math
@@ -57,6 +57,7 @@ class Sampler:
         self._gpus = [name for name in names if name.startswith("GPU")]
         self._seconds, self._lines, self._worker = seconds, lines, worker
         self._epoch = _Epoch()
+        self._of_gpu = {name: _Epoch() for name in self._gpus}
         self._sampled, self._stopped = threading.Event(), threading.Event()
         # A daemon: a driver that doesn't answer must not keep the process.
         self._thread = threading.Thread(
@@ -71,6 +72,12 @@ class Sampler:
         """
         self._sampled.wait(_SECONDS_TO_START)
         return self._epoch.take()
+
+    def take_gpus(self) -> list[dict[str, float]]:
+        """Returns `FIGURES` of each GPU since the last call; see `take`."""
+        self._sampled.wait(_SECONDS_TO_START)
+        epochs = self._of_gpu.values()
+        return [dict(zip(FIGURES, epoch.take())) for epoch in epochs]
 
     def stop(self) -> None:
         """Ends the thread, after the sample that it is taking."""
@@ -108,6 +115,8 @@ class Sampler:
             try:
                 sample = source()
                 self._epoch.add(device.partition(":")[0].lower(), sample)
+                if device in self._of_gpu:
+                    self._of_gpu[device].add("gpu", sample)
             except GpuLost as error:
                 logging.error("Worker %s: %s: %s.", self._worker, device, error)
                 sample = {"lost": str(error)}

@@ -20,6 +20,7 @@ from kerasmgpu.callbacks.timed_iterator import Probe
 from kerasmgpu.errors import checked_number
 from kerasmgpu.job import membership, places, workers
 from kerasmgpu.partitioner import report
+from kerasmgpu.partitioner.function import Shares
 
 _LEAST_SECONDS = 30.0
 """Shortest hang without `hang_seconds`: others are pauses of a busy machine."""
@@ -146,10 +147,11 @@ class _InputMark(Probe):
             return get(), None
 
     def note(self, batch: Any, asked: None) -> None:
+        # Sparse and ragged tensors have `values` of another kind.
+        by_replica = (tf.distribute.DistributedValues, Shares)
         tensors = [
-            tensor
+            list(leaf.values) if isinstance(leaf, by_replica) else leaf
             for leaf in tf.nest.flatten(batch)
-            for tensor in getattr(leaf, "values", [leaf])
         ]
         tensors = tf.nest.flatten(tensors, expand_composites=True)
         with tf.device("CPU:0"), tf.control_dependencies(tensors):

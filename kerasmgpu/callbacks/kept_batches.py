@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.callbacks.timed_iterator import Probe
+from kerasmgpu.partitioner.execution import is_empty
 from kerasmgpu.partitioner.function import Shares, joined
 
 NUM_KEPT = 2
@@ -141,10 +142,7 @@ class KeptBatches(Probe):
 def _kind(specification: Any) -> Any:
     """The specification of a share of a leaf; `None` for a leaf without data."""
     first = getattr(specification, "_value_specs", [specification])[0]
-    is_empty = isinstance(
-        first, (tf.OptionalSpec, type(None), tf.NoneTensorSpec)
-    )
-    return None if is_empty else first
+    return None if is_empty(first) else first
 
 
 def _shares(

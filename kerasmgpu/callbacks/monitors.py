@@ -1,8 +1,7 @@
 """The `Monitors` callback: speed, memory and norms in TensorBoard."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,23 @@ import tensorflow as tf
 
 from kerasmgpu._keras import step_hooks
 from kerasmgpu._keras.norms import FunctionWithNorms
-from kerasmgpu.callbacks import measurement
+from kerasmgpu.callbacks import device_sampler, measurement
 from kerasmgpu.callbacks.event_file import EventFile
 from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.samples import Samples
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import workers
+
+_OF_A_GPU = (
+    "memory/current_allocated_mem",
+    "memory/peak_allocated_mem",
+    "gpu_percentage",
+    "gpu_temperature_C",
+    "gpu_power_usage_W",
+)
+_OF_A_HOST = ("host_cpu_cores", "host_memory_GB")
+_SECONDS_BETWEEN_SAMPLES = 1.0  # Of the devices.
 
 
 class Monitors(MeasuringCallback):
@@ -30,14 +40,16 @@ class Monitors(MeasuringCallback):
       `throughput/device/flops_per_sec` and `throughput/device/mfu`.
     - `lr-<Optimizer>/group0`.
     - `memory/current_allocated_mem/Rank_0` and
-      `memory/peak_allocated_mem/Rank_0`, in GB, of every GPU.
+      `memory/peak_allocated_mem/Rank_0`, in GB, of every GPU; by nvidia-ml-py
+      its `gpu_percentage/Rank_0` (share of the time in which a kernel ran),
+      `gpu_temperature_C/Rank_0` and `gpu_power_usage_W/Rank_0`.
     - `l2_norm/grad/global`, `l2_norm/update/global` (the change of the
       weights), and with `norms="variables"` the same of each variable, such as
       `l2_norm/grad/dense/kernel`.
     - Of our own, per epoch: the histogram `step_seconds`,
-      `input_wait_share`, and with several workers
-      `worker_step_seconds/Worker_0`, each worker's mean step up to its
-      gradients.
+      `input_wait_share`, `host_cpu_cores/Worker_0` (kept busy by its process),
+      `host_memory_GB/Worker_0`, and with several workers
+      `worker_step_seconds/Worker_0`, its mean step up to its gradients.
 
     An epoch's figures are those of `ThroughputLogger`, written at its last
     step. Every `every` steps there are figures of the last five seconds, the
@@ -87,6 +99,8 @@ class Monitors(MeasuringCallback):
         if norms is not None:
             checked_choice(norms, "norms", ("global", "variables"))
         self.profile_steps = _checked_steps(profile_steps)
+        # Kept for the next `fit`: a new one is traced anew.
+        self.function: FunctionWithNorms | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -101,7 +115,14 @@ class Monitors(MeasuringCallback):
         if workers.is_first(strategy):
             self._file = EventFile(self.log_dir)
             self.measurement.at_end.callback(self._file.close)
-        self._samples = _Samples(self)
+        self._sampler = device_sampler.Sampler(
+            measurement.local_devices(strategy),
+            _SECONDS_BETWEEN_SAMPLES,
+            None,
+            workers.index(strategy),
+        )
+        self.measurement.at_end.callback(self._sampler.stop)
+        self._samples = Samples(self)
         step_hooks.add(self.model, self._samples, innermost=True)
 
     def on_epoch_end(
@@ -109,7 +130,7 @@ class Monitors(MeasuringCallback):
     ) -> None:
         shared = self.measurement
         figures = shared.finish_epoch()
-        memory = self._memory()
+        devices = self._devices()
         if self._file is None:
             return
         seconds = enumerate(shared.worker_step_seconds)
@@ -124,7 +145,7 @@ class Monitors(MeasuringCallback):
                 "throughput/device/mfu": figures.get("mfu"),
                 "input_wait_share": figures["input_wait_share"],
                 **{f"worker_step_seconds/Worker_{n}": s for n, s in seconds},
-                **memory,
+                **devices,
                 **self.learning_rates(),
             },
             {"step_seconds": shared.step_seconds},
@@ -165,115 +186,32 @@ class Monitors(MeasuringCallback):
             for of, by in (("", 1), ("device/", replicas))
         }
 
-    def _memory(self) -> dict[str, float]:
-        """Returns each replica's memory by its tag; collective."""
+    def _devices(self) -> dict[str, float]:
+        """Returns each replica's and worker's figures by tag; collective."""
         shared = self.measurement
         local = shared.num_replicas // shared.num_workers
-        own = np.full([local, 2], np.nan)
-        for row, memory in zip(own, measurement.gpu_memory(shared.strategy)):
-            row[:] = memory["current"] / 1e9, memory["peak"] / 1e9
-        table = workers.gather(shared.strategy, own.ravel().tolist())
-        return {
-            f"memory/{kind}_allocated_mem/Rank_{rank}": gigabytes
-            for rank, values in enumerate(table.reshape(-1, 2))
-            for kind, gigabytes in zip(("current", "peak"), values.tolist())
-        }
-
-
-class _Samples(step_hooks.StepHook):
-    """Counts the steps; takes samples, norms and the profile of a `Monitors`.
-
-    Args:
-        monitors: The callback.
-
-    Attributes:
-        step: Integer, batches of the optimizer so far.
-    """
-
-    def __init__(self, monitors: Monitors) -> None:
-        self.step = 0
-        self._monitors = monitors
-        self._model = monitors.model
-        self._first_step: int | None = None
-        self._function: FunctionWithNorms | None = None
-        self._profile = _Profile(monitors)
-
-    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
-        if self._first_step is None:  # Now a restored model is complete.
-            self.step = self._first_step = _batches(self._model.optimizer)
-        before, every = self.step, self._monitors.every
-        after = before + self._model.steps_per_execution
-        is_sample = before // every != after // every
-        function = self._with_norms() if is_sample else None
-        hooked, previous = self._model.train_function, None
-        if function is not None:
-            previous, hooked.function = hooked.function, function
-        try:
-            with self._profile.around(after - self._first_step):
-                logs = run(iterator)
-        finally:
-            if previous is not None:
-                hooked.function = previous
-        self.step = after
-        if is_sample:
-            norms = {} if function is None else self._tagged(*function.read())
-            self._monitors.write(norms)
-        return logs
-
-    def _with_norms(self) -> FunctionWithNorms | None:
-        """Returns the function of this step; `None` for the model's own."""
-        hooks = step_hooks.hooks_of(self._model)
-        if self._monitors.norms is None or hooks[-1] is not self:
-            # `ChooseXla` runs inside this hook: it is still choosing.
-            return None
-        function = self._function
-        if function is None or function.jit_compile != self._model.jit_compile:
-            function = self._function = FunctionWithNorms(self._model)
-        return function
-
-    def _tagged(self, paths: list[str], norms: np.ndarray) -> dict[str, float]:
-        """Returns the norms by their tags."""
-        tags = {"global": np.linalg.norm(norms, axis=0)}
-        if self._monitors.norms == "variables":
-            tags.update(zip(paths, norms))
-        return {
-            f"l2_norm/{kind}/{name}": float(norm)
-            for name, pair in tags.items()
-            for kind, norm in zip(("grad", "update"), pair)
-        }
-
-
-class _Profile:
-    """Profiles some steps of a `fit`, on the first worker."""
-
-    def __init__(self, monitors: Monitors) -> None:
-        self._log_dir = monitors.log_dir
-        self._measurement = monitors.measurement
-        is_first = workers.is_first(monitors.measurement.strategy)
-        self._steps = monitors.profile_steps if is_first else None
-        self._runs = False
-
-    @contextlib.contextmanager
-    def around(self, after: int) -> Iterator[None]:
-        """Context of one execution, after which `after` steps are done."""
-        if self._steps is None or after < self._steps[0]:
-            yield
-            return
-        if not self._runs:
-            self._measurement.wait()
-            tf.profiler.experimental.start(self._log_dir)
-            self._runs = True
-            self._measurement.at_end.callback(self._stop)
-        with tf.profiler.experimental.Trace("train", step_num=after, _r=1):
-            yield
-        if after >= self._steps[1]:
-            self._measurement.wait()
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._runs:
-            self._runs, self._steps = False, None
-            tf.profiler.experimental.stop()
+        own = np.full([local, len(_OF_A_GPU)], np.nan)
+        memory = measurement.gpu_memory(shared.strategy)
+        for row, of_it, sampled in zip(own, memory, self._sampler.take_gpus()):
+            row[:2] = of_it["current"] / 1e9, of_it["peak"] / 1e9
+            row[2] = 100 * sampled["gpu_utilization_mean"]
+            row[3] = sampled["gpu_temperature_celsius_max"]
+            row[4] = sampled["gpu_power_watts_mean"]
+        host = dict(zip(device_sampler.FIGURES, self._sampler.take()))
+        of_host = [
+            host["host_cpu_utilization_mean"],
+            host["host_memory_bytes_max"] / 1e9,
+        ]
+        table = workers.gather(shared.strategy, [*own.ravel(), *of_host])
+        figures = {}
+        for worker, row in enumerate(table):
+            gpus = row[: own.size].reshape(own.shape)
+            for gpu, values in enumerate(gpus.tolist()):
+                rank = f"Rank_{worker * local + gpu}"
+                figures.update(zip((f"{k}/{rank}" for k in _OF_A_GPU), values))
+            names = (f"{name}/Worker_{worker}" for name in _OF_A_HOST)
+            figures.update(zip(names, row[own.size :].tolist()))
+        return figures
 
 
 def _is_tensorflows(strategy: tf.distribute.Strategy) -> bool:
@@ -296,10 +234,3 @@ def _checked_steps(steps: Sequence[int] | None) -> tuple[int, int] | None:
         ) from None
     first = checked_integer(first, "profile_steps[0]", 1)
     return first, checked_integer(last, "profile_steps[1]", first)
-
-
-def _batches(optimizer: Any) -> int:
-    """Returns the batches that an optimizer has seen."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    accumulated = inner.gradient_accumulation_steps or 1
-    return int(inner.iterations) * accumulated

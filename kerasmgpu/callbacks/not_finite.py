@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import step_hooks
+from kerasmgpu._keras import fit, step_hooks
 from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
 from kerasmgpu.callbacks import finite_search
 from kerasmgpu.callbacks.kept_batches import KeptBatches
@@ -163,9 +163,12 @@ class _Checks(step_hooks.StepHook):
         replica = place // parts if isinstance(parts, int) else place
         within = self._within_execution(place)
         number = self._steps + within
+        running = fit.innermost()
+        skipped = running.skipped if running is not None else 0
         where = (
-            f"epoch {self._epoch + 1}, step {self._steps_of_epoch + within + 1}"
-            f" (step {number + 1} of this fit)"
+            f"epoch {self._epoch + 1}, step "
+            f"{skipped + self._steps_of_epoch + within + 1} "
+            f"(step {number + 1} of this fit)"
         )
         num_workers = workers.count(self._strategy)
         local = self._strategy.num_replicas_in_sync // num_workers

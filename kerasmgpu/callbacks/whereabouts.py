@@ -13,11 +13,17 @@ import keras
 from keras.callbacks import CallbackList
 
 from kerasmgpu._keras.step_hooks import HookedSteps
-from kerasmgpu.job import workers
 from kerasmgpu.job.places import IN_STEP, IN_VALIDATION, TOGETHER
+from kerasmgpu.partitioner.one_device import OneDevice
 
 TRACING, IN_CALLBACK, BETWEEN = "tracing", "callback", "between"
 """Kinds of places, besides those of `job.places`."""
+
+_OF_ALL = (
+    OneDevice._reduce_to.__code__,
+    OneDevice._gather_to_implementation.__code__,
+)
+"""Outside of steps, all collectives go through these."""
 
 
 def of(thread: int) -> tuple[str, str]:
@@ -38,7 +44,7 @@ def of(thread: int) -> tuple[str, str]:
         if frame.f_code.co_name == "fit" and isinstance(owner, keras.Model):
             break
     names = [frame.f_code.co_name for frame in frames]
-    if any(frame.f_code is workers._sum.__code__ for frame in frames):
+    if any(frame.f_code in _OF_ALL for frame in frames):
         within = f" {callback[1]}" if callback else ""
         return TOGETHER, f"in a collective of all workers{within}"
     if callback is not None:

@@ -24,62 +24,45 @@ from kerasmgpu.doctor import doctor_report, examination
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 
-_DEFAULTS = flag_parsing.defaults(examination.run)
-_MOST_MEGABYTES = 16_384
-
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags; most are keywords of `examination.run`."""
-    flags.DEFINE_integer(
+
+    def integer(name: str, most: int, text: str) -> None:
+        bounds = {"lower_bound": 1, "upper_bound": most}
+        flags.DEFINE_integer(
+            name, None, text, flag_values=flag_values, **bounds
+        )
+
+    def boolean(name: str, text: str) -> None:
+        flags.DEFINE_boolean(name, False, text, flag_values=flag_values)
+
+    def string(name: str, text: str) -> None:
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+
+    integer(
         "virtual_devices",
-        None,
+        256,
         "Logical CPU devices to examine instead of GPUs. Default without a "
         "GPU: 2.",
-        lower_bound=1,
-        upper_bound=256,
-        flag_values=flag_values,
     )
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Folder whose free space and speed are measured, with a temporary "
-        "file.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
+    integer(
         "max_megabytes",
-        None,
+        16_384,
         "Largest value of collectives, in MiB. Default: 256 on GPUs, 16 on "
         "CPUs.",
-        lower_bound=1,
-        upper_bound=_MOST_MEGABYTES,
-        flag_values=flag_values,
     )
-    flags.DEFINE_boolean(
-        "train",
-        _DEFAULTS["train"],
-        "Trains small models on one device and on all, and compares them.",
-        flag_values=flag_values,
-    )
+    string("data_dir", "Folder to measure: free space, and speed by a file.")
+    boolean("train", "Trains small models on one device and on all.")
     flags.DEFINE_float(
         "timeout_seconds",
-        _DEFAULTS["timeout_seconds"],
+        flag_parsing.defaults(examination.run)["timeout_seconds"],
         "How long each child process may take, in seconds.",
         lower_bound=1,
         flag_values=flag_values,
     )
-    flags.DEFINE_boolean(
-        "json",
-        False,
-        "Prints the report as JSON instead of tables.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File for the report as text, without names of people and machines.",
-        flag_values=flag_values,
-    )
+    boolean("json", "Prints the report as JSON instead of tables.")
+    string("output", "File for the report, without names of people and hosts.")
 
 
 def main(argv: list[str]) -> None:

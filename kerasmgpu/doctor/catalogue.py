@@ -129,6 +129,10 @@ CATALOGUE = {
         PROBLEM,
         "install the same versions everywhere: workers must trace the same step",
     ),
+    "gpus_differ": (
+        NOTE,
+        "replicas have equal shares of a batch: the slowest GPU sets the pace",
+    ),
     "clocks_differ": (
         NOTE,
         "logs and time-outs are hard to compare: synchronise clocks (chrony)",

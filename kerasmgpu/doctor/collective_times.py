@@ -49,7 +49,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             one
             for size in job["sizes"]
             if num > 1
-            for one in _times(strategy, num, size)
+            for one in collectives(strategy, num, size)
         ],
     }
 
@@ -74,7 +74,7 @@ def _from_all(strategy: Any, data: Any) -> list[Any]:
     return [json.loads(row[:size].tobytes()) for row, size in zip(table, sizes)]
 
 
-def _times(strategy: Any, num: int, size: int) -> list[dict[str, Any]]:
+def collectives(strategy: Any, num: int, size: int) -> list[dict[str, Any]]:
     """Times each collective of `size` bytes of float32, on all replicas."""
     import tensorflow as tf
 
@@ -103,12 +103,16 @@ def _times(strategy: Any, num: int, size: int) -> list[dict[str, Any]]:
         (reduce_scatter, total, part),
     ):
         program, _ = strategy.partitioned(function).prepared()
+        written = program.written()
         copies = getattr(result, "parts", None)
         copies = copies or strategy.experimental_local_results(result)
-        seconds = _seconds(functools.partial(program.written(), []), copies)
+        seconds = _seconds(functools.partial(written, []), copies)
         times.append(
             {
                 "collective": function.__name__,
+                "written_as": [
+                    one.name for one in written.lowered.communication()
+                ],
                 "bytes": size,
                 "seconds": seconds,
                 "is_right": all(

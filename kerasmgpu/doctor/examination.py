@@ -53,20 +53,20 @@ def run(
         `"facts"` of every worker and `"hosts"`, names that no text tells.
     """
     worker = cluster.from_environment()
+    say = _say if worker is None or worker.is_first else _say_nothing
+    job = {
+        "virtual_devices": virtual_devices,
+        "timeout_seconds": timeout_seconds,
+    }
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-doctor-") as name:
         folder = pathlib.Path(name)
-        say = _say if worker is None or worker.is_first else _say_nothing
         say("── this machine and TensorFlow …")
-        facts = _facts(folder, virtual_devices, data_dir, timeout_seconds)
+        facts = _facts(folder / "tensorflow", job, data_dir)
         on_cpus = bool(virtual_devices or not facts["tensorflow"].get("gpus"))
         if on_cpus and virtual_devices is None:
-            virtual_devices = 1 if worker else _LOGICAL_DEVICES
+            job["virtual_devices"] = 1 if worker else _LOGICAL_DEVICES
         # GPUs are not touched when logical devices are asked for.
         environment = {"CUDA_VISIBLE_DEVICES": "-1"} if on_cpus else {}
-        job = {
-            "virtual_devices": virtual_devices,
-            "timeout_seconds": timeout_seconds,
-        }
         most = max_megabytes or (_CPU_MEGABYTES if on_cpus else _GPU_MEGABYTES)
         sizes = [4**power << 20 for power in range(12) if 4**power <= most]
         say(f"── collectives of 1 to {sizes[-1] >> 20} MiB …")
@@ -76,30 +76,19 @@ def run(
             folder / "collectives",
             environment,
         )
-        trials = {}
-        if train:
-            trials = _trials(folder, job, environment, say)
+        trials = _trials(folder, job, environment, say) if train else {}
     return _report(measured, facts, trials, on_cpus)
 
 
 def _facts(
-    folder: pathlib.Path,
-    virtual_devices: int | None,
-    data_dir: str | None,
-    timeout_seconds: float,
+    folder: pathlib.Path, job: dict[str, Any], data_dir: str | None
 ) -> dict[str, Any]:
-    """Facts of this worker."""
-    job = {
-        "virtual_devices": virtual_devices,
-        "timeout_seconds": timeout_seconds,
-    }
-    # Its log says why GPUs are missing.
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "0"}
-    own = folder / "tensorflow"
+    """Facts of this worker; `folder` is that of TensorFlow's process."""
+    logged = {"TF_CPP_MIN_LOG_LEVEL": "0"}  # The log says why GPUs are missing.
     return {
         "versions": _gathered(tensorflow_facts.versions),
-        "tensorflow": _child("tensorflow_facts", job, own, quiet),
-        "log": tensorflow_facts.log_lines(own),
+        "tensorflow": _child("tensorflow_facts", job, folder, logged),
+        "log": tensorflow_facts.log_lines(folder),
         "driver": _gathered(gpu_facts),
         "host": _gathered(host_facts, data_dir),
         "host_name": socket.gethostname(),
@@ -231,19 +220,30 @@ def judge_workers(
         if len(set(found_by)) > 1:
             text = f"{package} {', '.join(found_by)}, by worker"
             yield found("workers_differ", "workers", text)
+    names = [_gpu_names(one["driver"]) for one in workers]
+    if len(set(names)) > 1:
+        text = f"GPUs by worker: {'; '.join(names)}"
+        yield found("gpus_differ", "workers", text)
     seconds = max(clocks, default=0.0) - min(clocks, default=0.0)
     if seconds > _MOST_CLOCK_SECONDS:
         text = f"clocks differ by {seconds:.1f} s"
         yield found("clocks_differ", "workers", text)
 
 
+def _gpu_names(driver: dict[str, Any]) -> str:
+    names = collections.Counter(g.get("name") for g in driver.get("gpus", []))
+    return ", ".join(f"{n} {name}" for name, n in names.items()) or "none"
+
+
 def _devices(devices: list[str], num_workers: int, on_cpus: bool) -> str:
     names = ", ".join(name.rpartition("device:")[2] for name in devices)
     each = f" on each of {num_workers} workers" if num_workers > 1 else ""
+    if not devices:
+        return "No device is used: TensorFlow did not start."
     if not on_cpus:
         return f"GPUs: {names}{each}"
     return (
-        f"No GPU is used: {names or 'nothing'}{each} are logical CPU devices, "
+        f"No GPU is used: {names}{each} are logical CPU devices, "
         "which share the cores. They show that everything works, not how fast."
     )
 

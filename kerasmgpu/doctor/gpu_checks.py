@@ -39,7 +39,7 @@ def judge_gpus(
     """
     seen = tensorflow.get("gpus", [])
     if "missing" in driver:
-        text = f"TensorFlow sees {len(seen)}; of the driver's nothing is known"
+        text = f"TensorFlow sees {len(seen)}, the driver did not answer"
         yield found("no_nvml", "GPUs", text, reason=driver["missing"])
     else:
         yield _driver(driver, tensorflow.get("build", {}).get("cuda_version"))
@@ -50,6 +50,9 @@ def judge_gpus(
         for line in driver["lost"]:
             yield found("gpu_lost", "GPUs", line)
         yield from _links(driver["topology"])
+    if seen:
+        text = f"TensorFlow has loaded {', '.join(tensorflow['libraries'])}"
+        yield fine("libraries", "GPUs", text)
     for number, gpu in enumerate(seen):
         yield from _capability(f"GPU:{number}", gpu, tensorflow["build"])
 

@@ -11,7 +11,10 @@ _OPTIONAL = {
     "nvidia-ml-py": "what the driver tells of GPUs",
     "tensorboard": "Keras's callback of that name",
 }
-_REINSTALL = 'install what fits: pip install --upgrade "kerasmgpu[gpu]"'
+_REINSTALL = (
+    "see what `python -c 'import tensorflow, keras'` says; or install what "
+    'fits: pip install --upgrade "kerasmgpu[gpu]"'
+)
 
 
 def judge_versions(

@@ -132,7 +132,7 @@ def _restored(model: keras.Model) -> Iterator[None]:
         yield
     finally:
         first = workers.is_first(strategy)
-        training_state.restore(model, saved, arrays, first)
+        training_state.restore(model, saved, arrays.__getitem__, first)
         random_state.restore(random)
         with strategy.scope():
             model.reset_metrics()

@@ -3,6 +3,7 @@
 import atexit
 import functools
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -44,6 +45,9 @@ _OF_A_LOSS = (
     tf.errors.UnavailableError,
 )
 """Errors that TensorFlow raises in the remaining workers."""
+
+_DIFFERENT = re.compile(r"Collective instance \d+ expected type")
+"""TensorFlow's error in a worker whose collective is not that of the others."""
 
 _watches: list[FirstWorker | OtherWorker] = []
 
@@ -171,6 +175,13 @@ def _report(
     follows = issubclass(kind, _OF_A_LOSS)
     if not follows or not watch.wait_for_a_loss(_SECONDS_TO_NOTICE):
         report(kind, error, trace)
+        if _DIFFERENT.search(str(error)):
+            logging.error(
+                "kerasmgpu: workers ran different collectives at the same "
+                "time; this one's is in the traceback above. All workers must "
+                "run the same steps, evaluations, predictions and callbacks. "
+                "Look for code that only one of them runs."
+            )
 
 
 def leave(failure: str) -> None:

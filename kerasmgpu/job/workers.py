@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+_PIECE = 8 << 20
+"""Bytes of a broadcast's message, of which a worker holds some copies."""
+
 
 def is_first(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the job's first worker, which writes files."""
@@ -42,16 +45,46 @@ def broadcast(strategy: tf.distribute.Strategy, data: bytes) -> bytes:
     text = workers.broadcast(strategy, path.read_bytes() if first else b"")
     ```
     """
-    number, num_workers = _place(strategy)
-    if num_workers == 1:
+    if count(strategy) == 1:
         return bytes(data)
-    own = np.frombuffer(data if number == 0 else b"", np.uint8)
-    size = int(_sum(strategy, np.asarray(own.size, np.int64)))
-    padded = np.zeros(-(-size // 4) * 4, np.uint8)
-    padded[: own.size] = own
-    # A broadcast as an all-reduce: the other workers contribute zeros.
-    words = _sum(strategy, padded.view(np.int32))
-    return words.view(np.uint8)[:size].tobytes()
+    own = np.frombuffer(data, np.uint8) if is_first(strategy) else None
+    return broadcast_array(strategy, own, np.dtype(np.uint8), [-1]).tobytes()
+
+
+def broadcast_array(
+    strategy: tf.distribute.Strategy,
+    array: np.ndarray | None,
+    dtype: np.dtype,
+    shape: Sequence[int],
+) -> np.ndarray:
+    """Broadcasts an array from the first worker, in pieces of 8 MiB.
+
+    Args:
+        strategy: See `broadcast`.
+        array: NumPy array; `None` on workers other than the first.
+        dtype: Its type.
+        shape: Its shape; one size may be -1, unknown.
+
+    Returns:
+        The first worker's array.
+    """
+    if array is not None and count(strategy) == 1:
+        return array
+    size = 0 if array is None else array.nbytes
+    size = int(_sum(strategy, np.asarray(size, np.int64)))
+    whole = np.empty(size, np.uint8)
+    if array is not None:
+        whole = array.reshape(-1).view(np.uint8)
+    for start in range(0, size, _PIECE):
+        piece = whole[start : start + _PIECE]
+        padded = np.zeros(-(-piece.size // 4) * 4, np.uint8)
+        if array is not None:
+            padded[: piece.size] = piece
+        # A broadcast as an all-reduce: the other workers contribute zeros.
+        words = _sum(strategy, padded.view(np.int32))
+        if array is None:
+            piece[:] = words.view(np.uint8)[: piece.size]
+    return whole.view(dtype).reshape(shape)
 
 
 def any_of(strategy: tf.distribute.Strategy, flag: bool) -> bool:

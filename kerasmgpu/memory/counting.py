@@ -44,9 +44,13 @@ def settings(
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
 
+    rows = step.rows
+    if job["batch_size_per_replica"] is not None:
+        rows = job["batch_size_per_replica"] * num_replicas
+
     def row(micro_batches: int) -> dict[str, Any]:
         state = state_bytes(step.variables, shard, num_replicas)
-        peak = step_peak(step, num_replicas, shard, micro_batches)
+        peak = step_peak(step, num_replicas, shard, micro_batches, rows)
         total = state.total + state.gathered + peak.total
         return {
             "replicas": num_replicas,
@@ -64,17 +68,16 @@ def settings(
             "assumed": peak.assumed,
         }
 
-    if shard not in ("none", "optimizer"):  # Strategies combine no others.
-        return [row(1)]
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
-    best, number, most = row(1), 2, -(-step.rows // num_replicas)
+    best = whole = row(1)
+    number, most = 2, -(-rows // num_replicas)
     while best["fits"] is False and number // 2 < most:
         other = row(min(number, most))
         if other["fits"] or other["total"] < best["total"]:
             best = other
         number *= 2
-    return [best]
+    return [{**best, "whole_total": whole["total"]}]
 
 
 if __name__ == "__main__":

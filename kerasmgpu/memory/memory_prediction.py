@@ -45,34 +45,35 @@ def run(
     replicas: Iterable[int | str] = (1, 2, 4, 8),
     *,
     global_batch_size: int | None = None,
+    batch_size_per_replica: int | None = None,
     shard: str | Iterable[str] = ("none",),
     micro_batches: Iterable[int | str] | None = None,
     device_memory: str | None = None,
     timeout_seconds: float = 600,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`."""
+    """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`.
+
+    With `batch_size_per_replica` each replica has so many rows, whatever their
+    number, instead of its share of `global_batch_size`.
+    """
     numbers = None
     if micro_batches is not None:
         numbers = [
             checked_integer(number, "micro_batches", 1)
             for number in micro_batches
         ]
+    if batch_size_per_replica is not None:
+        checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
     memory = None if device_memory is None else devices.parse(device_memory)
     shards = [shard] if isinstance(shard, str) else list(shard)
     settings = {
         "replicas": checked_counts(replicas),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "micro_batches": numbers,
+        "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),
     }
-    if numbers not in (None, [1]) and set(shards) - {"none", "optimizer"}:
-        raise InputError(
-            "Of sharded variables, only the optimizer's can be combined with "
-            "micro-batches yet. "
-            f"Received: shard={', '.join(shards)}, micro_batches={numbers}; "
-            "leave one of them out"
-        )
     if not shards:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     counted = tracing_process.run(
@@ -112,7 +113,7 @@ def verdict(report: dict[str, Any]) -> str | None:
     device = report["device_memory"]
     usable = memory_report.size(report["usable"])
     if fitting:
-        best = min(fitting, key=lambda row: (row["replicas"], _cost(row)))
+        best = min(fitting, key=lambda row: (row["replicas"], cost(row)))
         return (
             f"{device} ({usable} for tensors): fits on {_setting(best)}, with "
             f"{memory_report.size(best['total'])} per replica."
@@ -127,8 +128,10 @@ def verdict(report: dict[str, Any]) -> str | None:
     )
 
 
-def _cost(row: dict[str, Any]) -> tuple[int, int]:
-    """Settings that communicate less come first, then fewer micro-batches."""
+def cost(row: dict[str, Any]) -> tuple[int, int]:
+    """Sorts rows of a report by what their settings cost in time.
+
+    Settings that communicate less come first, then fewer micro-batches."""
     order = ("none", "optimizer", "embeddings", "weights")
     return order.index(row["shard"]), row["micro_batches"]
 

@@ -1,7 +1,6 @@
 """The peak of a training step on one replica."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -12,11 +11,7 @@ from kerasmgpu.memory.program_facts import (
     WORKSPACE,
     constant_bytes,
 )
-from kerasmgpu.memory.state_bytes import (
-    MIN_SHARD_BYTES,
-    VariableRecord,
-    part_bytes,
-)
+from kerasmgpu.memory.state_bytes import MIN_SHARD_BYTES, part_bytes
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.walk import Setting, Walk
@@ -81,7 +76,7 @@ def step_peak(
 
     Returns:
         `StepPeak`. With several micro-batches the sum of the gradients of
-        those before is counted, too.
+        those before is counted, too: its part, where they are scattered.
     """
     program = step.program
     lowered = program.written().lowered
@@ -115,7 +110,12 @@ def step_peak(
     activations = ledger.at_peak.get(ACTIVATIONS, 0)
     workspace = ledger.peak - before - gradients - activations
     if micro_batches > 1:
-        gradients += _gradient_bytes(step.variables, setting)
+        divided = "weights" if setting.divides_updates else shard
+        gradients += sum(
+            part_bytes(one, divided, num_replicas)
+            for one in step.variables
+            if one.kind == "weight"
+        )
     return StepPeak(
         batch,
         activations,
@@ -143,17 +143,3 @@ def _parts_of_variables(
             size = variable.dtype.size
             parts[tensor] = variable.shape.num_elements() * size
     return parts
-
-
-def _gradient_bytes(
-    variables: Sequence[VariableRecord], setting: Setting
-) -> int:
-    """Bytes of the gradients' sum between micro-batches."""
-    divisor = setting.num_replicas if setting.divides_updates else 1
-    return sum(
-        -(-one.num_bytes // divisor)
-        if one.num_bytes >= setting.min_shard_bytes
-        else one.num_bytes
-        for one in variables
-        if one.kind == "weight"
-    )

@@ -246,7 +246,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _each(self, method: str, value: Any, read_value: bool) -> Any:
         """Calls a method of each part with its elements of a value."""
-        value = tf.convert_to_tensor(value, self.dtype)
+        if not isinstance(value, np.ndarray):  # Of an array each part is one.
+            value = tf.convert_to_tensor(value, self.dtype)
         if not self.shape.is_compatible_with(value.shape):
             raise ValueError(
                 f"Cannot assign value to variable {self.name!r}: Shape "

@@ -22,6 +22,7 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing, plots
 from kerasmgpu.commands.command_line import LOADING, start
 from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.memory import device_memory
 from kerasmgpu.plan import published, scaling_prediction, sources, tables
 from kerasmgpu.plan.link_rates import LINKS, link
 from kerasmgpu.plan.step_time import ALGORITHMS, Machines, Step
@@ -54,7 +55,9 @@ def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
             "Give either --batch_size_per_replica (weak scaling) or "
             "--global_batch_size (strong scaling), not both"
         )
-    chosen = [values["from"].value, values.module, values.step_seconds]
+    chosen = [values["from"].value, values.step_seconds]
+    if values.device_memory is None or chosen == [None, None]:
+        chosen.append(values.module)
     if sum(value is not None for value in chosen) != 1:
         raise InputError(
             "give the step of one replica in one way: --step_seconds, --from "
@@ -69,7 +72,7 @@ def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
             )
         seconds = checked_number(values.step_seconds, "step_seconds")
         return Step(batch, seconds, **given), ()
-    if values.module is not None:
+    if values["from"].value is None:
         print(
             f"measuring {values.module} on one replica: {LOADING}",
             file=sys.stderr,
@@ -120,7 +123,16 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "Seconds of one replica's step, without waiting for input.",
     )
     text("from", "File with the step: benchmark.json, or of ThroughputLogger.")
-    text("module", "MODULE:FUNCTION or FILE.py:FUNCTION to run and measure.")
+    text(
+        "module",
+        "MODULE:FUNCTION or FILE.py:FUNCTION to run and measure; with "
+        "--device_memory, and the step from elsewhere, only to trace.",
+    )
+    text(
+        "device_memory",
+        "Memory of a device, as 24GiB or A100-40GB: says which numbers of "
+        "replicas fit, and with which setting.",
+    )
     text("workload", "Workload of the benchmark.json to take.")
     text(
         "contender",
@@ -196,6 +208,16 @@ def main(argv: list[str]) -> None:
         plots.tell_if_missing()
     machines = _machines(values)
     step, notes = _step(values)
+    if values.device_memory is not None:
+        device_memory.parse(values.device_memory)  # Raises now.
+        if values.module is None:
+            raise InputError(
+                "--device_memory needs the model: give --module, which may "
+                "accompany --step_seconds or --from then"
+            )
+        print(
+            f"tracing {values.module}: {LOADING}", file=sys.stderr, flush=True
+        )
     scaling_prediction.run(
         step,
         machines,
@@ -206,6 +228,8 @@ def main(argv: list[str]) -> None:
         f"{values.link} inside, {values.link_between} between",
         notes=notes,
         output_dir=values.output_dir,
+        module=values.device_memory and values.module,
+        device_memory=values.device_memory,
     )
 
 

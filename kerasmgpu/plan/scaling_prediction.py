@@ -10,7 +10,7 @@ from typing import Any
 
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.errors import checked_counts, checked_number
-from kerasmgpu.plan import tables
+from kerasmgpu.plan import fitting, tables
 from kerasmgpu.plan.step_time import Machines, Step, last_that_helps, predict
 
 REPLICA_COUNTS = tuple(2**power for power in range(1, 11))
@@ -72,6 +72,8 @@ def run(
     title: str = "",
     notes: Sequence[str] = (),
     output_dir: str | os.PathLike[str] | None = None,
+    module: str | None = None,
+    device_memory: str | None = None,
     **keywords: Any,
 ) -> dict[str, Any]:
     """Calls `plan`, prints the table and writes the files.
@@ -83,16 +85,28 @@ def run(
         notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and
             `plan.png`. Default: no files.
+        module: String, `"module:function"` of the model whose memory is
+            predicted. Default: no memory is.
+        device_memory: String, memory of a device: a size or a GPU's name.
         **keywords: See `plan`.
 
     Returns:
-        Dictionary, that of `plan` with `title` and `notes`.
+        Dictionary, that of `plan` with `title` and `notes`, and with `memory`,
+        the result of `fitting.fits`, if a module is given.
 
     Raises:
         InputError: If a number is invalid.
     """
     report = plan(step, machines, **keywords)
     report.update(title=title, notes=list(notes))
+    if module is not None and device_memory is not None:
+        rows = report["predictions"]
+        is_weak = report["scaling"] == "weak"
+        found = fitting.fits(module, device_memory, rows, is_weak)
+        report["memory"] = found
+        recommended = report["last_that_helps"] or rows[-1]["replicas"]
+        text = fitting.verdict(found, recommended, device_memory)
+        report["verdict"] += f" {text}"
     tables.print_plan(report)
     if output_dir is not None:
         folder = pathlib.Path(output_dir)

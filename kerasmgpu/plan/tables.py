@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from kerasmgpu.commands import plots, reports
+from kerasmgpu.memory import memory_report
 from kerasmgpu.plan.published import Row
 from kerasmgpu.plan.step_time import LIMITS, Prediction
 
@@ -35,7 +36,11 @@ def print_plan(report: dict[str, Any]) -> None:
     ):
         table.add_column(name, justify="right")
     table.add_column("bottleneck")
-    for row in report["predictions"]:
+    found = report.get("memory")
+    if found is not None:
+        table.add_column("memory", justify="right")
+        table.add_column("fits", overflow="fold")
+    for number, row in enumerate(report["predictions"]):
         table.add_row(
             str(row["replicas"]),
             f"{row['global_batch_size']:,}",
@@ -53,11 +58,19 @@ def print_plan(report: dict[str, Any]) -> None:
             f"{row['speed_up']:.2f}",
             f"{row['efficiency']:.0%}",
             row["limit"],
+            *([] if found is None else _memory(found[number])),
         )
     console.print(table)
     for note in report["notes"]:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print(report["verdict"], markup=False, soft_wrap=True)
+
+
+def _memory(fit: dict[str, Any]) -> list[str]:
+    """Returns the cells of a result of `fitting.fits`."""
+    setting = fit["fits_with"]
+    fits = "no" if setting is None else setting.replace("--", "") or "yes"
+    return [memory_report.size(fit["memory_bytes"]), fits]
 
 
 def verdict(

@@ -89,9 +89,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes)
-        self.micro_batches = _checked_micro_batches(
-            micro_batches, batch_norm, shard
-        )
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
 
 
 class MultiWorkerMirroredStrategy(
@@ -161,9 +159,7 @@ class MultiWorkerMirroredStrategy(
         _keras.install()
         log_filter.install()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self.micro_batches = _checked_micro_batches(
-            micro_batches, batch_norm, shard
-        )
+        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -283,7 +279,7 @@ _BETWEEN_WORKERS = ("auto", "nccl", "ring")
 
 
 def _checked_micro_batches(
-    micro_batches: int | str, batch_norm: str, shard: Shard
+    micro_batches: int | str, batch_norm: str
 ) -> int | str:
     """Returns a valid number of micro-batches, or `"auto"`."""
     if micro_batches != "auto":

@@ -188,6 +188,33 @@ def test_other_steps_run_the_model_s_own_program(tmp_path):
     assert model.train_step == step and "train_step" not in vars(model)
 
 
+def test_another_fit_has_the_same_trace_and_a_compiled_model_another(tmp_path):
+    traced = []
+
+    class Traced(keras.Model):
+        def train_step(self, data):
+            traced.append(self)
+            return super().train_step(data)
+
+    model = compiled(None, Traced)
+    monitors = Monitors(tmp_path, every=1, norms="global")
+    fit(model, monitors)
+    once = len(traced)
+    fit(model, monitors)
+    assert len(traced) == once
+    model.compile(keras.optimizers.SGD(4 * RATE), "mse", jit_compile=False)
+    fit(model, monitors)
+    found = event_files.values(tmp_path)
+    grad, update = (
+        found[f"l2_norm/{kind}/global"] for kind in ("grad", "update")
+    )
+    # The new optimizer counts from the beginning.
+    assert list(grad) == [*range(1, 11), *range(11, 21)]
+    for step in range(1, 21):
+        rate = 4 * RATE if step < 11 else RATE
+        assert update[step] == pytest.approx(rate * grad[step], rel=1e-4)
+
+
 @pytest.mark.parametrize("step", ["no dictionary", "no apply"])
 def test_a_train_step_that_has_no_norms(tmp_path, step):
     class Own(keras.Model):

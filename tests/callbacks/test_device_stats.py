@@ -274,6 +274,7 @@ def test_a_sample_of_eight_gpus_takes_little_of_a_core(gpus, tmp_path):
     sampler = device_sampler.Sampler.__new__(device_sampler.Sampler)
     sampler._lines = JsonLines(tmp_path / "devices.jsonl")
     sampler._epoch, sampler._worker = device_sampler._Epoch(), 0
+    sampler._of_gpu = {f"GPU:{number}": sampler._epoch for number in range(8)}
     nvml, _ = device_sampler.open_nvml()
     sources = {"host": device_sampler.Host().sample}
     for gpu in nvml.gpus:
@@ -321,3 +322,17 @@ def test_each_worker_writes_a_file_and_the_history_is_of_all(tmp_path):
     assert first == second
     own = max(record["memory_bytes"] for record in records(path))
     assert first["host_memory_bytes_max"][-1] > own + 200_000_000
+
+
+def test_each_gpu_has_figures_of_its_own(gpus):
+    slow = {"nvmlDeviceGetUtilizationRates": {"gpu": 12, "memory": 1}}
+    gpus(h100(0), h100(1, **slow))
+    sampler = device_sampler.Sampler(["GPU:0", "GPU:1"], 0.1, None, 0)
+    try:
+        figures = sampler.take_gpus()
+    finally:
+        sampler.stop()
+    # CUDA counts them in the reverse order.
+    assert [each["gpu_utilization_mean"] for each in figures] == pytest.approx(
+        [0.12, 0.97]
+    )

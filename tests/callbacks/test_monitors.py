@@ -9,6 +9,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import kerasmgpu
 from kerasmgpu.callbacks import ChooseXla, Monitors, ThroughputLogger
 from kerasmgpu.callbacks import measurement as measurement_module
+from kerasmgpu.callbacks.device_sampler import Sampler
 from kerasmgpu.errors import InputError
 from tests.callbacks import event_files
 
@@ -47,6 +48,8 @@ def test_figures_of_epochs_are_those_of_the_logs(replicas, tmp_path):
         "input_wait_share",
         "lr-SGD/group0",
         "step_seconds",
+        "host_cpu_cores/Worker_0",
+        "host_memory_GB/Worker_0",
     }
     for tag, name, by in (
         ("throughput/samples_per_sec", "examples_per_second", 1),
@@ -86,6 +89,15 @@ def test_flops_and_memory_under_the_names_of_composer(tmp_path, monkeypatch):
     memory = [{"current": 1e9, "peak": 3e9}, {"current": 2e9, "peak": 4e9}]
     monkeypatch.setattr(measurement_module, "gpu_memory", lambda _: memory)
     finish = measurement_module.Measurement.finish_epoch
+    sampled = [
+        {
+            "gpu_utilization_mean": 0.75 + number / 8,
+            "gpu_temperature_celsius_max": 61,
+            "gpu_power_watts_mean": np.nan,
+        }
+        for number in range(2)
+    ]
+    monkeypatch.setattr(Sampler, "take_gpus", lambda self: sampled)
     flops = {"flops_per_second": 8e12, "mfu": 0.25}
     monkeypatch.setattr(
         measurement_module.Measurement,
@@ -99,11 +111,15 @@ def test_flops_and_memory_under_the_names_of_composer(tmp_path, monkeypatch):
         "memory/peak_allocated_mem/Rank_0": 3,
         "memory/current_allocated_mem/Rank_1": 2,
         "memory/peak_allocated_mem/Rank_1": 4,
+        "gpu_percentage/Rank_0": 75,
+        "gpu_percentage/Rank_1": 87.5,
+        "gpu_temperature_C/Rank_1": 61,
         "throughput/flops_per_sec": 8e12,
         "throughput/device/flops_per_sec": 4e12,
         "throughput/device/mfu": 0.25,
     }.items():
         assert found[tag] == {7: pytest.approx(value)}
+    assert not any("power" in tag for tag in found)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])

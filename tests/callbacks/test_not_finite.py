@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import kerasmgpu
 from kerasmgpu.callbacks import NotFinite, ThroughputLogger
 from kerasmgpu.errors import InputError
 
@@ -101,6 +102,23 @@ def test_shares_on_devices_of_their_own(like_gpus):
     assert "Layer 'seventh'" in said and "row 6 of the batch" in said
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"micro_batches": 2},
+        {"micro_batches": "auto"},
+        {"shard": "weights", "min_shard_bytes": 0},
+    ],
+)
+def test_under_settings_of_the_strategy(settings):
+    x = data()
+    x[3 * BATCH + 6, 0] = -1
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"], **settings)
+    said = message(model_of(strategy, Logarithm(name="seventh")), x)
+    assert "step 4 (step 4 of this fit), replica 1." in said
+    assert "Layer 'seventh'" in said and "row 6 of the batch" in said
+
+
 def test_without_a_strategy_of_ours():
     x = data()
     x[3 * BATCH + 6, 0] = -1
@@ -167,6 +185,59 @@ def test_the_last_update_is_looked_at():
     model = model_of(tf.distribute.get_strategy(), first, Root())
     said = message(model, x, np.ones([BATCH, 1]))
     assert "has left weights that are not finite: first/kernel." in said
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_replicas_send_nothing_more(replicas, gradients):
+    strategy, x, sent = replicas(2), data(), []
+
+    class Sent(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            written = self.model.train_function.written
+            sent.append(len(list(written.lowered.communication())))
+
+    for callbacks in ([], [NotFinite(gradients)]):
+        model = model_of(strategy, layers.Dense(4), optimizer="adam")
+        model.fit(x, x[:, :1], verbose=0, callbacks=[*callbacks, Sent()])
+    assert sent[0] == sent[1] > 0
+
+
+def test_nested_and_weighted_batches(replicas):
+    with replicas(2).scope():
+        dense = keras.Input((3,), name="numbers")
+        words = keras.Input((2,), name="words")
+        joined = layers.Concatenate()([dense, words])
+        model = keras.Model([dense, words], layers.Dense(1)(joined))
+        model.compile("sgd", "mse")
+    x, weights = data(), np.ones([ROWS], "float32")
+    weights[BATCH + 5] = np.nan
+    rows = {"numbers": x, "words": x[:, :2]}, x[:, :1], weights
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(BATCH)
+    with pytest.raises(InputError, match="a NaN: sample_weight, row 5$"):
+        model.fit(dataset, verbose=0, callbacks=[NotFinite()])
+
+
+def test_a_step_without_compute_loss(replicas):
+    """Its gradients are checked instead, those of all of its optimizers."""
+
+    class Own(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+            gradients = tape.gradient(loss, self.trainable_weights)
+            self.own.apply_gradients(zip(gradients, self.trainable_weights))
+            return {"own": loss}
+
+    x = data()
+    with replicas(2).scope():
+        given = keras.Input((3,))
+        model = Own(given, layers.Dense(1)(given))
+        model.compile()
+        model.own = keras.optimizers.SGD(0.1)
+    x[2 * BATCH + 1, 2] = np.nan
+    said = message(model, x)
+    assert "step 3 (" in said and "x, row 1, column 2" in said
 
 
 def test_several_fits_and_one_without(replicas):

@@ -89,7 +89,7 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
     left = {path.name: path for path in folder.rglob("*")}
     assert set(left) == {
         *("flags.txt", "history.jsonl", "steps.jsonl", "run.json"),
-        "checkpoints",
+        *("devices.jsonl", "checkpoints"),
     }
     for line in left["history.jsonl"].read_text().splitlines():
         json.loads(line)

@@ -212,8 +212,18 @@ CASES = (
         {},
         True,
     ),
+    Case("flops", "give one function"),
+    Case("flops missing.py:build", "no such file: missing.py"),
+    Case("flops a:b --device=H1000", "device must be one of P100-16GB, V100"),
+    Case("flops a:b --global_batch_size=0", "--global_batch_size: 0 is not"),
+    Case("flops a:b", "no module named 'a'"),
     Case("plan", "give the step of one replica in one way"),
     Case("plan --step_seconds=0.1", "--step_seconds needs --parameters"),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--device_memory=big --module=json:build",
+        "device_memory must be a size",
+    ),
     Case("plan --from=missing.json", "No such file or directory"),
     Case("plan --from=empty", "empty is neither a benchmark.json"),
     Case("plan --from=binary", "--from=binary can't be read"),

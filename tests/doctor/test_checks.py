@@ -132,9 +132,13 @@ def test_trials():
 
 
 def test_workers_that_differ():
-    workers = [{"versions": VERSIONS | {"keras": v}} for v in ("3.15", "3.14")]
+    workers = [
+        {"versions": VERSIONS | {"keras": version}, "driver": {"gpus": gpus}}
+        for version, gpus in (("3.15", [{"name": "A100"}] * 2), ("3.14", []))
+    ]
     found = bad(examination.judge_workers(workers, [100.0, 103.5]))
     assert "keras 3.15, 3.14" in found["workers_differ"].text
+    assert found["gpus_differ"].text == "GPUs by worker: 2 A100; none"
     assert found["clocks_differ"].text == "clocks differ by 3.5 s"
     assert not bad(examination.judge_workers(workers[:1], [100.0]))
 

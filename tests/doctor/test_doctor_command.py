@@ -20,7 +20,7 @@ def run(*arguments, **environment):
         env={**os.environ, "PYTHONPATH": str(LIBRARY), **environment},
         capture_output=True,
         text=True,
-        timeout=540,
+        timeout=3000,
     )
 
 
@@ -93,7 +93,8 @@ def test_a_job_of_two_workers():
 
 @pytest.mark.slow
 def test_training_holds():
-    done = run("kerasmgpu", "doctor", "--train", "--max_megabytes=1", "--json")
+    flags = ["--train", "--max_megabytes=1", "--json", "--timeout_seconds=600"]
+    done = run("kerasmgpu", "doctor", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert len(report["trials"]) == 14

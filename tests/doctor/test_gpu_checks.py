@@ -176,6 +176,11 @@ def test_capability(judged, capability, cuda, key):
     assert bad(found) == {key} - {"capability"} and key in found
 
 
+def test_code_for_a_later_capability_does_not_run(judged):
+    seen = tensorflow((7, 0), cuda_compute_capabilities=["sm_75", "compute_90"])
+    assert bad(judged([idle(1)], seen)) == {"capability_not_built"}
+
+
 def test_a_lost_gpu(judged):
     gpus = [idle(1), idle(2, nvmlDeviceGetMemoryInfo=LOST)]
     found = judged(gpus, tensorflow((9, 0)))

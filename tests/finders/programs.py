@@ -64,6 +64,26 @@ def is_killed():
     return net(IsKilled())
 
 
+class RunsOutLater(Limited):
+    """Runs out of memory only in a process that has run smaller batches."""
+
+    fewest = float("inf")
+
+    def call(self, inputs):
+        def check(x):
+            self.fewest = min(self.fewest, len(x))
+            if len(x) > max(self.fewest, self.most_rows):
+                raise MemoryError("no more")
+            return x
+
+        checked = tf.numpy_function(check, [inputs], inputs.dtype)
+        return tf.ensure_shape(checked, inputs.shape)
+
+
+def runs_out_later():
+    return net(RunsOutLater())
+
+
 def not_even_one():
     layer = RunsOut()
     layer.most_rows = 0

@@ -49,6 +49,13 @@ def test_a_killed_process_does_not_end_the_search():
 
 
 @pytest.mark.slow
+def test_a_size_fails_only_in_a_process_of_its_own():
+    found = find("runs_out_later", low=100, high=400, stop_when_flat=False)
+    assert [row["global_batch_size"] for row in found.table] == [100, 200, 400]
+    assert [row["error"] for row in found.table] == [None] * 3
+
+
+@pytest.mark.slow
 def test_tensorflow_runs_out_of_memory():
     found = find("limited_memory", low=16, precision=1, stop_when_flat=False)
     assert found.stopped_by == "failed"

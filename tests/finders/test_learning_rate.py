@@ -98,6 +98,31 @@ def test_the_model_and_generators_are_as_before(
         np.testing.assert_array_equal(one, other)
 
 
+class Noisy(keras.utils.PyDataset):
+    """Batches with noise of the global generators."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        x = np.random.normal(size=(8, 6)) + random.random()
+        return x + keras.random.normal((8, 6)), x[:, :1]
+
+
+def test_generators_that_the_data_read_are_as_before():
+    def drawn(test):
+        model = net()
+        if test:
+            find(model, Noisy())
+        return (
+            random.random(),
+            np.random.rand(),
+            float(keras.random.uniform(())),
+        )
+
+    assert drawn(True) == drawn(False)
+
+
 @pytest.fixture
 def float64():
     keras.config.set_floatx("float64")

@@ -64,6 +64,13 @@ def test_a_closed_connection_is_a_lost_worker_at_once(job):
     assert time.monotonic() - start < 0.5
 
 
+def test_places_of_workers_reach_the_first_one(job):
+    heard = queue.Queue()
+    job.watches[0].hear_place = lambda *told: heard.put(told)
+    job.watches[2].tell(place={"steps": 3})
+    assert heard.get(timeout=5) == (2, {"steps": 3})
+
+
 def test_silence_is_a_lost_worker_after_the_time_out(job):
     job.watches[1]._link.send = lambda **message: None
     for index in (0, 2):

@@ -66,10 +66,6 @@ def test_the_function_prints_a_table(capsys):
         (dict(shard=["rows"]), "shard must be one of none, optimizer"),
         (dict(shard=[]), "shard must be one of none, optimizer"),
         (dict(micro_batches=[0]), "micro_batches must be an integer"),
-        (
-            dict(micro_batches=[2], shard="weights"),
-            "only the optimizer's can be combined",
-        ),
         (dict(global_batch_size=0), "global_batch_size must be an integer"),
         (dict(device_memory="big"), "device_memory must be a size"),
         (dict(data="nowhere"), "data must be MODULE:FUNCTION"),

@@ -123,6 +123,12 @@ def test_a_throughput_log_lacks_the_bytes(tmp_path):
         ([*RESNET, "more"], "only flags are expected"),
         (["--from=nowhere.json"], "nowhere.json can't be read"),
         (["--module=nowhere:build"], "no module named 'nowhere'"),
+        ([*RESNET, "--module=a:b"], "in one way"),
+        ([*RESNET, "--device_memory=T4"], "--device_memory needs the model"),
+        (
+            [*RESNET, "--device_memory=big", "--module=json:build"],
+            "device_memory must be a size",
+        ),
     ],
 )
 def test_bad_input_is_one_line(flags, message):

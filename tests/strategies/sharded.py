@@ -3,11 +3,14 @@
 import kerasmgpu
 
 
-def mirrored(num_replicas, shard, min_shard_bytes=0):
+def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
     """A strategy of logical CPU devices that shards small variables, too."""
     devices = [f"CPU:{number}" for number in range(num_replicas)]
     return kerasmgpu.MirroredStrategy(
-        devices, shard=shard, min_shard_bytes=min_shard_bytes
+        devices,
+        shard=shard,
+        min_shard_bytes=min_shard_bytes,
+        micro_batches=micro_batches,
     )
 
 

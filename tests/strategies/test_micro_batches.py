@@ -92,11 +92,6 @@ def test_the_optimizer_may_be_sharded(micro_batches, in_double_precision):
     assert harness.weight_distance(one, many) <= 1e-9
 
 
-def test_weights_may_not_be_sharded():
-    with pytest.raises(InputError, match="shard='optimizer'"):
-        kerasmgpu.MirroredStrategy(["CPU:0"], shard="weights", micro_batches=2)
-
-
 def test_partition_in_the_scope_uses_micro_batches():
     strategy = strategy_of(2, 3)
     with strategy.scope():

@@ -49,6 +49,34 @@ RUNS = [
 ]
 
 
+QUICK_PARTS = {
+    ("gpt", "weights", 2, 2),
+    ("convnet", "weights", 2, 3),
+    ("masked lstm", "weights", 2, 2),
+    ("tables, adagrad", "embeddings", 3, 2),
+    ("gan", "weights", 2, 2),
+}
+"""Runs with micro-batches of the quick tier."""
+
+IN_PARTS = [
+    pytest.param(
+        *run,
+        id=f"{run[0]}, {run[1]} on {run[2]} in {run[3]}",
+        marks=() if run in QUICK_PARTS else pytest.mark.slow,
+    )
+    for run in (
+        *((name, "weights", 2, 2) for name in PROGRAMS),
+        ("gpt", "weights", 4, 3),
+        ("convnet", "weights", 2, 3),
+        ("ema", "optimizer", 3, 2),
+        ("tables, adagrad", "embeddings", 3, 2),
+        ("tables, clipnorm", "embeddings", 2, 3),
+        ("own weights", "weights", 3, 3),
+        ("gpt", "weights", 2, "auto"),
+    )
+]
+
+
 @pytest.fixture(autouse=True)
 def float64():
     keras.config.set_floatx("float64")
@@ -73,25 +101,30 @@ def on_one_device(name):
 
 @pytest.mark.parametrize("name, shard, num_replicas", RUNS)
 def test_as_on_one_device(name, shard, num_replicas):
-    outcome, model = trained(name, mirrored(num_replicas, shard))
+    check(name, mirrored(num_replicas, shard))
+
+
+@pytest.mark.parametrize("name, shard, num_replicas, micro_batches", IN_PARTS)
+def test_micro_batches(name, shard, num_replicas, micro_batches):
+    check(name, mirrored(num_replicas, shard, micro_batches=micro_batches))
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_devices_that_share_no_memory(like_gpus, micro_batches):
+    """Each adds up what it gets, and gathers weights for itself."""
+    strategy = mirrored(3, "weights", micro_batches=micro_batches)
+    check("gpt", strategy)
+    assert not strategy.replicas.shares_memory
+
+
+def check(name, strategy):
+    """Asserts that a program ends as on one device."""
+    outcome, model = trained(name, strategy)
     assert count_of_sharded(model) > 0
     for what, expected in on_one_device(name).items():
         distance = harness.log_distance(expected, outcome[what])
         tolerance = 1e-6 if name in FLOAT32 else 1e-9
         assert distance <= tolerance, f"{what}: {distance:.1e}"
-
-
-def test_devices_that_share_no_memory(like_gpus):
-    """Each adds up what it gets, and gathers weights for itself."""
-    strategy = kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1", "CPU:2"], shard="weights", min_shard_bytes=0
-    )
-    outcome, model = trained("gpt", strategy)
-    assert not strategy.replicas.shares_memory
-    assert count_of_sharded(model) > 0
-    for what, expected in on_one_device("gpt").items():
-        distance = harness.log_distance(expected, outcome[what])
-        assert distance <= 1e-9, f"{what}: {distance:.1e}"
 
 
 def count_of_sharded(model):

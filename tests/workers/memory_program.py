@@ -21,7 +21,7 @@ import tensorflow as tf
 _UNITS = 1500
 
 
-def _mebibytes(name):
+def mebibytes(name):
     """Returns a figure of Linux's `/proc/self/status`, in MiB."""
     with open("/proc/self/status", encoding="utf-8") as status:
         for line in status:
@@ -42,7 +42,7 @@ def main(kind):
         ).scope()
     import keras
 
-    before = _mebibytes("VmRSS")
+    before = mebibytes("VmRSS")
     with scope:
         model = keras.Sequential([keras.Input((_UNITS,))])
         for _ in range(13):
@@ -50,7 +50,7 @@ def main(kind):
         model.compile(keras.optimizers.Adam(), "mse")
     x = np.random.default_rng(0).normal(size=(80, _UNITS)).astype("float32")
     model.fit(tf.data.Dataset.from_tensor_slices((x, x)).batch(8), verbose=0)
-    print(f"grown by {_mebibytes('VmHWM') - before:.0f} MiB", flush=True)
+    print(f"grown by {mebibytes('VmHWM') - before:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":

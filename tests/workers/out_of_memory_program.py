@@ -1,7 +1,7 @@
 """One worker of a job in which worker 1 runs out of memory twice.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.out_of_memory_program OUTPUT_DIR
+        -m tests.workers.out_of_memory_program OUTPUT_DIR [SHARD]
 
 Each worker writes `worker-<index>.npz`: the weights and losses of a training
 with `micro_batches="auto"`, of one that nothing interrupts, and of one in three
@@ -21,10 +21,12 @@ TIMES = 2
 """How often worker 1 runs out of memory."""
 
 
-def main(output_dir):
-    """Trains twice, and writes what came out."""
+def main(output_dir, shard=""):
+    """Trains three times, and writes what came out."""
     index = cluster.from_environment().index
-    strategy = kerasmgpu.strategy(micro_batches="auto")
+    strategy = kerasmgpu.strategy(
+        micro_batches="auto", shard=shard or None, min_shard_bytes=0
+    )
     import keras
     import numpy as np
     import tensorflow as tf

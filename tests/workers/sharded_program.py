@@ -3,7 +3,8 @@
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.sharded_program OUTPUT_DIR VIRTUAL_DEVICES [RUN …]
 
-A run is `weights: CASE` or `optimizer: CASE`. Each worker writes
+A run is `weights: CASE` or `optimizer: CASE`, or `weights in 2: CASE` for two
+micro-batches. Each worker writes
 `worker-<index>.pickle`: runs to `harness.Outcome`s, and `"message"` to the
 error of reading a variable on the first worker alone.
 """
@@ -27,7 +28,7 @@ def main(output_dir, virtual_devices, *runs):
     setting = "weights"
 
     def shard(variable):
-        return setting == "weights" or variable.kind == "slot"
+        return setting.startswith("weights") or variable.kind == "slot"
 
     strategy = kerasmgpu.strategy(
         virtual_devices=int(virtual_devices), shard=shard, min_shard_bytes=0
@@ -43,8 +44,9 @@ def main(output_dir, virtual_devices, *runs):
     outcomes = {}
     for run in runs:
         setting, _, name = run.partition(": ")
+        strategy.micro_batches = 2 if setting.endswith("in 2") else 1
         outcomes[run] = harness.run(CASES[name], strategy)
-    setting = "weights"
+    setting, strategy.micro_batches = "weights", 1
     with strategy.scope():
         model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
     outcomes["weights"] = model.get_weights()

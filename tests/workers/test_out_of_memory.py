@@ -9,12 +9,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def test_all_workers_run_the_step_again(tmp_path):
+@pytest.mark.parametrize("shard", ["", "weights"])
+def test_all_workers_run_the_step_again(tmp_path, shard):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"),
             *("--", "-m", "tests.workers.out_of_memory_program"),
-            str(tmp_path),
+            *(str(tmp_path), shard),
         ],
         capture_output=True,
         text=True,

@@ -29,10 +29,14 @@ RUNS = [
         "dropout",
         "weights of two types",
     )
-    for shard in ("weights", "optimizer")
+    for shard in ("weights", "optimizer", "weights in 2")
 ]
 
-QUICK = RUNS[0], "weights: clipnorm of sparse gradients"
+QUICK = (
+    RUNS[0],
+    "weights: clipnorm of sparse gradients",
+    "weights in 2: masked loss per token",
+)
 """Runs of the quick tier, in a job of two workers with one replica each."""
 
 JOBS = [

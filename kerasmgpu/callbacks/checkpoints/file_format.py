@@ -8,10 +8,12 @@ It contains no pickles, so reading runs no code. Types that NumPy lacks
 in the manifest.
 """
 
+import contextlib
 import hashlib
 import json
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import ml_dtypes
@@ -54,29 +56,65 @@ def write(
         archive.writestr(MANIFEST, json.dumps(manifest))
 
 
-def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Reads a checkpoint that `write` wrote, and verifies its checksum.
+class Reader:
+    """Reads the arrays of a checkpoint that `write` wrote, one by one.
 
     Args:
         file: Binary file, open for reading and seekable.
 
-    Returns:
-        `(manifest, arrays)`.
+    Attributes:
+        manifest: Dictionary, the argument of `write`, with the arrays'
+            `"dtypes"`.
 
     Raises:
-        DamagedFileError: If it is truncated, altered or not a checkpoint.
+        DamagedFileError: In all methods, if it is truncated, altered or not a
+            checkpoint.
         OSError: If it can't be read.
     """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        with _damage_named():
+            self._archive = zipfile.ZipFile(file)
+            self.manifest = json.loads(self._archive.read(MANIFEST))
+            _require_known(self.manifest)
+            self._sha256 = self.manifest.pop("sha256")
+            self._num_arrays = len(self.manifest["dtypes"])
+
+    def __len__(self) -> int:
+        return self._num_arrays
+
+    def array(self, index: int) -> np.ndarray:
+        """Reads one array."""
+        name = self.manifest["dtypes"][index]
+        with _damage_named():
+            return self._stored(index).view(dtype(name))
+
+    def verify(self) -> None:
+        """Reads everything once and verifies the checksum."""
+        arrays = map(self._stored, range(len(self)))
+        with _damage_named():
+            found = _digest(self.manifest, arrays)
+        if found != self._sha256:
+            raise DamagedFileError("its content doesn't match its checksum")
+
+    def _stored(self, index: int) -> np.ndarray:
+        with self._archive.open(_name(index)) as member:
+            array = np.lib.format.read_array(member, allow_pickle=False)
+            member.read()  # zipfile checks the CRC at the end of the member.
+        return array
+
+
+def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Returns the verified manifest and all arrays; raises as `Reader` does."""
+    reader = Reader(file)
+    reader.verify()
+    return reader.manifest, [reader.array(i) for i in range(len(reader))]
+
+
+@contextlib.contextmanager
+def _damage_named() -> Iterator[None]:
     try:
-        with zipfile.ZipFile(file) as archive:
-            manifest = json.loads(archive.read(MANIFEST))
-            _require_known(manifest)
-            arrays = [
-                _read_array(archive, _name(index))
-                for index in range(len(manifest["dtypes"]))
-            ]
-        expected = manifest.pop("sha256")
-        found = _digest(manifest, arrays)
+        yield
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -88,23 +126,10 @@ def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
         ValueError,
     ) as error:
         raise DamagedFileError(str(error) or type(error).__name__) from error
-    if found != expected:
-        raise DamagedFileError("its content doesn't match its checksum")
-    names = manifest["dtypes"]
-    return manifest, [
-        array.view(_dtype(name)) for array, name in zip(arrays, names)
-    ]
 
 
 def _name(index: int) -> str:
     return f"{index:06d}.npy"
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(name) as member:
-        array = np.lib.format.read_array(member, allow_pickle=False)
-        member.read()  # zipfile checks the CRC at the end of the member.
-    return array
 
 
 def _require_known(manifest: dict[str, Any]) -> None:
@@ -126,14 +151,16 @@ def _storable(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _dtype(name: str) -> np.dtype:
+def dtype(name: str) -> np.dtype:
+    """Returns the type of one of a manifest's `"dtypes"`."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _digest(manifest: dict[str, Any], arrays: list[np.ndarray]) -> str:
+def _digest(manifest: dict[str, Any], arrays: Iterable[np.ndarray]) -> str:
     """Returns the SHA-256 of the manifest and of the bytes of all arrays."""
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for array in arrays:
         digest.update(str((array.dtype.str, array.shape)).encode())
         digest.update(array.reshape(-1).view(np.uint8))
+        del array  # Before the next one is read.
     return digest.hexdigest()

@@ -22,9 +22,6 @@ from kerasmgpu.errors import InputError
 _DAMAGED = "damaged-"
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
 
-Found = tuple[pathlib.Path, dict[str, Any], list[np.ndarray]]
-"""Path, manifest and arrays of a checkpoint."""
-
 
 def file_name(epoch: int, step: int) -> str:
     """Returns the file name for `epoch` (from 0) after `step` of its steps."""
@@ -72,14 +69,11 @@ class Folder:
                 found[tuple(map(int, match.groups()))] = path
         return [found[position] for position in sorted(found)]
 
-    def newest_whole(self) -> Found | None:
-        """Returns the newest undamaged checkpoint.
+    def newest_whole(self) -> pathlib.Path | None:
+        """Returns the path of the newest undamaged checkpoint, if there is one.
 
         Newer ones that are damaged are logged and renamed, so that later calls
         skip them.
-
-        Returns:
-            `(path, manifest, arrays)`, or `None` if there is no checkpoint.
 
         Raises:
             InputError: If there are checkpoints and all of them are damaged.
@@ -88,7 +82,7 @@ class Folder:
         for path in reversed(self.files()):
             try:
                 with open(path, "rb") as file:
-                    manifest, arrays = file_format.read(file)
+                    file_format.Reader(file).verify()
             except file_format.DamagedFileError as error:
                 logging.warning(
                     "%s is damaged (%s): trying the checkpoint before it.",
@@ -99,7 +93,7 @@ class Folder:
                 continue
             for bad in damaged:
                 os.replace(bad, bad.with_name(f"{_DAMAGED}{bad.name}"))
-            return path, manifest, arrays
+            return path
         if damaged:
             raise InputError(
                 f"All {len(damaged)} checkpoints in {self.path} are damaged. "

@@ -71,21 +71,3 @@ def take(
         "progress": plain_data.encode(content, extra),
     }
     return manifest, arrays + extra
-
-
-def progress_of(manifest: dict[str, Any], arrays: list[Any]) -> Progress:
-    """Returns the `Progress` in a checkpoint."""
-    extra = arrays[len(manifest["variables"]) :]
-    return Progress(**plain_data.decode(manifest["progress"], extra))
-
-
-def restore_variables(
-    model: keras.Model, manifest: dict[str, Any], arrays: list[Any]
-) -> None:
-    """Assigns a checkpoint's variables to a model.
-
-    Raises:
-        InputError: If the checkpoint is of another model.
-    """
-    first = workers.is_first(model.distribute_strategy)
-    training_state.restore(model, manifest, arrays, first)

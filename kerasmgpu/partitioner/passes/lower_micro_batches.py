@@ -34,7 +34,6 @@ from kerasmgpu.partitioner.kinds import (
 )
 from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.rules import tables
 
 
 def lower_micro_batches(program: Lowered) -> None:
@@ -56,24 +55,18 @@ def _communicate_in_turns(program: Lowered) -> None:
 
     Gathered once, weights would be whole as long as micro-batches take turns,
     and so would be gradients that are summed before they are scattered. What is
-    needed outside of turns, too, is gathered once; where only the optimizer's
-    variables are sharded, gradients are scattered once.
+    needed outside of turns, too, is gathered once.
     """
     needed = dict.fromkeys(program.outputs)
     for instruction in program.instructions:
         if not _is_in_turn(instruction):
             needed.update(dict.fromkeys(instruction.inputs))
-    reads = False
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             instruction.in_turns = instruction.outputs[0] not in needed
-            reads = reads or instruction.in_turns
-        elif isinstance(instruction, (LookUp, Operation)):
-            reads = reads or instruction.plan.emit is tables.look_up_own
-    for instruction in program.instructions:
-        if isinstance(instruction, ReduceScatter):
+        elif isinstance(instruction, ReduceScatter):
             kinds = [one.kind for one in instruction.outputs]
-            instruction.in_turns = reads and all(map(is_of_variable, kinds))
+            instruction.in_turns = all(map(is_of_variable, kinds))
 
 
 def _is_in_turn(instruction: Instruction) -> bool:

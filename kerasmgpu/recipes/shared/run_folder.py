@@ -1,9 +1,10 @@
 """The folder of one run: its flags, its progress and its results.
 
     flags.txt           the flags as run, a flag file
-    history.jsonl, steps.jsonl, run.json
-                        of `kerasmgpu.callbacks.RunRecord`, for
-                        `kerasmgpu report`
+    history.jsonl, steps.jsonl, run.json, devices.jsonl
+                        for `kerasmgpu report`: written by `RunRecord` and
+                        `DeviceStats` of `kerasmgpu.callbacks`
+    tensorboard/        with --tensorboard or --profile_steps
     checkpoints/        the last three of `kerasmgpu.callbacks.Checkpoint`
     model.keras         the trained model
     learning_curve.png  where matplotlib is installed
@@ -70,10 +71,10 @@ class RunFolder:
         self._require_writable()
         if (self.path / _LOCK).exists():
             _lock(self.path)
-        # Where a run is kept and how it was started don't change its results.
+        # Where a run is kept, and what is seen of it, don't change its results.
         self._lines = shared_flags.as_flags(settings)
-        self._lines.pop("output_dir", None)
-        self._lines.pop("resume", None)
+        for name in ("output_dir", "resume", *shared_flags.WATCHING):
+            self._lines.pop(name, None)
         if entries := self._entries():
             self._require_run(entries, settings.resume)
             self._require_same_flags(settings, may_grow)

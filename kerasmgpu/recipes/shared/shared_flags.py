@@ -164,6 +164,39 @@ def define_output(flag_values: flags.FlagValues, longer: str) -> None:
         "Go on from the last checkpoint in --output_dir, with the same flags. "
         f"{longer}Start there if there is none.",
     )
+    _define_watching(flag)
+
+
+WATCHING = ("tensorboard", "profile_steps", "hang_seconds", "check_finite")
+"""Flags that say what is seen of a run; results don't depend on them."""
+
+
+def _define_watching(flag: Definitions) -> None:
+    flag.switch(
+        "tensorboard",
+        False,
+        "Write speed, step times, learning rate, memory and norms of gradients "
+        "and updates to the folder tensorboard of --output_dir.",
+    )
+    flag.strings(
+        "profile_steps",
+        None,
+        "First and last step to profile, such as 10,15, into that folder, too.",
+    )
+    flag.number(
+        "hang_seconds",
+        None,
+        "Seconds without progress after which the log says where each worker "
+        "is. Left out: 20 times the median step, and at least 30.",
+        least=0,
+        excludes_bounds=True,
+    )
+    flag.switch(
+        "check_finite",
+        False,
+        "End at the first NaN or infinity, and name its step, replica and "
+        "layer.",
+    )
 
 
 def define_data(
@@ -287,11 +320,35 @@ def settings(
             raise InputError(
                 f"--{name} must be a file or folder that exists. Received: {path}"
             )
-    if values["resume"] and not values["output_dir"]:
-        raise InputError(
-            "--resume needs the folder of the run. Received: no --output_dir"
-        )
+    _check_folder(values)
+    values["profile_steps"] = _pair(values["profile_steps"])
     return SimpleNamespace(**values)
+
+
+def _check_folder(values: Settings) -> None:
+    """Refuses flags that need the folder of a run without one."""
+    for name in ("resume", "tensorboard", "profile_steps"):
+        if values[name] and not values["output_dir"]:
+            raise InputError(
+                f"--{name} needs the folder of the run. Received: no "
+                "--output_dir"
+            )
+
+
+def _pair(texts: list[str] | None) -> tuple[int, int] | None:
+    """The first and the last step of `--profile_steps`."""
+    if not texts:
+        return None
+    try:
+        first, last = map(int, texts)
+    except (ValueError, TypeError):
+        first = last = 0
+    if not 1 <= first <= last:
+        raise InputError(
+            "--profile_steps must be the first and the last step, such as "
+            f"10,15. Received: {','.join(map(str, texts))}"
+        )
+    return first, last
 
 
 def _of_preset(define_flags: DefineFlags, given: Settings) -> Settings:

@@ -24,6 +24,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import callbacks as kerasmgpu_callbacks
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import run_folder, run_report, training_plan
@@ -66,7 +67,8 @@ class EpochRecords(keras.callbacks.Callback):
         if figures["loss"] is None:
             raise InputError(
                 f"The loss is no longer finite after epoch {epoch + 1}; lower "
-                "the learning rate or warm it up for longer"
+                "the learning rate or warm it up for longer. --check_finite "
+                "names the first step and layer"
             )
         rate = figures.get("steps_per_second")
         # An epoch whose only step was traced has no rate.
@@ -147,13 +149,8 @@ class TrainingRun:
         `progress` maps names in the logs to the labels that are printed; what
         `callbacks` add to the logs is recorded.
         """
-        plan = self.plan
+        plan, settings = self.plan, self._settings
         self._records = EpochRecords(plan.steps_per_epoch)
-        recorded = []
-        if self._settings.output_dir is not None:
-            recorded = [
-                kerasmgpu_callbacks.RunRecord(self._settings.output_dir)
-            ]
         return {
             "epochs": plan.epochs,
             "steps_per_epoch": plan.steps_per_epoch,
@@ -164,10 +161,32 @@ class TrainingRun:
                 *callbacks,
                 self._records,
                 kerasmgpu_callbacks.Progress(logs=progress),
-                *recorded,
+                kerasmgpu_callbacks.HangWatch(settings.hang_seconds),
+                *self._recorders(),
                 *self._checkpoints,
             ],
         }
+
+    def _recorders(self) -> list[keras.callbacks.Callback]:
+        """Callbacks that check, and that write what is seen of the run."""
+        settings, found = self._settings, []
+        if settings.check_finite:
+            found.append(kerasmgpu_callbacks.NotFinite())
+        if settings.output_dir is None:
+            return found
+        folder = pathlib.Path(settings.output_dir)
+        found += [
+            kerasmgpu_callbacks.DeviceStats(folder / "devices.jsonl"),
+            kerasmgpu_callbacks.RunRecord(folder),
+        ]
+        if settings.tensorboard or settings.profile_steps:
+            monitors = kerasmgpu_callbacks.Monitors(
+                folder / "tensorboard",
+                norms="global" if is_ours(self.strategy) else None,
+                profile_steps=settings.profile_steps,
+            )
+            found.append(monitors)
+        return found
 
     def finish(
         self,

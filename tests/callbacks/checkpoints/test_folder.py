@@ -45,9 +45,7 @@ def test_damaged_ones_are_put_aside_and_do_not_count(tmp_path):
     folder = Folder(tmp_path, keep=1)
     fill(folder, (1, 0))
     (tmp_path / file_name(2, 0)).write_bytes(b"")
-    path, _, (array,) = folder.newest_whole()
-    assert path.name == file_name(1, 0)
-    np.testing.assert_array_equal(array, np.ones(2))
+    assert folder.newest_whole().name == file_name(1, 0)
     fill(folder, (1, 5))
     assert positions(folder) == [file_name(1, 5)]
 

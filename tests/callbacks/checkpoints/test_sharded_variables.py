@@ -1,8 +1,14 @@
 """Runs with sharded variables go on under another setting of `shard`."""
 
+import tracemalloc
+
+import keras
 import numpy as np
 import pytest
 
+from kerasmgpu.callbacks import Checkpoint
+from kerasmgpu.callbacks.checkpoints import restoring
+from kerasmgpu.callbacks.checkpoints.folder import Folder
 from tests.callbacks.checkpoints import runs
 from tests.strategies.sharded import mirrored
 
@@ -50,3 +56,34 @@ def test_continues_in_the_middle_of_an_epoch(tmp_path, before, after, is_exact):
         np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
     for name, values in expected.history.items():
         np.testing.assert_allclose(history.history[name], values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shard", [None, "weights"])
+def test_variables_are_read_one_after_the_other(tmp_path, shard):
+    """NumPy tells `tracemalloc` of its arrays."""
+    strategy = mirrored(2, shard)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((500,))])
+        for _ in range(6):
+            model.add(keras.layers.Dense(500))
+        model.compile("adam", "mse", run_eagerly=True)
+    x = np.ones((2, 500), "float32")
+    model.fit(x, x, verbose=0, callbacks=[Checkpoint(tmp_path)])
+    state = runs.state(model)
+    for variable in [*model.variables, *model.optimizer.variables]:
+        variable.assign(np.zeros(variable.shape))
+    largest = max(array.nbytes for array in state)
+    assert sum(array.nbytes for array in state) > 15 * largest
+
+    tracemalloc.start()
+    try:
+        found = restoring.newest(strategy, Folder(tmp_path, 3), resume=True)
+        found.restore_variables(model)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    for array, expected in zip(runs.state(model), state, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    # One array, TensorFlow's copy of it, and what the garbage collector hasn't
+    # freed yet.
+    assert peak < 4 * largest, peak / largest

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from tests.partitioner.passes.conftest import lines
+from tests.strategies.sharded import mirrored
 
 SIZE = 32
 BYTES = SIZE * SIZE * 4
@@ -122,3 +123,98 @@ def test_a_step_with_gathers_runs_without_a_deadlock(sharding):
     function = sharding.partitioned(training(weights(sharding, 8)))
     for _ in range(3):
         function(tf.ones([64, SIZE]))
+
+
+# Micro-batches ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def in_parts():
+    """A strategy of two replicas that shards all, in three micro-batches."""
+    return mirrored(2, "weights", micro_batches=3)
+
+
+def centred(weights):
+    """A training whose micro-batches meet after each layer."""
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            for weight in weights:
+                x = tf.tanh(x @ weight)
+                x -= tf.reduce_mean(x, 0)
+            loss = tf.reduce_sum(x**3)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(0.1 * gradient)
+
+    return step
+
+
+def training_of_rows(weights):
+    """A training whose loss needs no sum before the backward pass."""
+    predict = forward(weights)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = predict(x)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(0.1 * gradient)
+
+    return step
+
+
+@pytest.mark.parametrize("make", [forward, training_of_rows])
+@pytest.mark.parametrize("rows", [8, 512])
+def test_each_micro_batch_gathers_two_weights_at_a_time(in_parts, make, rows):
+    """Also of few rows: activations would have to meet to be gathered."""
+    program = lowered(in_parts, make(weights(in_parts, 8)), rows)
+    assert bytes_alive(program) == 2 * BYTES
+    gathers = [one for one in program.instructions if is_gather(one)]
+    assert len(gathers) == (8 if make is forward else 13)
+    assert all(one.in_turns for one in gathers)
+    assert {program.phases[one] for one in gathers} == {0}
+
+
+def test_gradients_are_scattered_in_each_turn(dumped, in_parts):
+    function = training_of_rows(weights(in_parts, 3))
+    text = dumped(function, [512, SIZE], strategy=in_parts)["gather_in_turns"]
+    (scattered,) = lines(text, "= reduce_scatter.sum(")
+    assert scattered.endswith("in each turn, phase 0")
+    assert not lines(text, "Accumulate(")
+
+
+def test_a_weight_is_gathered_in_each_phase_that_uses_it(in_parts):
+    program = lowered(in_parts, centred(weights(in_parts, 4)))
+    gathers = [one for one in program.instructions if is_gather(one)]
+    phases = [program.phases[one] for one in gathers]
+    assert len(set(phases)) > 4
+    for one in gathers:
+        users = [
+            other
+            for other in program.instructions
+            if one.outputs[0] in other.inputs
+        ]
+        assert {program.phases[u] for u in users} == {program.phases[one]}
+    assert bytes_alive(program) == 2 * BYTES
+
+
+def test_a_weight_that_is_needed_between_turns_is_gathered_once(in_parts):
+    """It is whole until the last turn ends, and is counted."""
+    first, *others = weights(in_parts, 5)
+
+    def step(x):
+        norm = tf.linalg.det(first)
+        for weight in (first, *others):
+            x = tf.tanh(x @ weight)
+        return tf.reduce_sum(x) * norm
+
+    program = lowered(in_parts, step)
+    gathers = [one for one in program.instructions if is_gather(one)]
+    assert [one.in_turns for one in gathers].count(False) == 1
+    assert bytes_alive(program) == 3 * BYTES
+
+
+def test_a_step_in_turns_runs_without_a_deadlock(in_parts):
+    for make in (training, centred):
+        function = in_parts.partitioned(make(weights(in_parts, 5)))
+        for _ in range(2):
+            function(tf.ones([64, SIZE]))

@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
 
 def plain(path):
     """The records of a run without what depends on the clock."""
-    timed = ("seconds", "per_second", "_share", "time")
+    timed = ("seconds", "per_second", "_share", "time", "host_")
     return [
         {
             name: value
@@ -45,6 +45,7 @@ def test_the_folder_gets_everything(whole):
     result, folder = whole
     assert sorted(entry.name for entry in folder.glob("[!.]*")) == [
         "checkpoints",
+        "devices.jsonl",
         "flags.txt",
         "history.jsonl",
         "learning_curve.png",

@@ -1,0 +1,1 @@
+"""Faults that hang or break a training: each is named rightly, in time."""

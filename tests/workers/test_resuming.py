@@ -1,0 +1,51 @@
+"""Jobs whose weights are sharded resume from a checkpoint."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def job(kind, folder):
+    """Runs `resume_program` on two workers; returns what it prints."""
+    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
+    command += ["--", "-m", "tests.workers.resume_program", kind, str(folder)]
+    done = subprocess.run(
+        command,
+        # See `test_memory.py`.
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_in_the_middle_of_an_epoch_bit_for_bit(tmp_path):
+    job("exactly", tmp_path)
+    for worker in range(2):
+        outcome = (tmp_path / f"worker-{worker}.pickle").read_bytes()
+        (expected, expected_history), (state, history) = pickle.loads(outcome)
+        assert history == expected_history
+        for array, other in zip(state, expected, strict=True):
+            np.testing.assert_array_equal(array, other)
+
+
+def test_no_worker_holds_the_whole_checkpoint(tmp_path):
+    job("save", tmp_path)
+    (file,) = tmp_path.iterdir()
+    mebibytes = file.stat().st_size / 2**20
+    assert mebibytes > 330
+    printed = job("resume", tmp_path)
+    grown = [int(n) for n in re.findall(r"grown by (\d+) MiB", printed)]
+    assert len(grown) == 2
+    # Half of the state, 168 MiB, the largest variable, 9 MiB, and TensorFlow's
+    # buffers. A worker that held the file, too, would grow by at least 500.
+    assert max(grown) < 1.4 * mebibytes, (grown, mebibytes)
