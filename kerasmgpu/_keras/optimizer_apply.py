@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from kerasmgpu._keras import build
+from kerasmgpu._keras import build, norms
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 
@@ -31,4 +31,4 @@ def _apply(
             return strategy.run_on_one_device(
                 original, self, grads, trainable_variables
             )
-        return original(self, grads, trainable_variables)
+        return norms.apply(original, self, grads, trainable_variables)

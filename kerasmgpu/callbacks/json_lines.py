@@ -11,7 +11,7 @@ from kerasmgpu.errors import InputError
 class JsonLines:
     """Appends records to a JSON Lines file.
 
-    Each record is written by one system call and synced to disk. An incomplete
+    Records are written by one system call and synced to disk. An incomplete
     last line, from a full disk or a crash of the machine, is removed when the
     file is opened again.
 
@@ -46,18 +46,28 @@ class JsonLines:
                 )
             _drop_half_line(file)
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Writes a dictionary as one line; NaN becomes `null`."""
-        record = {
-            key: None
-            if isinstance(value, float) and math.isnan(value)
-            else value
-            for key, value in record.items()
-        }
-        line = json.dumps(record, allow_nan=False) + "\n"
+    def append(self, *records: dict[str, Any], sync: bool = True) -> None:
+        """Writes dictionaries as lines, all at once; NaN becomes `null`.
+
+        Args:
+            *records: The dictionaries.
+            sync: Boolean, whether to wait until the disk has them: else a crash
+                of the machine may lose them. Defaults to `True`.
+        """
+        lines = [
+            json.dumps(_without_nan(one), allow_nan=False) for one in records
+        ]
         with open(self.path, "ab", buffering=0) as file:
-            file.write(line.encode())
-            os.fsync(file.fileno())
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            if sync:
+                os.fsync(file.fileno())
+
+
+def _without_nan(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in record.items()
+    }
 
 
 def _is_record(line: bytes) -> bool:

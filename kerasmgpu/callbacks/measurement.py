@@ -5,6 +5,7 @@ share one hook around the step, one `InputProbe` and one `Stopwatch`; the
 figures of an epoch are computed once.
 """
 
+import contextlib
 import math
 import time
 import weakref
@@ -21,6 +22,9 @@ from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.timed_iterator import InputProbe
 from kerasmgpu.callbacks.utilization import utilization
 from kerasmgpu.job import workers
+
+_WINDOW_SECONDS = 5.0
+_LATEST_BATCHES = 8  # Whose rows and waits `latest` averages.
 
 _probes: dict[int, InputProbe] = {}
 """Probes by the ids of their models: a new probe would be a new trace.
@@ -52,6 +56,9 @@ class Measurement(step_hooks.StepHook):
         worker_step_seconds: List of each worker's mean seconds per step of
             the last finished epoch, up to its gradients and without waiting
             for other workers; empty for one worker.
+        steps_end: Float, `time.perf_counter` when the steps of the last
+            finished epoch were done.
+        at_end: `contextlib.ExitStack`, closed when `fit` returns or raises.
 
     Example:
 
@@ -73,6 +80,8 @@ class Measurement(step_hooks.StepHook):
         self.batches: list[tuple[int, float]] = []
         self.step_seconds = np.zeros(0)
         self.worker_step_seconds: list[float] = []
+        self.steps_end = math.nan
+        self.at_end = contextlib.ExitStack()
         self._model = model
         self._num_steps = params["steps"] or math.inf
         self._epoch: int | None = None
@@ -112,13 +121,18 @@ class Measurement(step_hooks.StepHook):
         if self.stopwatch.finished:
             return
         start = time.perf_counter()
+        self.wait()
+        self.steps_end = time.perf_counter()
+        self.stopwatch.finish(self.steps_end - start)
+
+    def wait(self) -> None:
+        """Waits for this worker's devices."""
         if self.num_workers == 1:
             tf.test.experimental.sync_devices()
         else:
             # TensorFlow can't wait for one worker's devices only. The step
             # count is available once the last update is done on all workers.
             self._model.optimizer.iterations.numpy()
-        self.stopwatch.finish(time.perf_counter() - start)
 
     def finish_epoch(self) -> dict[str, Any]:
         """Ends the epoch and returns its figures; collective between workers.
@@ -139,9 +153,38 @@ class Measurement(step_hooks.StepHook):
                 self.batches, self.num_replicas
             )
             self.step_seconds = self.stopwatch.step_seconds
-            self._figures.update(utilization(self.strategy, self._figures))
+            self._figures.update(
+                utilization(
+                    self.strategy,
+                    self._figures,
+                    local_devices(self.strategy)[0],
+                )
+            )
             self._figures.update(comparison)
         return self._figures
+
+    def latest(self) -> tuple[float, float, float] | None:
+        """Returns figures of the last seconds, while the epoch runs.
+
+        For a thread that shows them: no step waits.
+
+        Returns:
+            Tuple of examples per second of all workers (those of this one
+            times their number), seconds per step, and the share of the time
+            waiting for input; `None` until a step without compilation is done.
+        """
+        pace = self.stopwatch.pace(_WINDOW_SECONDS)
+        batches = self.probe.latest(_LATEST_BATCHES)
+        if not pace or not batches:
+            return None
+        rows = sum(rows for rows, _ in batches) / len(batches)
+        waited = sum(seconds for _, seconds in batches) / len(batches)
+        factor = self.num_workers if self._splits_batches else 1
+        return rows * factor / pace, pace, min(1.0, waited / pace)
+
+    def on_removed(self) -> None:
+        """Closes `at_end`."""
+        self.at_end.close()
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
         """Times one execution, and the requests for its batches."""
@@ -219,6 +262,32 @@ class MeasuringCallback(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Validation comes between the last step and the end of the epoch.
         self.measurement.finish_steps()
+
+
+def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the short names of this worker's devices: `["GPU:0"]`."""
+    try:
+        paths = strategy.extended.worker_devices
+    except RuntimeError:
+        # TensorFlow's default strategy: the first GPU, or else the CPU.
+        devices = tf.config.list_logical_devices
+        paths = [(devices("GPU") or devices("CPU"))[0].name]
+    return [path.rsplit("device:", 1)[-1] for path in paths]
+
+
+def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:
+    """Returns `"current"` and `"peak"` bytes of each GPU of this worker."""
+    return [
+        tf.config.experimental.get_memory_info(name)
+        for name in local_devices(strategy)
+        if name.startswith("GPU")
+    ]
+
+
+def learning_rate(model: keras.Model) -> float | None:
+    """Returns the current learning rate of a model with one optimizer."""
+    rate = getattr(model.optimizer, "learning_rate", None)
+    return None if rate is None else float(rate)
 
 
 def _probe(model: keras.Model, strategy: tf.distribute.Strategy) -> InputProbe:

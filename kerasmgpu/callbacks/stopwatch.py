@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+_LONGEST_WINDOW = 1000  # Executions that `pace` looks at, at most.
+
 
 @dataclasses.dataclass
 class Execution:
@@ -76,6 +78,25 @@ class Stopwatch:
         """Records one execution; arguments as in `Execution`."""
         self._executions.append(Execution(start, end, steps, traced))
         self._steps += steps
+
+    def pace(self, window_seconds: float) -> float | None:
+        """Returns the seconds per step of the last executions.
+
+        A thread may call it while steps run.
+
+        Args:
+            window_seconds: Float, the executions to look at.
+
+        Returns:
+            Float, or `None` if none is left but those that traced.
+        """
+        latest = self._executions[-_LONGEST_WINDOW:]
+        start, steps = math.inf, 0
+        for execution in reversed(latest):
+            if execution.traced or latest[-1].end - start > window_seconds:
+                break
+            start, steps = execution.start, steps + execution.steps
+        return (latest[-1].end - start) / steps if steps else None
 
     def finish(self, backlog: float) -> None:
         """Ends the epoch.

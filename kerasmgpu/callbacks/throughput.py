@@ -1,13 +1,15 @@
 """The `ThroughputLogger` callback: examples per second of every epoch."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback
-from kerasmgpu.callbacks.utilization import device_names
+from kerasmgpu.callbacks.measurement import MeasuringCallback, local_devices
+from kerasmgpu.callbacks.utilization import gpu_name
 from kerasmgpu.job import workers
 
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -105,7 +107,7 @@ class ThroughputLogger(MeasuringCallback):
     ) -> None:
         measurement = self.measurement
         figures = measurement.finish_epoch()
-        self._hand_on(figures, logs)
+        hand_on(self, figures, logs, _IN_THE_BAR)
         if self._lines is not None:
             self._lines.append(
                 {
@@ -124,31 +126,42 @@ class ThroughputLogger(MeasuringCallback):
                 }
             )
 
-    def _hand_on(
-        self, figures: dict[str, Any], logs: dict[str, Any] | None
-    ) -> None:
-        """Puts the progress bar's figures into the logs, the others into the history.
 
-        Without output (`verbose=0`), all go into the logs.
-        """
-        if logs is None:
-            return
-        if not self.params.get("verbose"):
-            logs.update(figures)
-            return
-        logs.update((name, figures[name]) for name in _IN_THE_BAR)
-        history = getattr(self.model, "history", None)
-        # All callbacks of a `fit` share one `params`, so this shows that the
-        # history is of this `fit` and not of an earlier one.
-        if history is not None and history.params is self.params:
-            for name, value in figures.items():
-                if name not in _IN_THE_BAR:
-                    history.history.setdefault(name, []).append(value)
+def hand_on(
+    callback: keras.callbacks.Callback,
+    figures: dict[str, Any],
+    logs: dict[str, Any] | None,
+    in_the_bar: Sequence[str] = (),
+) -> None:
+    """Puts the progress bar's figures into the logs, the others into the history.
+
+    Without output (`verbose=0`), all go into the logs.
+
+    Args:
+        callback: The `keras.callbacks.Callback` of a running `fit`.
+        figures: Dictionary of an epoch's figures.
+        logs: Dictionary, the argument of `on_epoch_end`.
+        in_the_bar: Names of the figures for the bar.
+    """
+    if logs is None:
+        return
+    if not callback.params.get("verbose"):
+        logs.update(figures)
+        return
+    logs.update((name, figures[name]) for name in in_the_bar)
+    history = getattr(callback.model, "history", None)
+    # All callbacks of a `fit` share one `params`, so this shows that the
+    # history is of this `fit` and not of an earlier one.
+    if history is not None and history.params is callback.params:
+        for name, value in figures.items():
+            if name not in in_the_bar:
+                history.history.setdefault(name, []).append(value)
 
 
 def _devices(strategy: tf.distribute.Strategy) -> list[str]:
     """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
-    return [
-        name if reported is None else f"{name} ({reported})"
-        for name, reported in device_names(strategy)
-    ]
+    names = []
+    for name in local_devices(strategy):
+        reported = gpu_name(name)
+        names.append(name if reported is None else f"{name} ({reported})")
+    return names

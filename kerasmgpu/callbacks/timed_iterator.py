@@ -10,6 +10,7 @@ on the CPU, and nothing waits for them.
 """
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,8 @@ class InputProbe:
         self.strategy = strategy
         self.traces = 0
         self.number = next(_numbers)
+        # An operation that peeks waits for batches that `drain` has taken.
+        self._lock = threading.Lock()
         _probes[self.number] = self
         # Buffers are global by name, so the name must be unique to this probe.
         self._buffer = {
@@ -62,13 +65,27 @@ class InputProbe:
             List of `(rows, seconds)`: rows of all replicas of this worker,
             and the seconds for which the request was pending.
         """
-        with tf.device("CPU:0"):
-            size = tf.raw_ops.StageSize(**self._buffer)
-        if int(size) == 0:
-            return []
-        rows, asked, got = self._take(size)
+        with self._lock:
+            with tf.device("CPU:0"):
+                size = tf.raw_ops.StageSize(**self._buffer)
+            if int(size) == 0:
+                return []
+            rows, asked, got = self._take(size)
         seconds = (got - asked).numpy().tolist()
         return list(zip(rows.numpy().tolist(), seconds))
+
+    def latest(self, count: int) -> list[tuple[int, float]]:
+        """Returns at most `count` of the last batches, and keeps them.
+
+        A thread may call it while steps run; they don't wait for it.
+        """
+        with self._lock, tf.device("CPU:0"):
+            size = int(tf.raw_ops.StageSize(**self._buffer))
+            kept = [
+                tf.raw_ops.StagePeek(index=index, **self._buffer)
+                for index in range(max(0, size - count), size)
+            ]
+        return [(int(rows), float(got - asked)) for rows, asked, got in kept]
 
     @tf.function(autograph=False)
     def _take(self, size: tf.Tensor) -> tuple[tf.Tensor, ...]:

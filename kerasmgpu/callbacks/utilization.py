@@ -10,19 +10,21 @@ from kerasmgpu.hardware import data_sheets
 
 
 def utilization(
-    strategy: tf.distribute.Strategy, rates: Mapping[str, float]
+    strategy: tf.distribute.Strategy, rates: Mapping[str, float], device: str
 ) -> dict[str, float]:
     """Returns the FLOPs figures of an epoch.
 
     Args:
         strategy: The strategy that trained.
         rates: Mapping with `examples_per_second` and `steps_per_second`.
+        device: String, short name of this worker's first device, `"GPU:0"`; all
+            replicas are taken to have one like it.
 
     Returns:
         Dictionary: `flops_per_second` over all replicas, if they can be
         counted; `mfu`, 0 to 1, model FLOPs utilisation: their share of the peak
         of all replicas' devices for the data types of the products, if it is
-        known. All replicas are taken to have the device of this worker's first.
+        known.
     """
     step: TrainedStep | None = getattr(strategy, "trained_step", None)
     flops = None if step is None else step.flops
@@ -35,11 +37,11 @@ def utilization(
     if total is None:
         return {}
     figures = {"flops_per_second": total * steps_per_second}
-    device = _device(strategy)
+    sheet = _device(device)
     seconds = None
-    if device is not None:
+    if sheet is not None:
         seconds = flops.seconds_at_peak(
-            device,
+            sheet,
             rows,
             tf.config.experimental.tensor_float_32_execution_enabled(),
         )
@@ -49,39 +51,26 @@ def utilization(
     return figures
 
 
-def device_names(
-    strategy: tf.distribute.Strategy,
-) -> list[tuple[str, str | None]]:
-    """Returns this worker's devices.
+def gpu_name(name: str) -> str | None:
+    """Returns the name that the driver reports for a GPU, or `None`.
+
+    Args:
+        name: String, a device's short name, `"GPU:0"`.
 
     Returns:
-        List of pairs: the name in TensorFlow, `"GPU:0"`, and the name that the
-        driver reports for a GPU, `"NVIDIA H100 80GB HBM3"`, or `None`.
+        String, such as `"NVIDIA H100 80GB HBM3"`; `None` for other devices.
     """
-    try:
-        paths = strategy.extended.worker_devices
-    except RuntimeError:
-        # TensorFlow's default strategy: the first GPU, or else the CPU.
-        devices = tf.config.list_logical_devices
-        paths = [(devices("GPU") or devices("CPU"))[0].name]
+    kind, index = name.split(":")
     gpus = tf.config.get_visible_devices("GPU")
-    names = []
-    for path in paths:
-        name = path.rsplit("device:", 1)[-1]
-        kind, index = name.split(":")
-        reported = None
-        if kind == "GPU" and int(index) < len(gpus):
-            details = tf.config.experimental.get_device_details(
-                gpus[int(index)]
-            )
-            reported = details.get("device_name", "unknown")
-        names.append((name, reported))
-    return names
+    if kind != "GPU" or int(index) >= len(gpus):
+        return None
+    details = tf.config.experimental.get_device_details(gpus[int(index)])
+    return str(details.get("device_name", "unknown"))
 
 
-def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
-    """The data sheet of the first replica's device; `None` if unknown."""
-    name, reported = device_names(strategy)[0]
+def _device(name: str) -> data_sheets.Device | None:
+    """The data sheet of a device; `None` if unknown."""
+    reported = gpu_name(name)
     device = data_sheets.reported(reported or "")
     if device is None:
         # Nobody expects an MFU of a CPU.

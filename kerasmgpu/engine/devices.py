@@ -94,6 +94,21 @@ def grow_memory() -> None:
             return
 
 
+def physical_gpus() -> dict[str, int]:
+    """Maps this process's logical GPUs to CUDA's numbers of physical ones.
+
+    Returns:
+        Dictionary such as `{"GPU:0": 2}`: logical devices are numbered in the
+        order of the visible physical ones, each of which may be divided.
+    """
+    numbers = [
+        int(gpu.name.rsplit(":", 1)[1])
+        for gpu in tf.config.get_visible_devices("GPU")
+        for _ in tf.config.get_logical_device_configuration(gpu) or [None]
+    ]
+    return {f"GPU:{index}": number for index, number in enumerate(numbers)}
+
+
 def describe(names: Sequence[str]) -> str:
     """Returns text for messages: "2 GPUs are visible (GPU:0, GPU:1)"."""
     kind = "GPU" if names[0].startswith("GPU") else "CPU device"

@@ -1,1 +1,7 @@
-"""What is known of GPUs: their data sheets, and what their driver reports."""
+"""The machine's devices, read without TensorFlow.
+
+- `data_sheets`: memory and peaks of GPUs by name.
+- `nvml`: the GPUs of this machine; `gpu`: what the driver counts of each.
+- `gpu_links`: which GPUs are connected how.
+- `cuda_devices`: the UUID of a GPU that CUDA has numbered.
+"""

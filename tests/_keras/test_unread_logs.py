@@ -133,6 +133,7 @@ def test_a_hook_for_batches_is_shown_results(replicas):
         (lambda _: keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: None), True),
         (lambda _: kerasmgpu.callbacks.ThroughputLogger(), False),
+        (lambda _: kerasmgpu.callbacks.Progress(), False),
     ],
 )  # fmt: skip
 def test_who_looks(replicas, tmp_path, callback, looks):

@@ -114,3 +114,17 @@ def test_the_slowest_worker_is_named():
         "slowest_worker_step_seconds": 0.75,
         "fastest_worker_step_seconds": 0.25,
     }
+
+
+def test_the_pace_is_that_of_the_last_seconds_without_tracing():
+    stopwatch = Stopwatch()
+    assert stopwatch.pace(10) is None
+    stopwatch.add(0, 50, steps=2, traced=True)
+    assert stopwatch.pace(10) is None
+    for start in (50, 54, 58):
+        stopwatch.add(start, start + 3, steps=2, traced=False)
+    # From 50 to 61, gaps included; the last six seconds begin within 54 to 57.
+    assert stopwatch.pace(100) == 11 / 6
+    assert stopwatch.pace(6) == 7 / 4
+    stopwatch.new_epoch()
+    assert stopwatch.pace(10) is None

@@ -11,6 +11,8 @@ NOT_RUN = {
     ("docs/clusters.md", "srun --nodes=2 --ntasks-per-node=4 "),
     ("docs/docker.md", "docker build --tag kerasmgpu ."),
     ("docs/docker.md", "docker run --rm --gpus all --volume "),
+    ("docs/monitoring.md", "pip install tensorboard"),
+    ("docs/monitoring.md", "pip install xprof"),
     ("docs/trackers.md", "if kerasmgpu.is_first_worker():\n    mlflow."),
     ("docs/trackers.md", "first = kerasmgpu.is_first_worker()\nwandb."),
     ("docs/trackers.md", "if kerasmgpu.is_first_worker():\n    comet_ml."),

@@ -1,4 +1,5 @@
 import pytest
+import tensorflow as tf
 
 from kerasmgpu.engine import devices
 from kerasmgpu.errors import InputError
@@ -63,3 +64,18 @@ def test_names_that_are_no_list_of_different_devices(names, words):
 def test_names_and_a_number_contradict_each_other():
     with pytest.raises(InputError, match="not both"):
         devices.choose(num_replicas=2, devices=["CPU:0"])
+
+
+def test_logical_gpus_know_their_physical_ones(monkeypatch):
+    """The first of three GPUs is hidden, and the last divided in two."""
+    physical = tf.config.PhysicalDevice
+    first, last = (
+        physical(f"/physical_device:GPU:{number}", "GPU") for number in (1, 2)
+    )
+    parts = {last: [tf.config.LogicalDeviceConfiguration(memory_limit=99)] * 2}
+    config = devices.tf.config
+    monkeypatch.setattr(
+        config, "get_visible_devices", lambda kind: [last, first]
+    )
+    monkeypatch.setattr(config, "get_logical_device_configuration", parts.get)
+    assert devices.physical_gpus() == {"GPU:0": 2, "GPU:1": 2, "GPU:2": 1}

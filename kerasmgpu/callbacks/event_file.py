@@ -1,0 +1,88 @@
+"""TensorBoard event files, written without the `tensorboard` package."""
+
+import math
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+
+_BUCKETS = 30
+_FLUSH_MILLISECONDS = 10_000
+
+
+class EventFile:
+    """A new event file in a folder, which TensorBoard shows as one run.
+
+    Args:
+        folder: String or path-like, local or of a file system that TensorFlow
+            knows; created if it is missing.
+
+    Raises:
+        InputError: If the folder can't be written.
+
+    Example:
+
+    ```python
+    EventFile("logs").write(100, {"throughput/samples_per_sec": 1234.5})
+    ```
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            tf.io.gfile.makedirs(os.fspath(folder))
+            self._writer = tf.summary.create_file_writer(
+                os.fspath(folder), flush_millis=_FLUSH_MILLISECONDS
+            )
+        except tf.errors.OpError as error:
+            raise InputError(
+                f"log_dir={os.fspath(folder)!r} can't be written: "
+                f"{error.message}. Give another folder"
+            ) from None
+
+    def write(
+        self,
+        step: int,
+        scalars: Mapping[str, float | None],
+        histograms: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Writes figures of a step; leaves out `None`, NaN and empty arrays.
+
+        Args:
+            step: Integer.
+            scalars: Dictionary from tags to floats.
+            histograms: Dictionary from tags to NumPy arrays of values.
+        """
+        summary = tf.compat.v1.Summary()
+        for tag, value in scalars.items():
+            if value is not None and not math.isnan(value):
+                summary.value.add(tag=tag, simple_value=value)
+        for tag, values in (histograms or {}).items():
+            if values.size:
+                summary.value.add(tag=tag, histo=_histogram(values))
+        # One operation for all of them.
+        with self._writer.as_default(step):
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString())
+
+    def flush(self) -> None:
+        """Writes out what is buffered."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+def _histogram(values: np.ndarray) -> tf.compat.v1.HistogramProto:
+    counts, edges = np.histogram(values, _BUCKETS)
+    return tf.compat.v1.HistogramProto(
+        min=values.min(),
+        max=values.max(),
+        num=values.size,
+        sum=values.sum(),
+        sum_squares=np.square(values).sum(),
+        bucket_limit=edges[1:],
+        bucket=counts,
+    )

@@ -1,0 +1,129 @@
+"""How the GPUs of a machine are connected: NVLink and PCIe."""
+
+import collections
+import dataclasses
+from typing import Any
+
+from kerasmgpu.hardware.gpu import Gpu
+from kerasmgpu.hardware.nvml import Nvml
+
+_VERSIONS = ("", "1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0")
+"""NVLink's versions, by NVML's number (`NVML_NVLINK_VERSION_…`)."""
+WORDS = {
+    "NV": "that many NVLinks",
+    "PIX": "at most one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "a PCIe host bridge, in the CPU",
+    "NODE": "PCIe host bridges of one NUMA node",
+    "SYS": "the link between CPUs: the slowest",
+}
+"""Maps the words of `topology` to what the data pass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NvLinks:
+    """The active NVLinks of a GPU.
+
+    Attributes:
+        version: String such as `"4.0"`; empty if unknown, or without a link.
+        peers: Dictionary that maps the PCI address `(domain, bus, device)` of
+            a GPU to the number of links that lead to it.
+        to_switches: Integer, number of links to NVSwitches.
+    """
+
+    version: str
+    peers: dict[tuple[int, int, int], int]
+    to_switches: int
+
+    @property
+    def count(self) -> int:
+        """Integer, number of active links."""
+        return sum(self.peers.values()) + self.to_switches
+
+
+def nvlinks(gpu: Gpu) -> NvLinks:
+    """Returns the active NVLinks of a GPU.
+
+    Raises:
+        GpuLost: See `Gpu.sample`.
+    """
+    api, ask = gpu.api, gpu.ask
+    version, to_switches = "", 0
+    peers: dict[tuple[int, int, int], int] = collections.Counter()
+    for link in range(api.NVML_NVLINK_MAX_LINKS):
+        active = ask(api.nvmlDeviceGetNvLinkState, link)
+        if active is None:  # The GPU has no link of this number, or none.
+            break
+        if not active:
+            continue
+        number = ask(api.nvmlDeviceGetNvLinkVersion, link)
+        if number is not None and number < len(_VERSIONS):
+            version = _VERSIONS[number]
+        kind = ask(api.nvmlDeviceGetNvLinkRemoteDeviceType, link)
+        pci = ask(api.nvmlDeviceGetNvLinkRemotePciInfo, link)
+        if kind == api.NVML_NVLINK_DEVICE_TYPE_SWITCH or pci is None:
+            to_switches += 1
+        else:
+            peers[_address(pci)] += 1
+    return NvLinks(version, dict(peers), to_switches)
+
+
+def topology(nvml: Nvml) -> list[list[str]]:
+    """Returns the matrix of `nvidia-smi topo -m`, without network cards.
+
+    Args:
+        nvml: The `Nvml` of `open_nvml`.
+
+    Returns:
+        A list of strings per GPU of `nvml.gpus`, one per GPU: `"X"` for itself,
+        `"NV4"` for four NVLinks (through NVSwitches: the fewer of the two
+        GPUs'), else the part of PCIe that the data pass, a key of `WORDS`;
+        `"?"` if unknown.
+
+    Raises:
+        GpuLost: See `Gpu.sample`.
+
+    Example:
+
+    >>> for gpu, row in zip(nvml.gpus, topology(nvml)):
+    ...     print(gpu.index, *row)
+    0 X NV4
+    1 NV4 X
+    """
+    links = [nvlinks(gpu) for gpu in nvml.gpus]
+    addresses = [_address_of(gpu) for gpu in nvml.gpus]
+
+    def between(first: int, second: int) -> str:
+        if first == second:
+            return "X"
+        count = links[first].peers.get(addresses[second], 0) + min(
+            links[first].to_switches, links[second].to_switches
+        )
+        if count:
+            return f"NV{count}"
+        return _pcie(nvml.gpus[first], nvml.gpus[second])
+
+    numbers = range(len(links))
+    return [[between(row, column) for column in numbers] for row in numbers]
+
+
+def _pcie(first: Gpu, second: Gpu) -> str:
+    api = first.api
+    level = first.ask(api.nvmlDeviceGetTopologyCommonAncestor, second.handle)
+    return {
+        api.NVML_TOPOLOGY_INTERNAL: "PIX",  # Two GPUs on one board.
+        api.NVML_TOPOLOGY_SINGLE: "PIX",
+        api.NVML_TOPOLOGY_MULTIPLE: "PXB",
+        api.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
+        api.NVML_TOPOLOGY_NODE: "NODE",
+        api.NVML_TOPOLOGY_SYSTEM: "SYS",
+    }.get(level, "?")
+
+
+def _address_of(gpu: Gpu) -> Any:
+    pci = gpu.ask(gpu.api.nvmlDeviceGetPciInfo)
+    return pci and _address(pci)
+
+
+def _address(pci: Any) -> tuple[int, int, int]:
+    return pci.domain, pci.bus, pci.device

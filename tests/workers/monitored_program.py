@@ -1,0 +1,46 @@
+"""A worker that prints its progress and writes for TensorBoard.
+
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.monitored_program FOLDER
+"""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import kerasmgpu
+
+ROWS = np.random.default_rng(0).normal(size=(44, 2)).astype("float32")
+
+
+def train(strategy, folder):
+    """Trains three epochs of six steps."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        model.compile("sgd", "mse", jit_compile=False)
+    callbacks = [
+        kerasmgpu.callbacks.Progress(one_replica=1e4),
+        kerasmgpu.callbacks.Monitors(
+            folder, every=4, norms="variables", profile_steps=(7, 9)
+        ),
+    ]
+    model.fit(
+        ROWS,
+        ROWS,
+        batch_size=8,
+        epochs=3,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+    )
+    return model.get_weights()
+
+
+if __name__ == "__main__":
+    train(kerasmgpu.strategy(), sys.argv[1])
