@@ -19,6 +19,7 @@ import tensorflow as tf
 from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import stopwatch
+from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.timed_iterator import InputProbe
 from kerasmgpu.callbacks.utilization import utilization
 from kerasmgpu.job import workers
@@ -153,13 +154,7 @@ class Measurement(step_hooks.StepHook):
                 self.batches, self.num_replicas
             )
             self.step_seconds = self.stopwatch.step_seconds
-            self._figures.update(
-                utilization(
-                    self.strategy,
-                    self._figures,
-                    local_devices(self.strategy)[0],
-                )
-            )
+            self._figures.update(utilization(self.strategy, self._figures))
             self._figures.update(comparison)
         return self._figures
 
@@ -262,17 +257,6 @@ class MeasuringCallback(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Validation comes between the last step and the end of the epoch.
         self.measurement.finish_steps()
-
-
-def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the short names of this worker's devices: `["GPU:0"]`."""
-    try:
-        paths = strategy.extended.worker_devices
-    except RuntimeError:
-        # TensorFlow's default strategy: the first GPU, or else the CPU.
-        devices = tf.config.list_logical_devices
-        paths = [(devices("GPU") or devices("CPU"))[0].name]
-    return [path.rsplit("device:", 1)[-1] for path in paths]
 
 
 def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:

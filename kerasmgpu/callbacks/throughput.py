@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from kerasmgpu.callbacks.json_lines import JsonLines
-from kerasmgpu.callbacks.measurement import MeasuringCallback, local_devices
-from kerasmgpu.callbacks.utilization import gpu_name
+from kerasmgpu.callbacks.local_devices import device_names
+from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.job import workers
 
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -97,7 +96,7 @@ class ThroughputLogger(MeasuringCallback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         strategy = self.measurement.strategy
-        self._devices = _devices(strategy)
+        self._devices = device_names(strategy)
         self._lines = None
         if self.path is not None and workers.is_first(strategy):
             self._lines = JsonLines(self.path)
@@ -156,12 +155,3 @@ def hand_on(
         for name, value in figures.items():
             if name not in in_the_bar:
                 history.history.setdefault(name, []).append(value)
-
-
-def _devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns this worker's devices: `["GPU:0 (NVIDIA H100 80GB HBM3)"]`."""
-    names = []
-    for name in local_devices(strategy):
-        reported = gpu_name(name)
-        names.append(name if reported is None else f"{name} ({reported})")
-    return names

@@ -1,7 +1,7 @@
-"""The machine's devices, read without TensorFlow.
+"""GPUs, without TensorFlow: what their driver and their makers say.
 
-- `data_sheets`: memory and peaks of GPUs by name.
 - `nvml`: the GPUs of this machine; `gpu`: what the driver counts of each.
 - `gpu_links`: which GPUs are connected how.
 - `cuda_devices`: the UUID of a GPU that CUDA has numbered.
+- `data_sheets`: memory and peaks of GPUs, by name.
 """

@@ -181,11 +181,7 @@ def test_counting_waits_until_it_is_asked_for(monkeypatch):
 
 
 def test_figures_of_an_epoch(monkeypatch):
-    monkeypatch.setattr(
-        utilization,
-        "gpu_name",
-        lambda device: "Tesla T4",
-    )
+    monkeypatch.setattr(utilization, "reported_name", lambda name: "Tesla T4")
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     _, history = trained(strategy)
     for rate, flops, mfu in zip(
@@ -211,7 +207,7 @@ def test_no_mfu_where_the_peak_is_not_known(monkeypatch, name, level, word):
         utilization.logging, "log_first_n", lambda *given: said.append(given)
     )
     if name is not None:
-        monkeypatch.setattr(utilization, "gpu_name", lambda device: name)
+        monkeypatch.setattr(utilization, "reported_name", lambda _: name)
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     _, history = trained(strategy)
     assert "flops_per_second" in history
@@ -223,10 +219,7 @@ def test_no_mfu_where_the_peak_is_not_known(monkeypatch, name, level, word):
 
 def test_no_figures_without_our_strategy():
     rates = {"examples_per_second": 80.0, "steps_per_second": 10.0}
-    assert (
-        utilization.utilization(tf.distribute.get_strategy(), rates, "CPU:0")
-        == {}
-    )
+    assert utilization.utilization(tf.distribute.get_strategy(), rates) == {}
 
 
 def test_utilisation_counts_each_data_type_by_its_peak(replicas):
