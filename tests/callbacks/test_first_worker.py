@@ -109,5 +109,7 @@ def test_what_saves_the_model_is_refused(tmp_path):
 def test_callbacks_that_all_workers_run_are_refused(name, tmp_path):
     kind = getattr(kerasmgpu.callbacks, name)
     callback = kind(tmp_path) if name == "RunRecord" else kind()
-    with pytest.raises(InputError, match=f"^{name} needs all workers"):
+    with pytest.raises(
+        kerasmgpu.InputError, match=f"^{name} needs all workers"
+    ):
         kerasmgpu.callbacks.OnFirstWorker(callback)
