@@ -39,26 +39,18 @@ def train(folder):
     """Trains; the program of each worker."""
     from kerasmgpu import callbacks
     from kerasmgpu.recipes import autoencoder
-    from kerasmgpu.recipes.shared import training_run
 
-    folder = pathlib.Path(folder)
-
-    class Watched(training_run.TrainingRun):
-        def fit_settings(self, progress, others=()):
-            settings = super().fit_settings(progress, others)
-            stats = callbacks.DeviceStats(folder / "devices.jsonl", seconds=0.1)
-            settings["callbacks"].append(stats)
-            if importlib.util.find_spec("tensorboard"):
-                monitors = callbacks.Monitors(
-                    folder / "tensorboard", every=10, norms="global"
-                )
-                settings["callbacks"].append(monitors)
-            return settings
-
-    training_run.TrainingRun = Watched
+    # The run is short: look more often.
+    callbacks.DeviceStats = functools.partial(
+        callbacks.DeviceStats, seconds=0.1
+    )
+    callbacks.Monitors = functools.partial(callbacks.Monitors, every=10)
     job = "KERASMGPU_JOB" in os.environ
     autoencoder.run(
-        virtual_devices=1 if job else 2, epochs=EPOCHS, output_dir=str(folder)
+        virtual_devices=1 if job else 2,
+        epochs=EPOCHS,
+        output_dir=folder,
+        tensorboard=True,
     )
 
 

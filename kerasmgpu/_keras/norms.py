@@ -101,11 +101,16 @@ class FunctionWithNorms:
             self._paths = list(recorded)
             return {**logs, _NAME: tf.stack(list(recorded.values()))}
 
+        # Bypasses Keras's attribute tracker.
+        before = vars(model).get("train_step")
         vars(model)["train_step"] = train_step
         try:
             self._function = step_hooks.remake(model)
         finally:
-            del vars(model)["train_step"]
+            if before is None:
+                del vars(model)["train_step"]
+            else:  # Another callback has replaced it, too.
+                vars(model)["train_step"] = before
             hooked.function = self.made_for
 
     def __call__(self, iterator: Any) -> Any:
@@ -113,15 +118,19 @@ class FunctionWithNorms:
         self._squares = logs.pop(_NAME)
         return logs
 
-    def read(self) -> tuple[list[str], np.ndarray]:
-        """Returns the norms of the last step; waits for it.
+    def take(self) -> tuple[list[str], np.ndarray] | None:
+        """Returns the norms of the last step, once; waits for it.
 
         Returns:
             Paths of the variables that have a gradient, and a NumPy array
             `[variables, 2]` of the L2 norms of the gradient, before clipping,
-            and of the change of the variable.
+            and of the change of the variable. `None`: no step since the last
+            call.
         """
-        return self._paths, np.sqrt(self._squares.numpy())
+        squares, self._squares = self._squares, None
+        if squares is None:
+            return None
+        return self._paths, np.sqrt(squares.numpy())
 
 
 @contextlib.contextmanager

@@ -60,6 +60,9 @@ class DeviceStats(keras.callbacks.Callback):
     ```
     """
 
+    needs_all_workers = True
+    """All workers run it: it starts collectives, or changes the step."""
+
     def __init__(
         self, path: str | os.PathLike[str] | None = None, seconds: float = 1.0
     ) -> None:

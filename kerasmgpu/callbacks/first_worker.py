@@ -91,6 +91,11 @@ def _checked(callback: Any) -> keras.callbacks.Callback:
                 "workers: pass it to fit directly, on every worker. Its files "
                 "are written once."
             )
+    if getattr(callback, "needs_all_workers", False):
+        raise InputError(
+            f"{type(callback).__name__} needs all workers: pass it to fit "
+            "directly, on every worker. It prints and writes on the first one."
+        )
     return callback
 
 

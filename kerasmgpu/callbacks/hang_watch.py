@@ -61,6 +61,9 @@ class HangWatch(keras.callbacks.Callback):
 
     # No batch hooks: Keras would wait for each step's results.
 
+    needs_all_workers = True
+    """All workers run it, and tell the first one where they are."""
+
     def __init__(
         self,
         hang_seconds: float | None = None,

@@ -242,6 +242,9 @@ class MeasuringCallback(keras.callbacks.Callback):
 
     measurement: Measurement
 
+    needs_all_workers = True
+    """All workers run it: it starts collectives, or changes the step."""
+
     def __init__(self) -> None:
         super().__init__()
         _keras.install()

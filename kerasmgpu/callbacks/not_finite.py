@@ -64,6 +64,9 @@ class NotFinite(keras.callbacks.Callback):
 
     # No batch hooks: Keras would wait for each step's results.
 
+    needs_all_workers = True
+    """All workers run it: it starts collectives, or changes the step."""
+
     def __init__(self, gradients: bool = False) -> None:
         super().__init__()
         self.gradients = gradients

@@ -39,26 +39,25 @@ class Samples(step_hooks.StepHook):
         after = before + self._model.steps_per_execution
         is_sample = before // every != after // every
         function = self._with_norms() if is_sample else None
-        hooked, previous = self._model.train_function, None
+        hooked = self._model.train_function
         if function is not None:
-            previous, hooked.function = hooked.function, function
+            hooked.function = function
         try:
             with self._profile.around(after - self._first_step):
                 logs = run(iterator)
         finally:
-            if previous is not None:
-                hooked.function = previous
+            # While `ChooseXla` chooses, it sets the function that runs.
+            if function is not None and hooked.function is function:
+                hooked.function = function.made_for
         self.step = after
         if is_sample:
-            norms = {} if function is None else self._tagged(*function.read())
-            self._monitors.write(norms)
+            norms = None if function is None else function.take()
+            self._monitors.write({} if norms is None else self._tagged(*norms))
         return logs
 
     def _with_norms(self) -> FunctionWithNorms | None:
         """Returns the function of this step; `None` for the model's own."""
-        hooks = step_hooks.hooks_of(self._model)
-        if self._monitors.norms is None or hooks[-1] is not self:
-            # `ChooseXla` runs inside this hook: it is still choosing.
+        if self._monitors.norms is None:
             return None
         function = self._monitors.function
         own = self._model.train_function.function

@@ -56,8 +56,9 @@ def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
     reported = reported_name(name)
     device = data_sheets.reported(reported or "")
     if device is None:
+        # Nobody expects an MFU of a CPU.
         logging.log_first_n(
-            logging.INFO,
+            logging.INFO if reported is None else logging.WARNING,
             "kerasmgpu: no MFU: the peak of %s is not known; "
             "kerasmgpu.hardware.data_sheets has those that are.",
             1,

@@ -113,7 +113,7 @@ def _contraction(node: Node) -> SizeLike | None:
     known: dict[table.Label, SizeLike] = {}
     kept = set(axes.outputs[0]) | left & right
     for label, size in axes.sizes_of_labels(node):
-        if label in kept and known.get(label, 1) == 1:
+        if label in kept and not isinstance(known.get(label), int):
             known[label] = size
     return sizes.product([2, *known.values()])
 

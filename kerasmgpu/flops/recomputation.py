@@ -14,16 +14,18 @@ def is_backward(node: Node) -> bool:
 
 
 def recomputed(graph: Graph) -> set[Node]:
-    """Returns the nodes of a step that repeat an earlier node.
+    """Returns the nodes of a step that `tf.recompute_grad` computes again.
 
-    Recomputation reads the same variables and inputs as the forward pass, and
-    waits for gradients. Dropout draws other numbers again, so random numbers of
-    one shape count as equal; so do two loops with the same products and inputs.
+    They follow from inputs that wait for gradients, and repeat an earlier node.
+    Dropout draws other numbers again, so random numbers of one shape count as
+    equal; so do two loops with the same products and inputs.
 
     Args:
         graph: The graph of a training step.
     """
-    late = _after_gradients(graph)
+    late = _after_waiting(graph)
+    if not late:
+        return set()
     numbers: dict[Tensor, Hashable] = {t: t for t in graph.inputs}
     seen: dict[Hashable, Hashable] = {}
     repeated = set()
@@ -40,20 +42,20 @@ def recomputed(graph: Graph) -> set[Node]:
     return repeated
 
 
-def _after_gradients(graph: Graph) -> set[Node]:
-    """Nodes that need, or wait for, a node of the backward pass."""
-    late = set()
+def _after_waiting(graph: Graph) -> set[Node]:
+    """Nodes that follow from an input that waits for gradients."""
+    late: set[Node] = set()
     for node in graph.nodes:
-        if is_backward(node) or not late.isdisjoint(node.needs):
+        if _only_waits(node) or not late.isdisjoint(node.needs):
             late.add(node)
     return late
 
 
 def _only_waits(node: Node) -> bool:
-    """Whether a node adds nothing: 0, or NaN, when gradients are there.
+    """Whether a node adds nothing but waits: 0, computed from a gradient.
 
-    So does `tf.recompute_grad`, since XLA drops control dependencies
-    (TensorFlow 2.18 to 2.21).
+    With it `tf.recompute_grad`, and so `keras.remat`, waits for gradients,
+    since XLA drops control dependencies (TensorFlow 2.18 to 2.21).
     """
     if node.type != "AddV2":
         return False

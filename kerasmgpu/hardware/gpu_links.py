@@ -85,10 +85,11 @@ def topology(nvml: Nvml) -> list[list[str]]:
 
     Example:
 
-    >>> for gpu, row in zip(nvml.gpus, topology(nvml)):
-    ...     print(gpu.index, *row)
-    0 X NV4
-    1 NV4 X
+    ```python
+    nvml, _ = open_nvml()
+    for gpu, row in zip(nvml.gpus, topology(nvml)):
+        print(gpu.index, *row)  # 0 X NV4, then 1 NV4 X
+    ```
     """
     links = [nvlinks(gpu) for gpu in nvml.gpus]
     addresses = [_address_of(gpu) for gpu in nvml.gpus]

@@ -478,7 +478,6 @@ def _look_up(build: Build, look_up: LookUp) -> None:
 
 def _region(build: Build, region: ir.Region) -> None:
     regions.write(build, region, emit)
-    build.note_ran(region, [build.writer.last])
 
 
 _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {

@@ -39,10 +39,12 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
     """
     bodies = _Bodies(parent, region, emit)
     if region.runs is Runs.ON_EACH:
-        calls = []
+        calls, names = [], []
         for place in range(parent.replicas.num):
             parent.take_turn(region, place)
             calls.append(bodies.call(parent, place, place))
+            names.append(parent.writer.last)
+        parent.note_ran(region, names)
         for number, one in enumerate(region.outputs):
             references: References = [made[number][0] for made in calls]
             if not is_local(one.kind):
@@ -50,7 +52,9 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
             parent.give(one, references)
         return
     home = None if region.runs is Runs.TOGETHER else 0
-    for one, made in zip(region.outputs, bodies.call(parent, home, 0)):
+    results = bodies.call(parent, home, 0)
+    parent.note_ran(region, [parent.writer.last])
+    for one, made in zip(region.outputs, results):
         parent.give(one, parent.same(made[0]) if len(made) == 1 else made)
 
 

@@ -308,6 +308,11 @@ class Writer:
                 needs[other].remove(position)
                 if not needs[other]:
                     heapq.heappush(ready, other)
+        if len(done) < len(names):
+            raise RuntimeError(
+                f"{len(names) - len(done)} nodes wait for each other, "
+                f"{next(name for name in names if name not in done)!r} is one."
+            )
         self._nodes = done
 
     def dtype(self, reference: str) -> tf.DType:

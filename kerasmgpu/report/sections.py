@@ -59,14 +59,10 @@ def _breakdown(
     form: units.Format,
     caption: str,
 ) -> str:
-    """A bar of parts for each run, and the table of them.
+    """A bar for each run, and their table.
 
-    Args:
-        runs: Sequence of `Run`.
-        parts: For each run a mapping from names to sizes.
-        order: The names, by which parts get their colors.
-        form: Format of a size.
-        caption: String, of the table.
+    `parts` maps names to sizes, for each run; `order` has all names, by which
+    parts get their colors.
     """
     shown = [name for name in order if any(name in one for one in parts)]
     longest = max((sum(one.values()) for one in parts), default=0.0) or 1.0
@@ -155,18 +151,8 @@ def step_times(runs: Sequence[Run]) -> str:
         log_x=True,
         from_zero=True,
     )
-    names = ("step_seconds_median", "step_seconds_p95")
-    rows = [
-        [
-            run.name,
-            *(units.seconds(figures.median(run, name)) for name in names),
-        ]
-        for run in runs
-    ]
-    head = ["run", "median", "95th percentile"]
-    numbers = table(head, rows, "Step times, medians over the epochs")
     hint = "No steps.jsonl: callbacks.RunRecord writes the distribution."
-    return f'<div class="beside">{drawn or missing(hint)}{numbers}</div>'
+    return _plots(runs, [drawn], hint)
 
 
 def time(runs: Sequence[Run]) -> str:

@@ -55,7 +55,8 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         micro_batches: Parts in which a replica works through its rows of a
             batch, one after the other, to need less memory: an integer, 1 by
             default, or `"auto"`: as few as fit, twice as many each time a
-            step runs out of memory. Results don't depend on it.
+            step runs out of memory. Results don't depend on it. With `shard`
+            each part gathers weights and scatters gradients.
 
     Example:
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import Monitors
 from kerasmgpu.errors import InputError
 from tests.callbacks import event_files
@@ -90,7 +91,7 @@ STRATEGIES = {
     "sharded": lambda: kerasmgpu.strategy(
         2, shard="weights", min_shard_bytes=0
     ),
-    "micro": lambda: kerasmgpu.strategy(
+    "sharded slots": lambda: kerasmgpu.strategy(
         2, shard="optimizer", min_shard_bytes=0
     ),
 }
@@ -186,6 +187,37 @@ def test_other_steps_run_the_model_s_own_program(tmp_path):
     assert len(traced) == once
     assert model.train_function is function
     assert model.train_step == step and "train_step" not in vars(model)
+
+
+def test_hooks_of_other_callbacks_run_around_the_step_with_norms(tmp_path):
+    class Counts(step_hooks.StepHook):
+        def around(self, run, iterator):
+            steps.append(iterator)
+            return run(iterator)
+
+    class Adds(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            step_hooks.add(self.model, Counts(), innermost=True)
+
+    steps, model = [], compiled()
+    weights = model.get_weights()
+    fit(model, Monitors(tmp_path, every=1, norms="variables"), Adds())
+    assert_norms(tmp_path, weights)
+    assert len(steps) == 10
+
+
+def test_a_step_that_another_callback_has_replaced_is_kept(tmp_path):
+    model, called = compiled(), []
+    original = model.train_step
+
+    def train_step(data):
+        called.append(data)
+        return original(data)
+
+    object.__setattr__(model, "train_step", train_step)
+    fit(model, Monitors(tmp_path, every=1, norms="global"))
+    assert model.train_step is train_step and called
+    assert event_files.values(tmp_path)["l2_norm/grad/global"]
 
 
 def test_another_fit_has_the_same_trace_and_a_compiled_model_another(tmp_path):

@@ -101,3 +101,15 @@ def test_what_saves_the_model_is_refused(tmp_path):
     saving = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
     with pytest.raises(kerasmgpu.InputError, match="pass it to fit directly"):
         callbacks.OnFirstWorker(saving)
+
+
+@pytest.mark.parametrize(
+    "name", ["DeviceStats", "HangWatch", "NotFinite", "Progress", "RunRecord"]
+)
+def test_callbacks_that_all_workers_run_are_refused(name, tmp_path):
+    kind = getattr(kerasmgpu.callbacks, name)
+    callback = kind(tmp_path) if name == "RunRecord" else kind()
+    with pytest.raises(
+        kerasmgpu.InputError, match=f"^{name} needs all workers"
+    ):
+        kerasmgpu.callbacks.OnFirstWorker(callback)

@@ -201,10 +201,16 @@ def test_without_a_strategy_nothing_is_sent(tmp_path):
     assert 0 < record["learning_rate"] < 0.1
 
 
-def test_losses_that_are_not_finite_are_null(tmp_path):
-    model = build(rate=1e30)
-    fit(model, tmp_path, epochs=2)
-    assert lines(tmp_path / "history.jsonl")[-1]["loss"] is None
+def test_logs_that_are_not_finite_are_null(tmp_path):
+    class Ratios(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs |= {"infinite": math.inf, "text": "none", "count": 3}
+
+    fit(build(rate=1e30), tmp_path, Ratios(), epochs=2)
+    record = lines(tmp_path / "history.jsonl")[-1]
+    assert (record["loss"], record["infinite"]) == (None, None)
+    assert record["count"] == 3
+    assert "text" not in record
 
 
 def test_another_file_of_the_name_is_refused(tmp_path):

@@ -127,6 +127,17 @@ def test_loops_count_their_rounds():
     assert counted(function, (4, 4)).total() == 15 * 2 * 4**3
 
 
+def test_a_lists_length_bounds_the_rounds():
+    def function(x):
+        kept, i = tf.TensorArray(tf.float32, 6), 0
+        while tf.reduce_sum(x) < 9.0:
+            x = x @ x
+            kept, i = kept.write(i, x), i + 1
+        return kept.stack()
+
+    assert counted(function, (4, 4)).total() == 6 * 2 * 4**3
+
+
 def test_unknown_rounds_are_a_name_in_the_formula():
     def function(x):
         y = x @ x

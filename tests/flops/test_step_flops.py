@@ -175,6 +175,7 @@ def test_counting_waits_until_it_is_asked_for(monkeypatch):
     model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
     assert not counted
     assert strategy.flops_per_step == 8 * 2 * 2 * 3
+    model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
     assert strategy.flops_per_step == 8 * 2 * 2 * 3
     assert len(counted) == 1
 
@@ -193,11 +194,30 @@ def test_figures_of_an_epoch(monkeypatch):
         assert mfu == pytest.approx(rate * PER_ROW / 2 / 8.1e12)
 
 
-def test_no_mfu_where_the_peak_is_not_known(caplog):
+@pytest.mark.parametrize(
+    "name, level, word",
+    [
+        ("NVIDIA GeForce RTX 3090 Ti", "WARNING", "3090 Ti"),
+        (None, "INFO", "CPU"),
+    ],
+)
+def test_no_mfu_where_the_peak_is_not_known(monkeypatch, name, level, word):
+    said = []
+    monkeypatch.setattr(
+        utilization.logging, "log_first_n", lambda *given: said.append(given)
+    )
+    if name is not None:
+        monkeypatch.setattr(utilization, "reported_name", lambda _: name)
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     _, history = trained(strategy)
     assert "flops_per_second" in history
     assert "mfu" not in history
+    known, text, times, *values = said[-1]
+    assert (known, times) == (getattr(utilization.logging, level), 1)
+    assert word in text % tuple(values)
+
+
+def test_no_figures_without_our_strategy():
     rates = {"examples_per_second": 80.0, "steps_per_second": 10.0}
     assert utilization.utilization(tf.distribute.get_strategy(), rates) == {}
 

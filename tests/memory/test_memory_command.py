@@ -38,11 +38,12 @@ def test_the_command_prints_what_fits():
         ("weights", 1),
         ("weights", 4),
     ]
-    # Micro-batches make one replica's rows fit, where nothing is sharded.
-    assert [row["fits"] for row in report["rows"]] == [True, True, False, True]
+    # Micro-batches make one replica's rows fit.
+    assert all(row["fits"] for row in report["rows"])
     # Fewer rows at a time, for only as many parts as are needed.
-    assert report["rows"][0]["micro_batches"] > 1
-    assert report["rows"][1]["micro_batches"] == 1
+    parts = [row["micro_batches"] for row in report["rows"]]
+    assert parts == [parts[0], 1, parts[0], 1]
+    assert parts[0] > 1
     for row in report["rows"]:
         parts = sum(row[part] for part in memory_prediction.PARTS)
         assert parts == row["total"]

@@ -56,6 +56,15 @@ def test_rows_are_divided_by_micro_batches(replicas):
     assert parts.gradients >= 5 * 64 * 64 * 4 + whole.gradients // 8
 
 
+@pytest.mark.parametrize("shard", ["optimizer", "weights"])
+def test_micro_batches_scatter_their_gradients(replicas, shard):
+    step = traced(replicas(2), functools.partial(linear, 5, units=128))
+    whole, divided = (step_peak(step, 4, s, 4) for s in ("none", shard))
+    summed = 5 * 128 * 128 * 4
+    assert whole.gradients - divided.gradients >= summed * 3 // 4
+    assert divided.activations == whole.activations
+
+
 def test_summed_gradients_are_divided(replicas):
     def clipped():
         # No gradient can be used before all are there.

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from kerasmgpu.report import svg_plots, units
-from kerasmgpu.report.svg_plots import Line, axis, plot
+from kerasmgpu.report.axes import axis
+from kerasmgpu.report.svg_plots import Line, plot
 from tests.report.pages import parse
 
 

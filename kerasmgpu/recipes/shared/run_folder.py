@@ -4,7 +4,7 @@
     history.jsonl, steps.jsonl, run.json, devices.jsonl
                         for `kerasmgpu report`: written by `RunRecord` and
                         `DeviceStats` of `kerasmgpu.callbacks`
-    tensorboard/        with --tensorboard or --profile_steps
+    tensorboard/        with --tensorboard or --profile
     checkpoints/        the last three of `kerasmgpu.callbacks.Checkpoint`
     model.keras         the trained model
     learning_curve.png  where matplotlib is installed

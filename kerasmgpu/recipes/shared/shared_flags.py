@@ -167,7 +167,7 @@ def define_output(flag_values: flags.FlagValues, longer: str) -> None:
     _define_watching(flag)
 
 
-WATCHING = ("tensorboard", "profile_steps", "hang_seconds", "check_finite")
+WATCHING = ("tensorboard", "profile", "hang_seconds", "check_finite")
 """Flags that say what is seen of a run; results don't depend on them."""
 
 
@@ -179,7 +179,7 @@ def _define_watching(flag: Definitions) -> None:
         "and updates to the folder tensorboard of --output_dir.",
     )
     flag.strings(
-        "profile_steps",
+        "profile",
         None,
         "First and last step to profile, such as 10,15, into that folder, too.",
     )
@@ -321,13 +321,13 @@ def settings(
                 f"--{name} must be a file or folder that exists. Received: {path}"
             )
     _check_folder(values)
-    values["profile_steps"] = _pair(values["profile_steps"])
+    values["profile"] = _pair(values["profile"])
     return SimpleNamespace(**values)
 
 
 def _check_folder(values: Settings) -> None:
     """Refuses flags that need the folder of a run without one."""
-    for name in ("resume", "tensorboard", "profile_steps"):
+    for name in ("resume", "tensorboard", "profile"):
         if values[name] and not values["output_dir"]:
             raise InputError(
                 f"--{name} needs the folder of the run. Received: no "
@@ -336,7 +336,7 @@ def _check_folder(values: Settings) -> None:
 
 
 def _pair(texts: list[str] | None) -> tuple[int, int] | None:
-    """The first and the last step of `--profile_steps`."""
+    """The first and the last step of `--profile`."""
     if not texts:
         return None
     try:
@@ -345,7 +345,7 @@ def _pair(texts: list[str] | None) -> tuple[int, int] | None:
         first = last = 0
     if not 1 <= first <= last:
         raise InputError(
-            "--profile_steps must be the first and the last step, such as "
+            "--profile must be the first and the last step, such as "
             f"10,15. Received: {','.join(map(str, texts))}"
         )
     return first, last

@@ -179,11 +179,11 @@ class TrainingRun:
             kerasmgpu_callbacks.DeviceStats(folder / "devices.jsonl"),
             kerasmgpu_callbacks.RunRecord(folder),
         ]
-        if settings.tensorboard or settings.profile_steps:
+        if settings.tensorboard or settings.profile:
             monitors = kerasmgpu_callbacks.Monitors(
                 folder / "tensorboard",
                 norms="global" if is_ours(self.strategy) else None,
-                profile_steps=settings.profile_steps,
+                profile_steps=settings.profile,
             )
             found.append(monitors)
         return found
