@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Sharded, is_of_variable
+from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.rules import tables
 
@@ -84,7 +84,7 @@ def gather(
     replicas = build.replicas
     if replicas.of_devices is None:
         return replicas.gather(build, tensor, sharded, parts)
-    if is_of_variable(sharded):
+    if replicas.of_devices.has_parts(tensor, sharded):
         devices = build.of_devices([], replicas.of_devices)
         first = parts[:: replicas.micro_batches]
         whole = devices.replicas.gather(devices, tensor, sharded, first)

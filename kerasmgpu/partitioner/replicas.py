@@ -186,6 +186,10 @@ class Replicas:
 
     # Communication -----------------------------------------------------------
 
+    def has_parts(self, tensor: Tensor, sharded: Sharded) -> bool:
+        """Whether rows are parts of a variable that are gathered as they are."""
+        return is_of_variable(sharded) and sharded.outer == 1
+
     def gathered_counts(self, build: "Build", tensor: Tensor) -> str:
         """All-gathers the numbers of rows of an input passed in shares.
 

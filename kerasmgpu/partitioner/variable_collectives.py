@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.kinds import Sharded, is_of_variable
+from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.replicas import Replicas, bounds_of, split
 from kerasmgpu.partitioner.writing import Attributes, node_name
@@ -103,12 +103,13 @@ class VariableCollectives(Replicas):
         """Writes a collective operation; returns its output."""
 
     def has_parts(self, tensor: Tensor, sharded: Sharded) -> bool:
-        """Whether rows are parts of known sizes, in one block."""
-        return (
-            is_of_variable(sharded)
-            and sharded.outer == 1
-            and tensor.num_bytes < float("inf")
-            and tensor.dtype in _GATHERED_AS
+        """Whether rows are parts of a variable that are gathered as they are.
+
+        Between workers they have known sizes, and a type that can be gathered.
+        """
+        is_static = tensor.num_bytes < float("inf")
+        return super().has_parts(tensor, sharded) and (
+            self.num_workers == 1 or is_static and tensor.dtype in _GATHERED_AS
         )
 
     # All-gather ---------------------------------------------------------------

@@ -4,6 +4,8 @@ Micro-batches of a device share its copies of variables, and send other devices
 one part of each sum. Runs only where replicas have several micro-batches.
 """
 
+from typing import cast
+
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -63,7 +65,12 @@ def _communicate_in_turns(program: Lowered) -> None:
             needed.update(dict.fromkeys(instruction.inputs))
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
-            instruction.in_turns = instruction.outputs[0] not in needed
+            (source,) = instruction.inputs
+            instruction.in_turns = instruction.outputs[0] not in needed and (
+                program.replicas.has_parts(
+                    source.tensor, cast(Sharded, source.kind)
+                )
+            )
         elif isinstance(instruction, ReduceScatter):
             kinds = [one.kind for one in instruction.outputs]
             instruction.in_turns = all(map(is_of_variable, kinds))
