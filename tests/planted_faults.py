@@ -138,7 +138,7 @@ FAULTS = {
     "checksum": Fault(
         "the checksum of a checkpoint is not looked at",
         "callbacks/checkpoints/file_format.py",
-        "if found != expected:",
+        "if found != self._sha256:",
         "if not found:",
         "tests/callbacks",
     ),

@@ -24,6 +24,7 @@ from kerasmgpu import atomic_files
 from kerasmgpu._keras.fit import Fit, innermost
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
@@ -204,6 +205,12 @@ def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     )
 
 
+def _is_sharded(model: keras.Model) -> bool:
+    return any(
+        isinstance(weight.value, ShardedVariable) for weight in model.weights
+    )
+
+
 def _seam_of_save(name: str) -> None:
     @seam(keras.Model, name)
     def save(
@@ -213,10 +220,14 @@ def _seam_of_save(name: str) -> None:
         if not is_ours(strategy):
             return original(self, filepath, *args, **kwargs)
         if not strategy.is_first_worker and not _is_private(filepath):
-            return _save_and_forget(original, self, filepath, args, kwargs)
-        if _is_file(filepath, args, kwargs):
-            return _save_whole(original, self, filepath, args, kwargs)
-        return original(self, filepath, *args, **kwargs)
+            _save_and_forget(original, self, filepath, args, kwargs)
+        elif _is_file(filepath, args, kwargs):
+            _save_whole(original, self, filepath, args, kwargs)
+        else:
+            original(self, filepath, *args, **kwargs)
+        if strategy.num_workers > 1 and _is_sharded(self):
+            # All workers save such a model, and may load the file next.
+            strategy.any_worker(False)
 
 
 for _name in ("save", "save_weights"):

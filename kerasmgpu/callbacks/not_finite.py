@@ -203,8 +203,16 @@ class _Checks(step_hooks.StepHook):
         batches = dict(self._kept.take())
         if number not in batches:
             return "Its batch was not kept, so the layer is not known"
-        return finite_search.explain(
-            self.model, self._checked.step, batches[number]
+        # An execution of several steps requests its next batch early: two
+        # that arrive at once may have each other's number.
+        for batch in (batches.pop(number), *batches.values()):
+            found = finite_search.explain(self.model, self._checked.step, batch)
+            if found is not None:
+                return found
+        return (
+            "The batch and the weights are finite, and the step ran again "
+            "without a value that isn't: it comes from random operations such "
+            "as dropout, or from the order of sums"
         )
 
     def _use_copy(self, place: int) -> None:

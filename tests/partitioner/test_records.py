@@ -36,6 +36,15 @@ ELSEWHERE = {
     "planning.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
+    # How loops are written that have a known number of rounds.
+    "loop_rounds.py": {
+        "Add",
+        "AddV2",
+        "Less",
+        "LogicalAnd",
+        "TensorListFromTensor",
+        "TensorListReserve",
+    },
     # Nodes of a trace that are looked for before there is a `Graph`.
     "tracing.py": {"Case", "Cast", "If"},
     # The operation that marks a sum of a replica's own rows.
@@ -53,6 +62,8 @@ ELSEWHERE = {
         "ResourceStridedSliceAssign",
         "StridedSlice",
     },
+    # Look-ups in a table whose rows are sharded; the rule is in `indexing.py`.
+    "tables.py": {"GatherV2"},
     # What a tape records of a read outside of steps.
     "sharded_variable.py": {"ReadVariableOp"},
     # Patterns of nodes in front of an operation.

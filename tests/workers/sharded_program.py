@@ -52,7 +52,6 @@ def main(output_dir, virtual_devices, *runs):
     outcomes["weights"] = model.get_weights()
     outcomes["part"] = model.weights[0].value.parts[0].numpy()
     model.save(folder / "model.keras")
-    model.get_weights()  # Until the first worker has written the file.
     model.set_weights([np.ones([5, 7]), np.zeros(7)])
     model.load_weights(folder / "model.keras")
     outcomes["loaded weights"] = model.get_weights()
