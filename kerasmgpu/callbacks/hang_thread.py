@@ -1,6 +1,5 @@
 """The thread of `HangWatch`: looks for a hang, and tells about it."""
 
-import math
 import os
 import statistics
 import threading
@@ -72,6 +71,10 @@ class HangThread(threading.Thread):
             place = self._place(pause)
             if self._places is not None:
                 self._places.tell(place)
+            if place.kind == whereabouts.TRACING:
+                # It is progress: the step begins when it is traced.
+                self._pulse.since = time.monotonic()
+                continue
             limit = self._limit(place.kind)
             if pause < limit or since == self._reported or self._end.is_set():
                 continue
@@ -80,8 +83,6 @@ class HangThread(threading.Thread):
 
     def _limit(self, kind: str) -> float:
         """Seconds of a pause that counts as a hang."""
-        if kind == whereabouts.TRACING:
-            return math.inf
         limit = self._hang_seconds
         if limit is None:
             limit = max(

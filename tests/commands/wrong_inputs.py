@@ -271,7 +271,7 @@ CASES = (
     Case("report run run", "given twice. Received: run"),
     Case("report run --output=missing/x.html", "a folder that exists. Rec"),
     Case("report run --output=folder", "must be a file in a folder that"),
-    Case("report --runs=3", "--runs"),
+    Case("report --runs=3", "Unknown command line flag 'runs'"),
     Case("scaling_report", "give the name of a recipe first"),
     Case("scaling_report chess", "unknown recipe 'chess'"),
     Case("scaling_report autoencoder --replica_counts=1,x", "at least 1. Rec"),
