@@ -120,8 +120,9 @@ def photograph_tensorboard(folder):
                 break
             except OSError:
                 continue
-        address = f"http://localhost:{PORT}/?darkMode=false#timeseries"
-        photograph(address, "tensorboard.png", 1280, 1100, seconds=30)
+        query = "darkMode=false&forceSVG=true&tagFilter=samples_per_sec%7Cgrad%7Clr-"
+        address = f"http://localhost:{PORT}/?{query}#timeseries"
+        photograph(address, "tensorboard.png", 1280, 1100, seconds=60)
     finally:
         server.terminate()
         server.wait()
