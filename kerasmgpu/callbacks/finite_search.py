@@ -124,7 +124,8 @@ class _Taps:
         outputs = call(*args, **kwargs)
         for tensor in _values(outputs):
             if not _is_finite(tensor):
-                path = _short(self._model, layer.path)
+                # Layers without a `build` may have no path.
+                path = _short(self._model, layer.path or layer.name)
                 self._say(
                     f"Layer {path!r} ({type(layer).__name__}) is the first "
                     f"whose output has {_what(tensor)}, of finite inputs and "

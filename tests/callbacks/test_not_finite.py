@@ -266,3 +266,26 @@ def test_validation_is_not_checked(replicas):
         callbacks=[NotFinite()],
     )
     assert np.isnan(history.history["val_loss"][0])
+
+
+def test_a_layer_without_a_path_in_a_model_of_named_inputs(replicas):
+    """A row whose tokens are all masked has the mean 0 / 0."""
+    with replicas(2).scope():
+        tokens = keras.Input((5,), dtype="int32", name="tokens")
+        numbers = keras.Input((3,), name="numbers")
+        x = layers.Embedding(9, 4, mask_zero=True)(tokens)
+        x = layers.GlobalAveragePooling1D(name="mean")(x)
+        x = layers.Dense(1)(layers.Concatenate()([x, numbers]))
+        model = keras.Model({"tokens": tokens, "numbers": numbers}, x)
+        model.compile("sgd", "mse")
+    ids = np.ones([ROWS, 5], "int32")
+    ids[BATCH + 2] = 0
+    with pytest.raises(InputError, match="step 2 .*Layer 'mean' .*row 2 of"):
+        model.fit(
+            {"tokens": ids, "numbers": data()},
+            data()[:, :1],
+            batch_size=BATCH,
+            shuffle=False,
+            verbose=0,
+            callbacks=[NotFinite()],
+        )
