@@ -150,6 +150,8 @@ class OneDevice(_Extended):
             self._created.append(weakref.ref(sharded))
             return sharded
         variable = super()._create_variable(next_creator, **kwargs)
+        if tf.inside_function():
+            _leave_collections(variable)
         if hasattr(variable, "values"):
             self._created.append(weakref.ref(variable))
             if not is_sum(variable):
@@ -365,6 +367,19 @@ def is_sum_of_settings(settings: Mapping[str, Any]) -> bool:
         settings.get("synchronization") == tf.VariableSynchronization.ON_READ
         and settings.get("aggregation") == tf.VariableAggregation.SUM
     )
+
+
+def _leave_collections(variable: Any) -> None:
+    """Removes a variable from the collections of the graphs that share them.
+
+    TensorFlow puts mirrored variables that are created in a trace into those of
+    the default graph, which would keep them for as long as the process runs.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    keys = tf.compat.v1.GraphKeys
+    for name in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+        kept = graph.get_collection_ref(name)
+        kept[:] = [one for one in kept if one is not variable]
 
 
 def _first_gets_initial_value(next_creator: Creator, first: int) -> Creator:

@@ -169,10 +169,13 @@ def test_means_and_maxima_are_of_all_workers(monkeypatch):
     )
     own = dict(zip(device_sampler.FIGURES, gathered[0][0]))
     figures = {key: history.history[key][0] for key in HOST}
-    assert figures == {
-        "host_cpu_utilization_mean": own["host_cpu_utilization_mean"] + 1,
-        "host_memory_bytes_max": own["host_memory_bytes_max"] + 2,
-    }
+    assert figures == pytest.approx(
+        {
+            "host_cpu_utilization_mean": own["host_cpu_utilization_mean"] + 1,
+            "host_memory_bytes_max": own["host_memory_bytes_max"] + 2,
+        },
+        rel=1e-12,
+    )
 
 
 def test_a_gpu_that_is_lost_is_named_once_and_the_others_go_on(

@@ -1,6 +1,8 @@
 """Calls that share a trace, and what it keeps, on one device share it here."""
 
 import contextlib
+import gc
+import weakref
 
 import keras
 import numpy as np
@@ -53,3 +55,16 @@ def test_as_on_one_device(program, replicas):
         results.append(tf.nest.flatten(program(scope)))
     for ours, expected in zip(*reversed(results), strict=True):
         np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+def test_variables_of_a_model_that_fit_builds_are_freed(replicas):
+    """They must not stay in TensorFlow's default graph."""
+    with replicas(3).scope():
+        model = compiled(keras.layers.Dense(3))
+    model.fit(X, Y, batch_size=5, verbose=0)
+    alive = weakref.ref(model.layers[0].kernel.value)
+    assert alive() is not None
+    del model
+    keras.backend.clear_session()
+    gc.collect()
+    assert alive() is None
