@@ -5,8 +5,10 @@ device; its public API has no worker with several logical CPU devices or with
 some of the GPUs. Checked on TensorFlow 2.18 and 2.21.
 """
 
+import contextlib
 import math
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from kerasmgpu.engine.private_names import (
     CollectiveAllReduce,
     CollectiveAllReduceExtended,
     MirroredExtended,
+    context,
 )
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.collectives import CollectiveReplicas
@@ -117,6 +120,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         self._choose_devices = choose_devices
         self._start_seconds = start_seconds
         self._silence_seconds = silence_seconds
+        self._passed = ""
         try:
             super().__init__(
                 strategy,
@@ -175,6 +179,37 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         if hasattr(coordination, "cluster_register_with_barrier"):
             coordination.cluster_register_with_barrier = True
         return config
+
+    def wait_for_workers(self, name: str, timeout_seconds: float) -> None:
+        """Waits until all workers have called this with a name.
+
+        By keys of TensorFlow's coordination service: the first worker waits
+        for those of all others, which wait for the first one's. (While
+        TensorFlow's `wait_at_barrier` waits no other Python thread runs.) A
+        call that has failed may be repeated.
+
+        Raises:
+            tf.errors.DeadlineExceededError: If some have not within the time.
+        """
+        service, others = context.context(), range(1, self._num_workers)
+        deadline = time.monotonic() + timeout_seconds
+
+        def wait(worker: int) -> None:
+            left = max(deadline - time.monotonic(), 0.001)
+            service.get_config_key_value(
+                f"{name}/{worker}", _milliseconds(left)
+            )
+
+        if self._task_id == 0:
+            for worker in others:
+                wait(worker)
+            if self._passed:  # All workers have left that one behind.
+                service.delete_config_key_value(self._passed)
+            self._passed = name
+        with contextlib.suppress(tf.errors.AlreadyExistsError):
+            service.set_config_key_value(f"{name}/{self._task_id}", "here")
+        if self._task_id != 0:
+            wait(0)
 
     def _initialize_local_devices(
         self,

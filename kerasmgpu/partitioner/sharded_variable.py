@@ -92,7 +92,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self._extended = extended
         self._is_whole = False
         self._number = next(_numbers) % _MOST_VARIABLES
-        self._reads = itertools.count()
+        self._reads = 0
         self.handle._sharded_variable = weakref.ref(self)
 
     @property
@@ -171,26 +171,17 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         with tf.device(replicas.host):
             padded = tf.pad(tf.cast(own, sent), padding)
             instance = self._number * _MOST_READS
-            instance += next(self._reads) % _MOST_READS
-            try:
-                gathered = tf.raw_ops.CollectiveGatherV2(
-                    input=padded[None],
-                    group_size=len(counts),
-                    group_key=_GROUP,
-                    instance_key=instance,
-                    ordering_token=[],
-                    communication_hint="ring",
-                    timeout_seconds=float(self._extended.read_timeout_seconds),
-                )
-            except tf.errors.DeadlineExceededError as error:
-                raise InputError(
-                    f"The variable {self.name!r} is sharded over "
-                    f"{len(counts)} workers: all of them must read it. "
-                    "Received: a read that not all other workers joined within "
-                    f"{self._extended.read_timeout_seconds:g} s; call it on "
-                    "every worker (also model.save, get_weights, numpy), and "
-                    "write files on the first one only."
-                ) from error
+            instance += self._reads % _MOST_READS
+            self._wait_for_workers()
+            self._reads += 1
+            gathered = tf.raw_ops.CollectiveGatherV2(
+                input=padded[None],
+                group_size=len(counts),
+                group_key=_GROUP,
+                instance_key=instance,
+                ordering_token=[],
+                communication_hint="ring",
+            )
             rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
             return tf.concat(
                 [
@@ -199,6 +190,27 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 ],
                 axis,
             )
+
+    def _wait_for_workers(self) -> None:
+        """Waits until all workers read: a collective can't be taken back.
+
+        One that times out ends TensorFlow's collectives for the whole job, and
+        now and then crashes the process (TensorFlow 2.18 to 2.21 return the
+        error while the ring's threads still use the operation).
+        """
+        seconds = self._extended.read_timeout_seconds
+        name = f"kerasmgpu/variable {self._number}/read {self._reads}"
+        try:
+            self._extended.wait_for_workers(name, seconds)
+        except tf.errors.DeadlineExceededError as error:
+            workers = self._replicas.total // self._replicas.num
+            raise InputError(
+                f"The variable {self.name!r} is sharded over {workers} workers: "
+                "all of them must read it. Received: a read that not all other "
+                f"workers joined within {seconds:g} s; call it on every worker "
+                "(also model.save, get_weights, numpy), and write files on the "
+                "first one only."
+            ) from error
 
     @property
     def _replicas(self) -> Any:
