@@ -8,7 +8,7 @@ from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.cost import CostModel
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import Value
-from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.kinds import Owned, Sharded
 
 
 class ValueSizes:
@@ -48,6 +48,8 @@ class ValueSizes:
         if tensor.dtype in (tf.resource, tf.variant, tf.string):
             return 0  # Handles, lists (see `Walk`), and what is on the host.
         elements = self._elements(tensor)
+        if isinstance(kind, Owned):
+            kind = kind.rows  # Owners get equal parts, on average.
         if isinstance(kind, Sharded):
             elements = self._share(elements, self._value(kind.rows.size))
         return elements * tensor.dtype.size

@@ -335,6 +335,92 @@ class CollectiveReplicas(VariableCollectives):
             for part, shape in zip(parts, shapes)
         ]
 
+    # Exchanges of rows --------------------------------------------------------
+
+    def exchange_counts(
+        self, build: "Build", pieces: Sequence[Sequence[str]], dtype: tf.DType
+    ) -> str | None:
+        if self.num_workers == 1:
+            return None
+        own = [
+            build.sizes.packed([build.sizes.size(one, dtype) for one in row])
+            for row in pieces
+        ]
+        attributes: Attributes = {"N": self.num, "T": tf.int32, "axis": 0}
+        table = build.op("Pack", own, attributes, HOST)[0]
+        behind = self.total - self.first - self.num
+        around = build.constant([[self.first, behind], [0, 0]], tf.int32, HOST)
+        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
+        table = build.op("Pad", [table, around], attributes, HOST)[0]
+        return self._reduced_over_hosts(build, table, tf.int32, self.total**2)
+
+    def exchange(
+        self,
+        build: "Build",
+        pieces: Sequence[Sequence[str]],
+        counts: str | None,
+        rank: int,
+        dtype: tf.DType,
+        is_back: bool = False,
+    ) -> list[list[str]]:
+        """Pads pieces to one length: TensorFlow's all-to-all takes equal ones."""
+        if counts is None:
+            return super().exchange(build, pieces, counts, rank, dtype)
+        number = build.sizes
+        sent_type = _SENT_AS.get(dtype, dtype)
+        keys = self.next_keys(
+            build, "replicas", self.total, "Exchange", None, sent_type
+        )
+        flat = build.constant([-1], tf.int32, HOST)
+        longest = _reduced(
+            build, "Max", build.reshape(counts, flat, tf.int32, HOST)
+        )
+        length, index = _padded_length(build, longest)
+        keys = keys._replace(instance=_instance(build, keys, index))
+        zero = number.scalar(0)
+        received = []
+        for place, row in enumerate(pieces):
+            stacked = []
+            for piece in row:
+                rest = number.minus(length, number.size(piece, dtype))
+                around = [zero, rest] + [zero] * (2 * rank - 2)
+                piece = build.cast(piece, dtype, sent_type, place)
+                stacked.append(padded(build, piece, around, sent_type, place))
+            attributes: Attributes = {"N": len(row), "T": sent_type, "axis": 0}
+            value = build.op("Pack", stacked, attributes, place)[0]
+            attributes = {"T": sent_type}
+            received.append(
+                self.collective_op(
+                    build,
+                    "CollectiveAllToAllV2",
+                    value,
+                    attributes,
+                    place,
+                    keys,
+                )
+            )
+        build.writer.keep_all_or_none(list(map(node_name, received)))
+        results = []
+        for place, value in enumerate(received):
+            own = self.first + place
+            attributes = {"num": self.total, "T": sent_type, "axis": 0}
+            rows = []
+            for other, piece in enumerate(
+                build.op("Unpack", [value], attributes, place)
+            ):
+                entry = (own, other) if is_back else (other, own)
+                end = number.packed([_entry(build, counts, *entry)])
+                begin, one = (
+                    number.packed([zero]),
+                    number.packed([number.scalar(1)]),
+                )
+                piece = build.strided_slice(
+                    piece, begin, end, one, sent_type, place
+                )
+                rows.append(build.cast(piece, sent_type, dtype, place))
+            results.append(rows)
+        return results
+
     def may_differ(self, tensor: Tensor) -> bool:
         return self.num_workers > 1 and (
             tensor.dtype in _SENDABLE or tensor.dtype in _SENT_AS
@@ -549,20 +635,12 @@ class CollectiveReplicas(VariableCollectives):
         number = build.sizes
         shape = number.shape(value, dtype)
         length = _product(build, shape)
-        lengths = build.constant(_LENGTHS, tf.int32, HOST)
-        is_less = number.op("Less", lengths, length)
-        is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
-        index = _reduced(build, "Sum", is_less)
-        padded_length = number.entry_at(lengths, index)
+        padded_length, index = _padded_length(build, length)
         rest = number.minus(padded_length, length)
         zero, one = number.scalar(0), number.scalar(1)
         flat = build.flat(value, dtype, place)
         flat = padded(build, flat, [zero, rest], dtype, place)
-        instance = number.plus(
-            number.scalar(cast(int, keys.instance)),
-            number.times(index, number.scalar(_MOST_COLLECTIVES)),
-        )
-        keys = keys._replace(instance=instance)
+        keys = keys._replace(instance=_instance(build, keys, index))
         total = self._reduce_op(build, flat, dtype, merge, place, keys, hint)
         begin, end, strides = (
             number.packed([bound]) for bound in (zero, length, one)
@@ -636,6 +714,33 @@ class CollectiveReplicas(VariableCollectives):
         )
         build.note_collective(place, build.writer.last)
         return outputs[0]
+
+
+def _padded_length(build: "Build", length: str) -> tuple[str, str]:
+    """The least of `_LENGTHS` that isn't less than a length, and its index."""
+    lengths = build.constant(_LENGTHS, tf.int32, HOST)
+    is_less = build.sizes.op("Less", lengths, length)
+    is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
+    index = _reduced(build, "Sum", is_less)
+    return build.sizes.entry_at(lengths, index), index
+
+
+def _instance(build: "Build", keys: Keys, index: str) -> str:
+    """The instance key of a collective for values of a length of `_LENGTHS`."""
+    first = build.sizes.scalar(cast(int, keys.instance))
+    each = build.sizes.scalar(_MOST_COLLECTIVES)
+    return build.sizes.plus(first, build.sizes.times(index, each))
+
+
+def _entry(build: "Build", matrix: str, row: int, column: int) -> str:
+    """An entry of a matrix of sizes."""
+    begin, end, strides = (
+        build.constant(bounds, tf.int32, HOST)
+        for bounds in ([row, column], [row + 1, column + 1], [1, 1])
+    )
+    return build.strided_slice(
+        matrix, begin, end, strides, tf.int32, HOST, shrink_axis_mask=3
+    )
 
 
 def _concurrent(build: "Build") -> str:

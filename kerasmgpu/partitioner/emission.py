@@ -1,12 +1,14 @@
 """Writes a program as a `FunctionDef`, instruction by instruction."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner import (
     empty_shares,
+    exchanges,
     micro_batches,
     regions,
     sizes,
@@ -15,11 +17,11 @@ from kerasmgpu.partitioner.building import Build, References
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
+from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
-    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (
@@ -31,6 +33,7 @@ from kerasmgpu.partitioner.kinds import (
 from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.replicas import combined
+from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.table import Plan
 
 
@@ -98,7 +101,8 @@ def _on_each(
     for place in range(0, build.replicas.num, build.span):
         build.take_turn(operation, place)
         arguments = [references[place] for references in inputs]
-        made = write(build, node, plan, place, arguments)
+        with _varying(build, tables.has_varying_sizes(plan)):
+            made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
         for _ in range(1, build.span):
             build.note_done(node)
@@ -472,8 +476,26 @@ def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     build.give(made, parts)
 
 
+# Tables -----------------------------------------------------------------------
+
+
 def _look_up(build: Build, look_up: LookUp) -> None:
-    build.give(look_up.outputs[0], micro_batches.look_up(build, look_up))
+    with _varying(build):
+        made = exchanges.look_up(build, look_up)
+    build.give(look_up.outputs[0], made)
+
+
+def _to_owners(build: Build, move: ToOwners) -> None:
+    with _varying(build):
+        build.hold(move.outputs[0], exchanges.to_owners(build, move))
+
+
+@contextlib.contextmanager
+def _varying(build: Build, vary: bool = True) -> Iterator[None]:
+    """Notes that what is written has other sizes in every step."""
+    before, build.writer.sizes_vary = build.writer.sizes_vary, vary
+    yield
+    build.writer.sizes_vary = before
 
 
 def _region(build: Build, region: ir.Region) -> None:
@@ -495,6 +517,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Region: _region,
     ir.RequireEqualRows: _require_equal_rows,
     ir.Slice: _slice,
+    ToOwners: _to_owners,
     Accumulate: _accumulate,
     FirstMicroBatchOnly: _first_micro_batch_only,
     LookUp: _look_up,

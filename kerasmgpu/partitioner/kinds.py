@@ -150,6 +150,27 @@ class LocalSizes:
 
 
 @dataclasses.dataclass(frozen=True)
+class Owned:
+    """Every replica holds what belongs to its rows of a sharded variable.
+
+    Of updates of a table's rows, or of their numbers, in their order: each is
+    where the row of the table is that its number says.
+
+    Attributes:
+        table: How the table is sharded: on its first axis.
+        rows: How the numbers, and the updates, are sharded by themselves.
+        numbers: The numbers of the table's rows.
+    """
+
+    table: Sharded
+    rows: Sharded
+    numbers: "Tensor"
+
+    def __str__(self) -> str:
+        return "where its rows are"
+
+
+@dataclasses.dataclass(frozen=True)
 class Known:
     """Sizes known by symbol, which no operation has to compute."""
 
@@ -282,6 +303,7 @@ Kind = (
     | Partial
     | PerReplica
     | LocalSizes
+    | Owned
     | Known
     | PerWorker
     | Counts
@@ -311,4 +333,4 @@ def is_local(kind: Kind | None) -> bool:
     """Whether each replica holds another value of a tensor of this kind."""
     if isinstance(kind, ListOf):
         return is_local(kind.kind)  # Lists of lists.
-    return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes))
+    return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes, Owned))

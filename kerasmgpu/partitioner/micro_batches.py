@@ -15,12 +15,10 @@ import tensorflow as tf
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.rules import tables
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.building import Build, References
     from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
-    from kerasmgpu.partitioner.ir.micro_batches import LookUp
     from kerasmgpu.partitioner.replicas import Replicas
 
 
@@ -150,7 +148,7 @@ def gather_in_turns(
         parts: By micro-batch, its device's part.
     """
     made: list[str] = [""] * build.replicas.num
-    for places, devices in _each_turn(build):
+    for places, devices in each_turn(build):
         own = [parts[place] for place in places]
         whole = devices.replicas.gather(devices, tensor, sharded, own)
         for number, place in enumerate(places):
@@ -168,7 +166,7 @@ def reduce_scatter_in_turns(
     kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
     tensors = [one.tensor for one in reduction.inputs]
     totals: dict[tuple[int, int], str] = {}
-    for places, devices in _each_turn(build):
+    for places, devices in each_turn(build):
         given = [[own[place] for place in places] for own in parts]
         made = devices.replicas.reduce_scatter(
             devices, tensors, dtypes, kinds, given
@@ -194,46 +192,12 @@ def reduce_scatter_in_turns(
     ]
 
 
-def look_up(build: "Build", look_up: "LookUp") -> list[str]:
-    """Looks up each micro-batch's rows of a table; see `LookUp`."""
-    table, numbers, *others = map(build.references, look_up.inputs)
-    (wanted,), node = look_up.outputs, look_up.node
-    kind, dtype = cast(Sharded, wanted.kind), wanted.tensor.dtype
-    of_numbers = cast(Sharded, look_up.inputs[1].kind)
-    made: list[str] = [""] * build.replicas.num
-    names: list[str] = [""] * build.replicas.num
-    for places, devices in _each_turn(build):
-        own = [numbers[place] for place in places]
-        whole = devices.replicas.gather(
-            devices, look_up.inputs[1].tensor, of_numbers, own
-        )
-        parts = []
-        for device, place in enumerate(places):
-            build.take_turn(look_up, place)
-            part = table[first_on_device(build.replicas, place)]
-            inputs = [part, whole[device]]
-            inputs += [references[place] for references in others]
-            parts += tables.look_up_own(
-                devices, node, look_up.plan, device, inputs
-            )
-            names[place] = build.writer.last
-        build.writer.turn = None
-        sizes = [build.sizes.local(kind, place) for place in places]
-        rows = devices.replicas.scattered_sum(
-            devices, kind.axis, build.sizes.packed(sizes), dtype, parts
-        )
-        for device, place in enumerate(places):
-            made[place] = rows[device]
-    for name in names:
-        build.note_done(node, name)
-    return made
-
-
-def _each_turn(build: "Build") -> "Iterator[tuple[range, Build]]":
+def each_turn(build: "Build") -> "Iterator[tuple[range, Build]]":
     """For each turn its places, and the function with a place per device."""
     replicas = build.replicas
     if replicas.of_devices is None:
-        raise RuntimeError("Replicas without micro-batches take no turns.")
+        yield range(replicas.num), build
+        return
     phase, _ = build.time
     for turn in _turns(build):
         build.writer.turn, build.time = None, (phase, turn)

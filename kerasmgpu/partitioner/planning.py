@@ -65,8 +65,6 @@ class Planner:
         cost: The `cost.CostModel` that it chooses plans by.
         gathers: Whether weights are gathered where there are rows, whatever
             that sends; see `_with_whole_weights`.
-        looks_up_in_turns: Whether micro-batches look rows up one by one; see
-            `rules.tables.look_up_in_turns`.
     """
 
     def __init__(
@@ -74,12 +72,10 @@ class Planner:
         rows: list[Rows],
         cost: CostModel = table.DEFAULT_COST,
         gathers: bool = False,
-        looks_up_in_turns: bool = False,
     ) -> None:
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
         self._gathers = gathers
-        self._looks_up_in_turns = looks_up_in_turns
         self._rows = rows
         self._summed: set[Tensor] = set()
         self._state: set[Tensor] = set()
@@ -155,12 +151,15 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
+        # In loops and branches micro-batches don't take turns; in the branches
+        # of sparse optimizers' updates the rows are needed whole anyway.
+        if node in self._outer:
+            target = node.outputs and self._scattered.get(node.outputs[0])
+            exchanged = tables.exchange(node, kinds, target or None)
+            if exchanged is not None:
+                return exchanged
         if self._gathers and not tables.is_look_up(node, kinds):
             kinds = _with_whole_weights(node, kinds)
-        elif self._looks_up_in_turns and node in self._outer:
-            in_turns = tables.look_up_in_turns(node, kinds)
-            if in_turns is not None:
-                return in_turns
         plan = self._by_own_rule(node, kinds, plans)
         other = self._by_batch_rows(node, kinds)
         if other is None:

@@ -98,13 +98,11 @@ class Program:
         trace.dump("infer", lambda: graph_text(trace.graph))
         placements = [(self._kinds[one],) for one in trace.graph.inputs]
         cost = self._cost_model(first_batch or [])
-        takes_turns = replicas.micro_batches > 1
         (self.plans,) = plan_mesh(
             trace.graph,
             placements,
             cost,
-            gathers=takes_turns,
-            looks_up_in_turns=takes_turns and replicas.num == replicas.total,
+            gathers=replicas.micro_batches > 1,
         )
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 

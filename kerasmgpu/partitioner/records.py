@@ -13,6 +13,7 @@ class Trait(enum.Enum):
     """A property of a type of operation."""
 
     ADDITIVE = "adds its inputs"
+    ADDS_SEGMENTS = "adds up rows that have the same number"
     ASSIGNS = "assigns a variable a new value"
     BRANCH = "runs one of its bodies, which its first input selects"
     CALLS = "calls a function; calls are inlined"

@@ -356,6 +356,47 @@ class Replicas:
             for place in range(self.num)
         ]
 
+    def exchange_counts(
+        self, build: "Build", pieces: Sequence[Sequence[str]], dtype: tf.DType
+    ) -> str | None:
+        """Tells all workers how many rows each replica sends each other.
+
+        Args:
+            build: The `Build`.
+            pieces: For each local replica what it sends each of all replicas.
+            dtype: Type of the pieces.
+
+        Returns:
+            Reference to a matrix, `[senders, receivers]`; `None` where no worker
+            has to know.
+        """
+        return None
+
+    def exchange(
+        self,
+        build: "Build",
+        pieces: Sequence[Sequence[str]],
+        counts: str | None,
+        rank: int,
+        dtype: tf.DType,
+        is_back: bool = False,
+    ) -> list[list[str]]:
+        """Sends each replica its piece of what each other one has.
+
+        Args:
+            build: The `Build`.
+            pieces: For each local replica a piece for each of all replicas, whose
+                numbers of rows differ.
+            counts: See `exchange_counts`.
+            rank: Rank of the pieces.
+            dtype: Type of the pieces.
+            is_back: Whether receivers of `counts` send back.
+
+        Returns:
+            For each local replica the pieces from each of all replicas.
+        """
+        return [list(received) for received in zip(*pieces)]
+
     def may_differ(self, tensor: Tensor) -> bool:
         """Whether a replicated value may differ between workers by rounding."""
         return False

@@ -8,6 +8,7 @@ from absl import logging
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Graph, Node
+from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
@@ -17,7 +18,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     ReduceScatter,
     Sent,
 )
-from kerasmgpu.partitioner.ir.micro_batches import LookUp
 from kerasmgpu.partitioner.kinds import Sharded
 from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from kerasmgpu.partitioner.planning import Plans
@@ -40,6 +40,7 @@ _SENT = {
     AllGather: "gathered",
     GatherCounts: "gathered",
     LookUp: "gathered",
+    ToOwners: "gathered",
 }
 
 

@@ -41,6 +41,8 @@ class Writer:
         effects: Names of nodes with side effects, which must run.
         turn: The turn that nodes are written for; see `turns.py`.
         turns: Names of nodes with the turn that each belongs to.
+        sizes_vary: Whether what is written now has other sizes in every step.
+        of_varying_sizes: Names of such nodes, which XLA would compile anew.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,8 @@ class Writer:
         self.effects: list[str] = []
         self.turn: tuple[int, int] | None = None
         self.turns: dict[str, tuple[int, int]] = {}
+        self.sizes_vary = False
+        self.of_varying_sizes: set[str] = set()
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
         self._known: dict[Hashable, list[str]] = {}
         self._members: dict[str, Sequence[str]] = {}
@@ -339,6 +343,8 @@ class Writer:
         self._nodes[name] = node
         if self.turn is not None and node.op != "Const":
             self.turns[name] = self.turn
+        if self.sizes_vary:
+            self.of_varying_sizes.add(name)
         self.last = name
         return name
 

@@ -1,6 +1,8 @@
 """The program between the plan and the `FunctionDef`.
 
     instructions.py  typed instructions; communication is instructions, too
+    exchanges.py     those of tables whose rows are sharded
+    micro_batches.py those of shares that take turns on a device
     lowered.py       a program: instructions in order, of a function or a body
     printing.py      a program as text
 

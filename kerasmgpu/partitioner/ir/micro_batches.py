@@ -6,15 +6,8 @@ references are equal for all micro-batches of the device.
 """
 
 import dataclasses
-from typing import ClassVar
 
-from kerasmgpu.partitioner.graph import Node
-from kerasmgpu.partitioner.ir.instructions import (
-    Communication,
-    Instruction,
-    Sent,
-)
-from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.ir.instructions import Instruction
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,24 +32,3 @@ class FirstMicroBatchOnly(Instruction):
 
     The others hold zeros, or nothing.
     """
-
-
-@dataclasses.dataclass(eq=False)
-class LookUp(Communication):
-    """Rows of a sharded table, which each micro-batch gets in its turn.
-
-    The numbers of its rows are gathered, each device looks up those that it
-    owns, and a reduce-scatter brings the vectors to the device that wants them.
-
-    Attributes:
-        node: The `graph.Node` of the look-up: `(table, numbers, …)`.
-        plan: Its `rules.table.Plan`.
-    """
-
-    node: Node
-    plan: Plan
-    name: ClassVar[str] = "look_up"
-
-    def sizes(self) -> list[Sent]:
-        sent = (self.inputs[1].tensor, self.outputs[0].tensor)
-        return [(one, one.num_elements, one.dtype.size) for one in sent]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from kerasmgpu.partitioner.facts import is_known
 from kerasmgpu.partitioner.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     Constant,
     Instruction,
@@ -30,7 +31,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, values
-from kerasmgpu.partitioner.ir.micro_batches import LookUp
 from kerasmgpu.partitioner.ir.printing import program_text
 from kerasmgpu.partitioner.kinds import REPLICATED
 from kerasmgpu.partitioner.passes.agree import agree
@@ -128,7 +128,7 @@ def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
     plan = plans.nodes[node]
     inputs = tuple(values(node.inputs, plan.wants))
     outputs = tuple(values(node.outputs, plan.gives))
-    if tables.is_in_turns(plan):
+    if tables.is_exchanged(plan):
         return LookUp(inputs, outputs, node, plan)
     if not node.bodies:
         return Operation(inputs, outputs, node, plan)

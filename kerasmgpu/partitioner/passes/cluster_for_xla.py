@@ -203,6 +203,7 @@ def _is_compilable(
     if (
         not _is_on_replica(build, name, node)
         or Trait.OUTSIDE_XLA in record(node.op).traits
+        or name in build.writer.of_varying_sizes
     ):
         return False
     if Trait.SIZED_BY_VALUES in record(node.op).traits:

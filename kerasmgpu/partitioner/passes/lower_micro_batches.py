@@ -7,6 +7,7 @@ one part of each sum. Runs only where replicas have several micro-batches.
 from typing import cast
 
 from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
@@ -24,7 +25,6 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
-    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import (

@@ -3,6 +3,7 @@
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
+from kerasmgpu.partitioner.ir.exchanges import ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
     Alias,
     AllGather,
@@ -29,6 +30,7 @@ from kerasmgpu.partitioner.kinds import (
     Known,
     ListOf,
     LocalSizes,
+    Owned,
     Partial,
     PerReplica,
     Sharded,
@@ -95,6 +97,11 @@ class _Lowering:
                 )
             elif not self._made_locally(wanted, kind):
                 self._from(Slice, self.want(tensor, REPLICATED), wanted)
+        elif isinstance(kind, Owned):
+            if not self._made_by_owners(wanted, kind):
+                own = self.want(tensor, kind.rows)
+                numbers = self.want(kind.numbers, kind.rows)
+                self.instructions.append(ToOwners((own, numbers), (wanted,)))
         elif isinstance(kind, PerReplica):
             # A part of a sum is what a replica's own rows give.
             source = self._source.get(tensor)
@@ -208,6 +215,34 @@ class _Lowering:
             for other, kind in zip(node.outputs, plan.gives)
         )
         self.instructions.append(Operation(inputs, outputs, node, plan))
+        return True
+
+    def _made_by_owners(self, wanted: Value, kind: Owned) -> bool:
+        """Lets the owners of rows compute a function of what they are sent.
+
+        So that Adam's gradients and their squares are sent once.
+
+        Returns:
+            Whether they can: it is elementwise, of one tensor and scalars.
+        """
+        tensor, kinds = wanted.tensor, self._program.plans.kinds
+        node = tensor.node
+        if Trait.ELEMENTWISE not in record(node.type).traits or node.controls:
+            return False
+        sent = [one for one in node.inputs if one.rank != 0]
+        if len(node.outputs) > 1 or len(sent) != 1:
+            return False
+        (source,) = sent
+        if (
+            source.shape != tensor.shape
+            or source.dtype.size > tensor.dtype.size
+            or kinds.get(source) != kind.rows
+        ):
+            return False
+        wants = [kind if one is source else REPLICATED for one in node.inputs]
+        inputs = tuple(map(self.want, node.inputs, wants))
+        plan = table.Plan(tuple(wants), (kind,))
+        self.instructions.append(Operation(inputs, (wanted,), node, plan))
         return True
 
     def _local_shape(self, wanted: Value, kind: LocalSizes) -> None:

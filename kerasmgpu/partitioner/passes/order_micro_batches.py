@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     Communication,
@@ -29,7 +30,6 @@ from kerasmgpu.partitioner.ir.instructions import (
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
-    LookUp,
     MicroBatchRows,
 )
 from kerasmgpu.partitioner.kinds import Sharded

@@ -200,8 +200,15 @@ def unsorted_segment_shape(node: Node) -> list[Shape | None] | None:
 operation(
     "UnsortedSegmentMax",
     "UnsortedSegmentMin",
+    axes=unsorted_segment,
+    plan=sparse.segments,
+    shape=unsorted_segment_shape,
+)
+
+operation(
     "UnsortedSegmentSum",
     axes=unsorted_segment,
     plan=sparse.segments,
     shape=unsorted_segment_shape,
+    traits={Trait.ADDS_SEGMENTS},
 )

@@ -1,9 +1,13 @@
 """Look-ups in a sharded variable, and updates of some of its rows.
 
-Where the rows of a table are divided over the replicas, the numbers of the
-wanted rows travel. Each replica looks up those that it owns and zeros for all
-others: a partial sum, exact, since one summand is no zero. Updates travel to all
-replicas, and each applies those of the rows that it owns, in their order.
+Where the rows of a table are divided over the replicas, numbers that are sharded
+as a batch is travel to the replicas that own the rows, and the rows come back.
+Updates travel to the owners, too, and are applied in their order; so are gradients,
+which the owners add up. See `exchanges.py`.
+
+Whole numbers are looked up on all replicas: each has zeros for the rows of the
+others, a partial sum, exact, since one summand is no zero. Of whole updates each
+applies those of its own rows.
 """
 
 import dataclasses
@@ -18,10 +22,13 @@ from kerasmgpu.partitioner.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
+    Owned,
+    Rows,
     Sharded,
     is_of_variable,
 )
 from kerasmgpu.partitioner.places import HOST
+from kerasmgpu.partitioner.records import Trait, record
 from kerasmgpu.partitioner.rules.table import Plan
 
 Sizes = tuple[sizes.SizeLike, ...]
@@ -61,25 +68,64 @@ def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
     return plan is not None and plan.emit is not None
 
 
-def look_up_in_turns(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """A look-up that gives rows of the batch to those that have their numbers.
+def exchange(
+    node: Node, kinds: Sequence[Kind], target: Sharded | None
+) -> Plan | None:
+    """Of a batch's rows: a look-up, or a sum that goes into a table.
 
-    Micro-batches look up one after the other: see `ir.micro_batches.LookUp`.
+    Args:
+        node: The node.
+        kinds: Kinds of its inputs.
+        target: The kind in which the only output is needed, where it goes into
+            a sharded variable.
+
+    Returns:
+        A plan, or `None` where such numbers don't travel.
     """
-    if not is_look_up(node, kinds):
-        return None
-    plan, numbers = look_up(node, kinds), kinds[1]
-    if plan is None or not isinstance(numbers, Sharded):
-        return None
-    if is_of_variable(numbers) or numbers.axis > 0 or numbers.outer != 1:
-        return None
-    wants = (plan.wants[0], numbers, *plan.wants[2:])
-    return dataclasses.replace(plan, wants=wants, gives=(numbers,))
+    if is_look_up(node, kinds):
+        plan, numbers = look_up(node, kinds), _of_batch(kinds[1])
+        if plan is None or numbers is None:
+            return None
+        wants = (plan.wants[0], numbers, *plan.wants[2:])
+        return dataclasses.replace(plan, wants=wants, gives=(numbers,))
+    is_sum = Trait.ADDS_SEGMENTS in record(node.type).traits
+    if is_sum and _is_table(target):
+        rows = _of_batch(kinds[1])
+        if rows is None or node.inputs[1].rank is None:
+            return None
+        owned = Owned(cast(Sharded, target), rows, node.inputs[1])
+        wants = (owned, owned, REPLICATED)
+        return Plan(wants, (cast(Kind, target),), _sum_own)
+    return None
 
 
-def is_in_turns(plan: Plan) -> bool:
-    """Whether a plan is of `look_up_in_turns`."""
+def is_exchanged(plan: Plan) -> bool:
+    """Whether a plan is that of a look-up by `exchange`."""
     return plan.emit is look_up_own and not plan.gives[0] == PARTIAL
+
+
+def has_varying_sizes(plan: Plan) -> bool:
+    """Whether the values decide how many rows a replica works on."""
+    return plan.emit is _update_own or any(
+        isinstance(kind, Owned) for kind in plan.wants
+    )
+
+
+def _of_batch(kind: Kind) -> Sharded | None:
+    """The kind of numbers that are sharded on their first axis as a batch is."""
+    if not isinstance(kind, Sharded) or is_of_variable(kind):
+        return None
+    return kind if kind.axis == 0 and kind.outer == 1 else None
+
+
+def _is_table(kind: Kind | None) -> bool:
+    """Whether the rows of a variable are divided over the replicas."""
+    return (
+        isinstance(kind, Sharded)
+        and is_of_variable(kind)
+        and kind.axis == 0
+        and kind.outer == kind.inner == 1
+    )
 
 
 def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -91,17 +137,21 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     rank = node.inputs[ids].rank
     if rank is None or node.inputs[rows].rank is None:
         return None
+    batch = _of_batch(kinds[ids]) if _is_table(kind) else None
+    owned = batch and Owned(kind, batch, node.inputs[ids])
     wants: list[Kind] = []
     for number, tensor in enumerate(node.inputs):
         if tensor.dtype == tf.resource:
             if kinds[number] != kind:
                 return None  # A slot that isn't sharded as its variable is.
             wants.append(kind)
+        elif owned and number in (ids, rows) and tensor.rank:
+            wants.append(owned)
         elif number == rows and kind.axis > 0 and tensor.shape:
             wants.append(kind.at(kind.axis + rank - 1))
         else:
             wants.append(REPLICATED)
-    emit = None if kind.axis > 0 else _update_own
+    emit = None if kind.axis > 0 else _update_owned if owned else _update_own
     return Plan(tuple(wants), tuple(kind for _ in node.outputs), emit)
 
 
@@ -184,6 +234,38 @@ def _update_own(
     return build.copy(node, arguments, place)
 
 
+def _update_owned(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    """Updates of the rows that a replica owns, which it was sent."""
+    number, _ = _ids_and_rows(node)
+    arguments, dtype = list(inputs), node.inputs[number].dtype
+    rows = cast(Sharded, plan.wants[0]).rows
+    arguments[number] = in_part(build, rows, place, inputs[number], dtype)
+    return build.copy(node, arguments, place)
+
+
+def _sum_own(
+    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
+) -> list[str]:
+    """Sums of the rows that a replica owns, of what it was sent."""
+    _, ids, count = node.inputs
+    rows = cast(Sharded, plan.gives[0]).rows
+    start, end = build.replicas.part_of(rows, place)
+    own = in_part(build, rows, place, inputs[1], ids.dtype)
+    size = build.constant(end - start, count.dtype, HOST)
+    return build.copy(node, [inputs[0], own, size], place)
+
+
+def in_part(
+    build: "Build", rows: Rows, place: int, numbers: str, dtype: tf.DType
+) -> str:
+    """Numbers of a table's rows as numbers in a replica's part of it."""
+    start, _ = build.replicas.part_of(rows, place)
+    first = build.constant(start, dtype, place)
+    return build.op("Sub", [numbers, first], {"T": dtype}, place)[0]
+
+
 def _own(
     build: "Build", node: Node, plan: Plan, place: int, ids: str, number: int
 ) -> tuple[str, str]:
@@ -195,8 +277,7 @@ def _own(
     dtype = node.inputs[number].dtype
     kind = cast(Sharded, plan.wants[0])
     start, end = build.replicas.part_of(kind.rows, place)
-    first = build.constant(start, dtype, place)
-    own = build.op("Sub", [ids, first], {"T": dtype}, place)[0]
+    own = in_part(build, kind.rows, place, ids, dtype)
     index = build.replicas.first + place
     found = []
     if index > 0:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.partitioner.kinds import is_of_variable
 from tests.partitioner.sharded_tables import TABLE, assert_same, tables
 from tests.strategies.sharded import mirrored
 
@@ -54,7 +55,7 @@ def test_only_found_rows_travel(strategy):
         for one in program.written().lowered.communication()
         for _, elements, _ in one.sizes()
     ]
-    assert sent == [("all_reduce", 4 * 3)]
+    assert sent == [("look_up", 4), ("look_up", 4 * 3), ("all_gather", 4 * 3)]
 
 
 def test_ids_of_one_replica(strategy):
@@ -167,3 +168,74 @@ def test_gradients_of_look_ups(strategy):
         return loss
 
     assert_same(step, strategy, np.array([6, 0, 3, 3, 5, 6, 6]))
+
+
+def moments(table, slot, ids, rows):
+    """As Adam adds sparse gradients to its two moments."""
+    for variable, values in ((table, rows), (slot, 0.5 * tf.square(rows))):
+        total = tf.math.unsorted_segment_sum(values, ids, len(TABLE))
+        variable.assign_add((total - variable) * 0.25)
+
+
+@pytest.mark.parametrize(
+    "ids", [[6, 0, 3, 3, 4, 0, 3], [1] * 7, [-1, 3, -8, 3, 0, 1, 6], []]
+)
+def test_sums_of_rows(strategy, ids):
+    """To the last bit: owners add them in the order of the batch."""
+    rows = np.random.default_rng(0).normal(size=(len(ids), 3))
+    ids = np.array(ids, "int64")
+    assert_same(moments, strategy, ids, rows.astype("float32"), number=2)
+
+
+def sent_of(strategy, function, *specifications, number=1):
+    made = tables(strategy, number)
+    step = strategy.partitioned(lambda *given: function(*made, *given))
+    lowered = step.program(specifications).written().lowered
+    return lowered, sorted(
+        (one.name, elements)
+        for one in lowered.communication()
+        for _, elements, _ in one.sizes()
+    )
+
+
+def test_summed_rows_travel_once(strategy):
+    """And no replica has a sum of the size of the whole table."""
+    ids = tf.TensorSpec([5], tf.int32)
+    rows = tf.TensorSpec([5, 3], tf.float32)
+    lowered, sent = sent_of(strategy, moments, ids, rows, number=2)
+    assert sent == [("to_owners", 5), ("to_owners", 5 * 3)]
+    made = [one for each in lowered.instructions for one in each.outputs]
+    whole = [one for one in made if one.tensor.shape == TABLE.shape]
+    assert whole and all(is_of_variable(one.kind) for one in whole)
+
+
+def test_updates_travel_to_their_owners(strategy):
+    ids = tf.TensorSpec([5], tf.int32)
+    rows = tf.TensorSpec([5, 3], tf.float32)
+    _, sent = sent_of(strategy, UPDATES["scatter_add"], ids, rows)
+    assert sent == [("to_owners", 5), ("to_owners", 5 * 3)]
+
+
+def test_exchanged_rows_are_left_out_of_xla_clusters(strategy):
+    """Each step would compile them anew: their number varies."""
+    made = tables(strategy, 2)
+
+    def step(ids, rows):
+        found = tf.gather(made[0], ids) * 2.0 + 1.0
+        moments(*made, ids, rows * found)
+
+    specifications = (
+        tf.TensorSpec([6], tf.int32),
+        tf.TensorSpec([6, 3], tf.float32),
+    )
+    step = strategy.partitioned(step, jit_compile=True)
+    program = step.program(specifications)
+    compiled = {
+        operation
+        for cluster in program.written().lowered.clusters
+        for operation in cluster.operations
+    }
+    assert "Mul" in compiled
+    assert compiled.isdisjoint(
+        {"DynamicPartition", "DynamicStitch", "Square", "UnsortedSegmentSum"}
+    )

@@ -1,0 +1,43 @@
+"""Communication of tables whose rows are sharded: uneven all-to-alls."""
+
+import dataclasses
+from typing import ClassVar
+
+from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.ir.instructions import Communication, Sent
+from kerasmgpu.partitioner.rules.table import Plan
+
+
+@dataclasses.dataclass(eq=False)
+class LookUp(Communication):
+    """Rows of a sharded table, for the replicas that have their numbers.
+
+    The numbers travel to the replicas that own the rows, and the rows come back.
+    Micro-batches look up one after the other.
+
+    Attributes:
+        node: The `graph.Node` of the look-up: `(table, numbers, …)`.
+        plan: Its `rules.table.Plan`.
+    """
+
+    node: Node
+    plan: Plan
+    name: ClassVar[str] = "look_up"
+
+    def sizes(self) -> list[Sent]:
+        sent = (self.inputs[1].tensor, self.outputs[0].tensor)
+        return [(one, one.num_elements, one.dtype.size) for one in sent]
+
+
+@dataclasses.dataclass(eq=False)
+class ToOwners(Communication):
+    """Sends updates of a table's rows, or their numbers, to the rows' owners.
+
+    Its inputs are what is sent, and the rows' numbers.
+    """
+
+    name: ClassVar[str] = "to_owners"
+
+    def sizes(self) -> list[Sent]:
+        tensor = self.inputs[0].tensor
+        return [(tensor, tensor.num_elements, tensor.dtype.size)]

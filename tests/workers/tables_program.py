@@ -1,0 +1,85 @@
+"""One worker of a job whose tables are larger than what a worker holds.
+
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.tables_program OUTPUT_DIR VIRTUAL_DEVICES SETTING …
+
+A setting is an optimizer, the number of micro-batches, and `jit` for XLA:
+`adam-2-jit`. Each worker writes `worker-<index>.pickle`: losses, weights and
+predictions after training, by setting.
+"""
+
+import os
+import pathlib
+import pickle
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import kerasmgpu
+from kerasmgpu import cluster
+
+ROWS, TOKENS, VOCABULARY = 24, 3, 11
+
+
+def batches():
+    """Batches in which replicas own some, all or none of the wanted rows."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    kinds = [
+        rng.integers(0, VOCABULARY, (ROWS, TOKENS)),
+        np.zeros((ROWS, TOKENS)),
+        np.full((ROWS, TOKENS), VOCABULARY - 1),
+        rng.integers(0, VOCABULARY, (7, TOKENS)),
+        rng.integers(3, 5, (2, TOKENS)),
+    ]
+    for ids in kinds * 2:
+        ids = ids.astype("int32")
+        yield ids, ids.sum(1, keepdims=True) / 9.0
+
+
+def train(scope, optimizer, jit_compile):
+    """Losses, weights and predictions of a model with a table, in float64."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    before = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    with scope:
+        model = keras.Sequential(
+            [
+                keras.Input((TOKENS,), dtype="int32"),
+                keras.layers.Embedding(VOCABULARY, 5),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1),
+            ]
+        )
+        optimizer = keras.optimizers.get(optimizer)
+        optimizer.learning_rate = 0.1
+        model.compile(optimizer, "mse", jit_compile=jit_compile)
+    losses = [float(model.train_on_batch(*batch)) for batch in batches()]
+    ids, _ = next(batches())
+    outcome = [losses, *model.get_weights(), model.predict(ids, verbose=0)]
+    keras.config.set_floatx(before)
+    return outcome
+
+
+def main(output_dir, virtual_devices, *settings):
+    """Trains under each setting."""
+    strategy = kerasmgpu.strategy(
+        virtual_devices=int(virtual_devices),
+        shard="embeddings",
+        min_shard_bytes=0,
+    )
+    outcomes = {}
+    for setting in settings:
+        optimizer, micro_batches, *jit = setting.split("-")
+        strategy.micro_batches = int(micro_batches)
+        outcomes[setting] = train(strategy.scope(), optimizer, bool(jit))
+    index = cluster.from_environment().index
+    path = pathlib.Path(output_dir) / f"worker-{index}.pickle"
+    path.write_bytes(pickle.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
