@@ -17,6 +17,7 @@ from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.walk import Setting, Walk
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.one_device import container
+from kerasmgpu.partitioner.sharded_variable import variable_of
 
 _VARIABLES, _BATCH = "variables", "batch"
 
@@ -134,6 +135,8 @@ def _parts_of_variables(
     parts: dict[Tensor, int] = {}
     for tensor, outer in step.program.trace.captured:
         variable = container(outer)
+        if variable is None:
+            variable = variable_of(outer)
         record = step.record_of.get(id(variable))
         if tensor.dtype != tf.resource:
             continue
