@@ -27,7 +27,7 @@ _REGIONS = {"While", "If", "Case"}
 # What is written --------------------------------------------------------------
 
 
-def written(make, index, micro_batches, shares_memory, in_shares=False):
+def written(make, index, micro_batches, shares_memory, in_shares, repeats):
     """The functions of a worker.
 
     Args:
@@ -37,6 +37,7 @@ def written(make, index, micro_batches, shares_memory, in_shares=False):
         micro_batches: Parts of each replica's rows.
         shares_memory: Whether devices share memory, as CPUs do.
         in_shares: Whether each replica is passed its own rows.
+        repeats: Whether a step that runs out of memory would be run again.
 
     Returns:
         List of `FunctionDef`s; the last one is the step.
@@ -46,7 +47,7 @@ def written(make, index, micro_batches, shares_memory, in_shares=False):
             DEVICES,
             shard="weights",
             min_shard_bytes=0,
-            micro_batches=micro_batches,
+            micro_batches="auto" if repeats else micro_batches,
         )
         with strategy.scope():
             step, *arguments = make()
@@ -58,6 +59,8 @@ def written(make, index, micro_batches, shares_memory, in_shares=False):
             program = strategy.partitioned(step, name="step").program(
                 specification, (in_shares,) * number
             )
+        if repeats and micro_batches > 1:
+            program = program.in_more_parts(micro_batches)
         return program.written().library
 
 
@@ -154,21 +157,16 @@ def _needed(nodes, name):
     return found
 
 
-def check(make, micro_batches, shares_memory, in_shares=False, at_least=2):
-    """Asserts one order on all devices of all workers."""
-    found = [
-        _same(
-            orders(
-                written(make, index, micro_batches, shares_memory, in_shares)
-            )
-        )
+def check(make, micro_batches, shares_memory, in_shares=False, repeats=False):
+    """Asserts one order on all devices of all workers; returns it."""
+    settings = (micro_batches, shares_memory, in_shares, repeats)
+    one, other = (
+        _same(orders(written(make, index, *settings)))
         for index in range(NUM_WORKERS)
-    ]
-    first, *others = found
-    assert len(first) >= at_least, first
-    for other in others:
-        assert other == first
-    return first
+    )
+    assert len(one) >= 2
+    assert other == one
+    return one
 
 
 # Steps ------------------------------------------------------------------------
@@ -240,8 +238,28 @@ def test_training_steps(name, micro_batches, shares_memory, in_shares):
     check(of_keras(name), micro_batches, shares_memory, in_shares)
 
 
+AGAIN = [
+    pytest.param(
+        name,
+        micro_batches,
+        marks=()
+        if name in ("tables, adagrad", "weight decay")
+        else pytest.mark.slow,
+    )
+    for name in sorted(PROGRAMS.keys() - {"gan", "lora", "run eagerly"})
+    for micro_batches in (1, 2)
+]
+
+
+@pytest.mark.parametrize(("name", "micro_batches"), AGAIN)
+def test_steps_that_may_run_again(name, micro_batches):
+    """Workers agree to assign behind some collectives, and before others."""
+    check(of_keras(name), micro_batches, True, repeats=True)
+
+
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("shares_memory", [True, False])
-def test_loops_with_communication(micro_batches, shares_memory):
-    order = check(loops, micro_batches, shares_memory)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_loops_with_communication(micro_batches, shares_memory, repeats):
+    order = check(loops, micro_batches, shares_memory, repeats=repeats)
     assert [key[0] for key in order].count("While") == 2
