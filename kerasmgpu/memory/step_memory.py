@@ -10,6 +10,7 @@ from kerasmgpu.memory.program_facts import (
     GRADIENTS,
     WORKSPACE,
     constant_bytes,
+    of_all_rows,
 )
 from kerasmgpu.memory.state_bytes import MIN_SHARD_BYTES, part_bytes
 from kerasmgpu.memory.traced_step import TracedStep
@@ -83,7 +84,8 @@ def step_peak(
     lowered = program.written().lowered
     rows = step.rows if rows is None else rows
     known = known_sizes(program.trace.leaves, step.shapes)
-    sizes = ValueSizes(known, rows, num_replicas, micro_batches)
+    whole = of_all_rows(lowered) if micro_batches > 1 else ()
+    sizes = ValueSizes(known, rows, num_replicas, micro_batches, whole)
     setting = Setting(
         sizes,
         num_replicas,

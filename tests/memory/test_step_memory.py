@@ -59,6 +59,31 @@ def test_rows_are_divided_by_micro_batches(replicas):
     assert parts.gradients >= 5 * 64 * 64 * 4 + whole.gradients // 8
 
 
+def normalised(make):
+    """Function that makes dense layers, each with a normalisation behind."""
+
+    def program():
+        layers = []
+        for _ in range(5):
+            layers += [keras.layers.Dense(64), make()]
+        model = keras.Sequential([keras.Input((64,)), *layers])
+        model.compile("sgd", "mse", jit_compile=False)
+        x = np.zeros((8, 64), "float32")
+        return model, (x, x)
+
+    return program
+
+
+def test_micro_batches_keep_what_looks_at_all_rows(replicas):
+    def saved(make):
+        step = traced(replicas(2), normalised(make))
+        whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
+        return parts.activations / whole.activations
+
+    assert saved(keras.layers.LayerNormalization) < 0.3
+    assert saved(keras.layers.BatchNormalization) > 0.9
+
+
 @pytest.mark.parametrize("shard", ["optimizer", "weights"])
 def test_micro_batches_scatter_their_gradients(replicas, shard):
     step = traced(replicas(2), functools.partial(linear, 5, units=128))
