@@ -98,6 +98,13 @@ FAULTS = {
         "return build.concat(parts[::-1], axis, dtype, place)",
         "tests/partitioner/rules tests/partitioner/test_sums.py",
     ),
+    "order_of_turns": Fault(
+        "collectives of micro-batches run in any order",
+        "partitioner/building.py",
+        'node.input.extend(f"^{other}" for other in _last(last, place))',
+        "del node",
+        "tests/partitioner/test_collective_order.py",
+    ),
     # _keras and strategies
     "loss_by_replicas": Fault(
         "a loss outside of steps is divided by the number of replicas",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.tensorflow.core import Variable
 
 from kerasmgpu.engine.seams import Original, seam
@@ -43,6 +44,11 @@ _thread = _Thread()
 def current() -> MadeVariable | None:
     """The variable that this thread creates, or `None`."""
     return _thread.variables[-1] if _thread.variables else None
+
+
+def infers_shapes() -> bool:
+    """Whether Keras calls layers only to know the shapes of their outputs."""
+    return in_symbolic_scope()
 
 
 @contextlib.contextmanager

@@ -96,11 +96,13 @@ class Attempts:
             if number != self._round or self._given_up.is_set():
                 return
             self._given_up.set()
-            runs = self._runs
         if self._num_others:
             self._send(gives_up=number)
-        if runs:
-            self._abort()
+        # Not behind `end`: the step may have failed by itself meanwhile, and
+        # its collectives have been reset for the next attempt.
+        with self._lock:
+            if self._runs and number == self._round:
+                self._abort()
 
     def _count(self) -> None:
         with self._lock:

@@ -102,25 +102,34 @@ def _growth(
         for number, (buffer, one) in enumerate(zip(given, body.given))
         if number in invariant or one.tensor.dtype == tf.variant
     }
+    lists = [
+        buffer
+        for one, buffer in zip(body.outputs, made)
+        if one.tensor.dtype == tf.variant
+    ]
+    put = {id(one) for buffer in lists for one in _held(buffer, set(seen))}
+    # What a round puts into a list as its result is the next one's variable,
+    # which is in memory once.
+    seen |= {id(old) for old, new in zip(given, made) if id(new) in put}
     grown = {}
     for number, (one, buffer) in enumerate(zip(body.outputs, made)):
         if one.tensor.dtype == tf.variant:
-            num_bytes = _bytes_held(buffer, seen)
+            num_bytes = sum(held.num_bytes for held in _held(buffer, seen))
             if num_bytes:
                 grown[number] = num_bytes
     return grown
 
 
-def _bytes_held(buffer: Buffer, seen: set[int]) -> int:
-    """Bytes of a list's elements, but of those that were seen."""
-    total, waiting = 0, [buffer]
+def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
+    """A list's elements, but those that were seen; marks them as seen."""
+    found, waiting = [], [buffer]
     while waiting:
         one = waiting.pop()
         if id(one) not in seen:
             seen.add(id(one))
-            total += one.num_bytes
+            found.append(one)
             waiting += one.holds
-    return total
+    return found
 
 
 def _rounds(walk: "Walk", loop: ir.Region) -> int:
@@ -130,7 +139,7 @@ def _rounds(walk: "Walk", loop: ir.Region) -> int:
     if size is not None:
         rounds = walk.setting.sizes.value_of(size) or 0
     if rounds < 1:
-        walk.setting.assumed_rounds.add(loop.node.name)
+        walk.setting.assumed_rounds.add(f"rounds of {loop.node.name}")
         rounds = ASSUMED_SIZE
     walk.rounds[loop.node] = rounds
     return rounds

@@ -2,12 +2,14 @@
 
 import collections
 import os
+import random
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.commands import traced_step
+from kerasmgpu.engine import context
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.flops.step_flops import layer_of
 from kerasmgpu.hardware.nvml import open_nvml
@@ -16,7 +18,9 @@ from kerasmgpu.memory.device_memory import usable
 from kerasmgpu.memory.memory_prediction import PARTS
 from kerasmgpu.memory.memory_report import size
 from kerasmgpu.memory.step_memory import step_peak
-from kerasmgpu.memory.traced_step import TracedStep, trace_step
+from kerasmgpu.memory.traced_step import TracedStep, with_variables
+from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.replicas import Replicas
 
 _MOST_LAYERS = 6
 
@@ -38,27 +42,26 @@ def advice(model: keras.Model, feed: Feed) -> str:
     replicas = strategy.num_replicas_in_sync
     shard = strategy.shard or "none"
     head = f"A training step of {model.name!r} ran out of memory"
-    batch = _one_row(feed.batch_specification)
-    if (
-        rows is None
-        or batch is None
-        or strategy.num_workers > 1
-        or shard != "none"
-    ):
+    if rows is None or not _are_dense(feed.batch_specification):
         return f"{head}. To see what is alive, and what fits, run: {command}"
-    step = _traced(model, batch, rows)
+    step = _traced(model, feed.batch_specification, rows)
     parts = strategy.micro_batches
     parts = 1 if parts == "auto" else int(parts)
-    job = _job(limit, [parts])
-    (now,) = counting.settings(step, job, replicas, shard)
-    lines = [
-        f"{head}: {rows} rows on {replicas} "
-        f"replica{'s' if replicas > 1 else ''}, micro_batches={parts}. "
-        f"Predicted: {size(now['total'])} on each"
-        + (f", of {size(limit)} for tensors" if limit else "")
-        + f" ({', '.join(_parts(now))}).",
-        f"Alive at the peak, by layer: "
-        f"{_layers(model, step, replicas, parts)}.",
+    head += (
+        f": {rows} rows on {replicas} replica{'s' if replicas > 1 else ''}, "
+        f"{_setting({'shard': shard, 'micro_batches': parts})}."
+    )
+    lines = [head]
+    if not callable(shard):  # What a user's function shards isn't predicted.
+        (now,) = counting.settings(step, _job(limit, [parts]), replicas, shard)
+        lines = [
+            f"{head} Predicted: {size(now['total'])} on each"
+            + (f", of {size(limit)} for tensors" if limit else "")
+            + f" ({', '.join(_parts(now))}).",
+            "Alive at the peak, by layer: "
+            f"{_layers(model, step, replicas, shard, parts)}.",
+        ]
+    lines += [
         _fitting(step, replicas, limit),
         f"For other settings run: {command}",
     ]
@@ -91,18 +94,40 @@ def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
     return usable(total) if total else None
 
 
-def _traced(model: keras.Model, batch: Any, rows: int) -> TracedStep:
-    strategy, before = (
-        model.distribute_strategy,
-        model.distribute_strategy.micro_batches,
+def _traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
+    """The step as two replicas of one process would run it.
+
+    What is sharded, and the parts of a batch, are counted by the prediction. In
+    a job a worker predicts by itself: nothing here is a collective, and the
+    seeds of what is traced later stay equal on all workers.
+    """
+    strategy = model.distribute_strategy
+    imagined = Replicas(["CPU:0", "CPU:1"], strategy.replicas.host)
+    imagined.are_imagined = True
+    partitioned = Partitioned(
+        model.train_step, imagined, strategy.extended.one_device
     )
-    # Parts are counted by the prediction.
-    strategy.micro_batches = 1
-    try:
-        with strategy.scope():
-            return trace_step(model, batch, rows)
-    finally:
-        strategy.micro_batches = before
+    of_any_rows = tf.nest.map_structure(
+        lambda leaf: (
+            tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
+            if leaf.shape.rank
+            else leaf
+        ),
+        specification,
+    )
+    seeds = context.operation_seeds() or random.Random()
+    before = seeds.getstate()
+    with strategy.scope():
+        program = partitioned.program((of_any_rows,))
+    seeds.setstate(before)
+    shapes = [
+        (rows, *leaf.shape[1:]) if leaf.shape.rank else ()
+        for leaf in tf.nest.flatten(specification)
+    ]
+    is_compiled = bool(model.jit_compile)
+    return with_variables(
+        model, traced_step.TracedStep(program, shapes, rows, is_compiled)
+    )
 
 
 def _fitting(step: TracedStep, replicas: int, limit: int | None) -> str:
@@ -142,8 +167,10 @@ def _job(limit: int | None, numbers: list[int] | None) -> dict[str, Any]:
 
 def _setting(row: dict[str, Any]) -> str:
     settings = [f"micro_batches={row['micro_batches']}"]
-    if row["shard"] != "none":
-        settings.insert(0, f"shard={row['shard']!r}")
+    shard = row["shard"]
+    if shard != "none":
+        shown = "a function" if callable(shard) else repr(shard)
+        settings.insert(0, f"shard={shown}")
     return ", ".join(settings)
 
 
@@ -152,11 +179,15 @@ def _parts(row: dict[str, Any]) -> list[str]:
 
 
 def _layers(
-    model: keras.Model, step: TracedStep, replicas: int, parts: int
+    model: keras.Model,
+    step: TracedStep,
+    replicas: int,
+    shard: str,
+    parts: int,
 ) -> str:
     paths = {layer.path for layer in model._flatten_layers() if layer.path}
     layers: collections.Counter[str] = collections.Counter()
-    scopes = step_peak(step, replicas, "none", parts).scopes
+    scopes = step_peak(step, replicas, shard, parts).scopes
     for scope, num_bytes in scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
         layers[path.removeprefix(f"{model.name}/")] += num_bytes
@@ -187,18 +218,9 @@ def _rows(feed: Feed) -> int | None:
     return None
 
 
-def _one_row(specification: Any) -> Any:
-    """A data set of a batch of one row; `None` for tensors without rows."""
-    leaves = tf.nest.flatten(specification)
-    if not all(
+def _are_dense(specification: Any) -> bool:
+    """Whether all leaves of a batch are tensors of known rank."""
+    return all(
         isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None
-        for leaf in leaves
-    ):
-        return None
-    batch = tf.nest.map_structure(
-        lambda leaf: np.zeros(
-            [size or 1 for size in leaf.shape], leaf.dtype.as_numpy_dtype
-        )[:1],
-        specification,
+        for leaf in tf.nest.flatten(specification)
     )
-    return tf.data.Dataset.from_tensors(batch)

@@ -25,6 +25,9 @@ PARTS = (
 )
 """Parts of a replica's memory, whose sum is `"total"`."""
 
+ASSUMED_SIZE = 64
+"""`partitioner.cost.ASSUMED_SIZE`; that module imports TensorFlow."""
+
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",
     "gathered": "smaller layers: one layer's weights are whole while it runs",
@@ -152,8 +155,8 @@ def _notes(report: dict[str, Any]) -> list[str]:
     if assumed:
         shown = ", ".join(assumed[:3]) + (", …" if assumed[3:] else "")
         notes.append(
-            "sizes that are known only when the step runs are taken as 64: "
-            f"{shown}"
+            "sizes and rounds that are known only when the step runs are taken "
+            f"as {ASSUMED_SIZE}; with more, more memory is needed: {shown}"
         )
     if report["jit_compile"]:
         notes.append(

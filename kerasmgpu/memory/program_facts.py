@@ -1,6 +1,7 @@
 """What is known of a program before it is walked through."""
 
 import collections
+import copy
 import dataclasses
 import functools
 
@@ -9,6 +10,13 @@ from kerasmgpu.memory.executor_order import executor_order
 from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.micro_batches import split
+from kerasmgpu.partitioner.passes.lower_micro_batches import (
+    lower_micro_batches,
+)
+from kerasmgpu.partitioner.passes.order_micro_batches import (
+    order_micro_batches,
+)
 from kerasmgpu.partitioner.records import Trait, record
 
 ACTIVATIONS, GRADIENTS, WORKSPACE = "activations", "gradients", "workspace"
@@ -75,6 +83,46 @@ def facts_of(program: Lowered, num_replicas: int) -> Facts:
         if uses[one] and one not in read_otherwise
     }
     return Facts(ordered.given, outputs, order, uses, kept, fused)
+
+
+@functools.lru_cache(maxsize=64)
+def of_all_rows(program: Lowered) -> frozenset[Tensor]:
+    """Tensors that a device holds for all its rows, also in micro-batches.
+
+    What looks at all rows, as a batch normalisation does, ends a phase of the
+    micro-batches: what they need of it later is kept for all of them.
+
+    Args:
+        program: `ir.lowered.Lowered` of replicas without micro-batches.
+    """
+    parts = dataclasses.replace(
+        program,
+        replicas=split(program.replicas, 2),
+        instructions=list(map(copy.copy, program.instructions)),
+        phases={},
+        after={},
+    )
+    lower_micro_batches(parts)
+    order_micro_batches(parts)
+    made = {
+        one: phase
+        for instruction, phase in parts.phases.items()
+        for one in instruction.outputs
+    }
+    found: set[Tensor] = set()
+    for instruction in parts.instructions:
+        phase = parts.phases.get(instruction)
+        kept = instruction.inputs
+        if phase is not None:
+            kept = tuple(o for o in kept if made.get(o, phase) < phase)
+        else:
+            kept += instruction.outputs
+        found.update(one.tensor for one in kept)
+        if isinstance(instruction, ir.Region) and phase is None:
+            for body in instruction.bodies:
+                for inner in body.all_instructions():
+                    found.update(one.tensor for one in inner.outputs)
+    return frozenset(found)
 
 
 def _keeps(node: Node, kept: set[Tensor]) -> bool:

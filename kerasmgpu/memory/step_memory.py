@@ -10,6 +10,7 @@ from kerasmgpu.memory.program_facts import (
     GRADIENTS,
     WORKSPACE,
     constant_bytes,
+    of_all_rows,
 )
 from kerasmgpu.memory.state_bytes import MIN_SHARD_BYTES, part_bytes
 from kerasmgpu.memory.traced_step import TracedStep
@@ -17,6 +18,7 @@ from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.walk import Setting, Walk
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.one_device import container
+from kerasmgpu.partitioner.sharded_variable import variable_of
 
 _VARIABLES, _BATCH = "variables", "batch"
 
@@ -82,7 +84,8 @@ def step_peak(
     lowered = program.written().lowered
     rows = step.rows if rows is None else rows
     known = known_sizes(program.trace.leaves, step.shapes)
-    sizes = ValueSizes(known, rows, num_replicas, micro_batches)
+    whole = of_all_rows(lowered) if micro_batches > 1 else ()
+    sizes = ValueSizes(known, rows, num_replicas, micro_batches, whole)
     setting = Setting(
         sizes,
         num_replicas,
@@ -134,6 +137,8 @@ def _parts_of_variables(
     parts: dict[Tensor, int] = {}
     for tensor, outer in step.program.trace.captured:
         variable = container(outer)
+        if variable is None:
+            variable = variable_of(outer)
         record = step.record_of.get(id(variable))
         if tensor.dtype != tf.resource:
             continue

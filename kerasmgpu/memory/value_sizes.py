@@ -1,6 +1,6 @@
 """Bytes that one replica holds of the values of a program."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -19,6 +19,7 @@ class ValueSizes:
         rows: Integer, rows of a global batch.
         num_replicas: Integer.
         micro_batches: Integer, parts in which a replica runs its rows.
+        whole: Tensors that a replica holds for all its rows nevertheless.
 
     Attributes:
         assumed: Names of sizes that are known when the step runs only, for
@@ -31,11 +32,12 @@ class ValueSizes:
         rows: int,
         num_replicas: int,
         micro_batches: int = 1,
+        whole: Collection[Tensor] = (),
     ) -> None:
-        share = _ceiling(_ceiling(rows, num_replicas), micro_batches)
+        self._micro_batches = micro_batches
+        self._whole = whole
         self.num_replicas = num_replicas
         self.assumed: set[str] = set()
-        rows = min(rows, share * num_replicas)
         self._known = {
             symbol: rows if symbol.is_rows else size
             for symbol, size in known.items()
@@ -51,7 +53,8 @@ class ValueSizes:
         if isinstance(kind, Owned):
             kind = kind.rows  # Owners get equal parts, on average.
         if isinstance(kind, Sharded):
-            elements = self._share(elements, self._value(kind.rows.size))
+            parts = 1 if tensor in self._whole else self._micro_batches
+            elements = self._share(elements, kind.rows.size, parts)
         return elements * tensor.dtype.size
 
     def share_of_batch(self, tensor: Tensor) -> int:
@@ -61,7 +64,7 @@ class ValueSizes:
         elements = self._elements(tensor)
         first = tensor.shape[0] if tensor.shape else None
         if isinstance(first, sizes.Size):
-            elements = self._share(elements, self._value(first))
+            elements = self._share(elements, first, self._micro_batches)
         return elements * tensor.dtype.size
 
     def value_of(self, size: sizes.SizeLike) -> int | None:
@@ -78,9 +81,10 @@ class ValueSizes:
                 self._note_assumed(size)
         return self._cost.elements_of(tensor)
 
-    def _share(self, elements: int, rows: int) -> int:
-        """Elements of the largest share."""
-        share = _ceiling(rows, self.num_replicas)
+    def _share(self, elements: int, size: sizes.SizeLike, parts: int) -> int:
+        """Elements of the largest share, or of the largest of its parts."""
+        rows = self._value(size)
+        share = _ceiling(_ceiling(rows, self.num_replicas), parts)
         return _ceiling(elements * share, rows) if rows else 0
 
     def _value(self, size: sizes.SizeLike) -> int:

@@ -66,8 +66,8 @@ class Setting:
             of them, are divided by the number of replicas.
         min_shard_bytes: Integer, bytes from which on a value is divided.
         jit_compile: Whether XLA fuses elementwise operations.
-        assumed_rounds: Names of loops whose rounds are not known before they
-            run, for which `cost.ASSUMED_SIZE` was taken.
+        assumed_rounds: `"rounds of NAME"` for each loop whose rounds are not
+            known before it runs, for which `cost.ASSUMED_SIZE` was taken.
     """
 
     sizes: ValueSizes

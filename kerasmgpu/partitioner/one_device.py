@@ -44,6 +44,9 @@ class AxisToShard(Protocol):
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
         """Whether a variable of these settings can be sharded at all."""
 
+    def infers_shapes(self) -> bool:
+        """Whether code runs only to know the shapes of its results."""
+
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
     ) -> int | None:

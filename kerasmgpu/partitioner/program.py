@@ -166,14 +166,16 @@ class Program:
             tensor.complete()
             self._kinds[tensor] = REPLICATED
             self._handles[tensor] = [outer] * self.replicas.num
+            if variable is not None and is_sum(variable):
+                self._kinds[tensor] = PARTIAL
+            if self.replicas.are_imagined:
+                continue
             if variable is not None:
                 self._handles[tensor] = [
                     copy.handle
                     for copy in variable.values
                     for _ in range(self.replicas.micro_batches)
                 ]
-                if is_sum(variable):
-                    self._kinds[tensor] = PARTIAL
             sharded = variable_of(outer)
             if sharded is not None:
                 axis = sharded.shard_axis

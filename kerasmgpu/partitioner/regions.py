@@ -177,7 +177,10 @@ class _Bodies:
                 "T": types,
                 "cond": function_attribute(self._names[0]),
                 "body": function_attribute(self._names[1]),
-                "parallel_iterations": _parallel_iterations(node),
+                # Workers run the collectives of all rounds in one order.
+                "parallel_iterations": 1
+                if self._has_collectives
+                else _parallel_iterations(node),
             }
         else:
             attributes |= {"Tin": types, "Tout": self._types}

@@ -50,6 +50,8 @@ class Replicas:
         of_devices: The replicas with one share per device, where there are
             several.
         together: How all workers run a step again, or `None`.
+        are_imagined: Whether a program for them is never run. Each has all
+            variables whole then, whoever holds them.
     """
 
     def __init__(self, devices: Sequence[str], host: str) -> None:
@@ -66,6 +68,7 @@ class Replicas:
         self.micro_batches = 1
         self.of_devices: Replicas | None = None
         self.together: Together | None = None
+        self.are_imagined = False
 
     def alone(self) -> "Replicas":
         """One replica without an assigned device: it runs on its caller's."""

@@ -142,7 +142,13 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _joined(self) -> tf.Tensor:
         """The whole value, of the parts of all workers."""
-        replicas = self._replicas
+        replicas, sharding = self._replicas, self._extended.axis_to_shard
+        if (
+            sharding is not None
+            and sharding.infers_shapes()
+            and not tf.executing_eagerly()
+        ):
+            return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
         with tf.device(replicas.host):
             own = tf.concat(
                 [part.value() for part in self.parts], self.shard_axis

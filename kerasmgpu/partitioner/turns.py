@@ -91,6 +91,9 @@ def assign_last(build: "Build", outputs: Sequence[str]) -> None:
                 ends.pop(source, None)
             ends[name] = None
     build.op("NoOp", [], {}, HOST, "computed", list(ends))
+    # Workers agree behind the collectives that `computed` waits for, and before
+    # those of what is read again once it is assigned.
+    build.last_collective = {}
     computed = build.replicas.agree_to_assign(build, build.writer.last)
     for name in assigning:
         nodes[name].input.append(f"^{computed}")

@@ -78,6 +78,10 @@ class Sharding:
         """
         return self._num_replicas() > 1 and not is_sum_of_settings(settings)
 
+    def infers_shapes(self) -> bool:
+        """Whether code runs only to know the shapes of its results."""
+        return made_variables.infers_shapes()
+
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
     ) -> int | None:

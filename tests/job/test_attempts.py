@@ -68,6 +68,17 @@ def test_the_next_round_begins_when_all_have_met():
     assert all([worker.begin() for worker in job.workers])
 
 
+def test_an_attempt_that_ended_meanwhile_is_not_aborted():
+    """The abort would hit the collectives of the next attempt."""
+    job = Job(2)
+    first, _ = job.workers
+    first._send = lambda **message: first.end()
+    assert first.begin()
+    first.hear({"gives_up": 0})
+    assert first.is_given_up()
+    assert job.aborted == []
+
+
 def test_a_message_of_an_earlier_round_is_ignored():
     job = Job(2)
     job.workers[1].give_up()

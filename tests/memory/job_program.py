@@ -1,4 +1,8 @@
-"""A program that measures its step's memory on each worker of a job."""
+"""A program that measures its step's memory on each worker of a job.
+
+Its arguments are what is sharded, a function that builds a model, and the number
+of micro-batches.
+"""
 
 import ctypes
 import os
@@ -11,6 +15,8 @@ import tensorflow as tf
 import kerasmgpu
 
 ROWS = 64
+WIDE_ROWS = 1 << 13
+NORMALISED_ROWS = 1 << 8
 
 
 def build():
@@ -33,6 +39,29 @@ def build():
     return model, (x, np.roll(x, 1, axis=1))
 
 
+def build_wide():
+    """24 dense layers whose activations outweigh their weights, 6 MiB."""
+    layers = [keras.layers.Dense(256, "tanh") for _ in range(24)]
+    model = keras.Sequential([keras.Input((256,)), *layers])
+    model.compile("adam", "mse", jit_compile=False)
+    x = np.ones([WIDE_ROWS, 256], "float32")
+    return model, (x, x)
+
+
+def build_normalised():
+    """10 convolutions of 16 channels, with batch normalisation."""
+    layers = keras.layers
+    inputs = x = keras.Input((32, 32, 16))
+    for _ in range(10):
+        x = layers.Conv2D(16, 3, padding="same")(x)
+        x = layers.ReLU()(layers.BatchNormalization()(x))
+    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "mse", jit_compile=False)
+    x = np.ones([NORMALISED_ROWS, 32, 32, 16], "float32")
+    return model, (x, np.ones([NORMALISED_ROWS, 10], "float32"))
+
+
 class StepMemory(keras.callbacks.Callback):
     """Bytes of kernels' outputs at the peak of an epoch, variables included."""
 
@@ -48,13 +77,16 @@ class StepMemory(keras.callbacks.Callback):
         self.peak = self._counter.most_bytes_outputs()
 
 
-def main(shard):
-    strategy = kerasmgpu.strategy(shard=None if shard == "none" else shard)
+def main(shard, build_name="build", micro_batches=1):
+    strategy = kerasmgpu.strategy(
+        shard=None if shard == "none" else shard,
+        micro_batches=int(micro_batches),
+    )
     tf.config.optimizer.set_experimental_options(
         {"disable_meta_optimizer": True}
     )
     with strategy.scope():
-        model, batch = build()
+        model, batch = globals()[build_name]()
     data = tf.data.Dataset.from_tensors(batch).repeat()
     memory = StepMemory()
     model.fit(data, steps_per_epoch=1, epochs=5, callbacks=[memory], verbose=0)
@@ -62,4 +94,4 @@ def main(shard):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

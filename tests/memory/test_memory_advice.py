@@ -7,7 +7,9 @@ import tensorflow as tf
 from keras import layers
 
 import kerasmgpu
+from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.memory import memory_advice
+from tests.strategies.sharded import mirrored, pretended_worker
 from tests.strategies.test_micro_batches import RunsOut
 
 ROWS = 1 << 12
@@ -34,8 +36,9 @@ def test_layers_and_settings_are_named(replicas, monkeypatch):
     # 64 floats of the 2,048 rows of a replica, for the backward pass.
     by_layer = said.split("by layer: ")[1].split("\n")[0]
     assert "wide 512 KiB" in by_layer
-    assert "Would fit: micro_batches=2 (" in said
-    assert "shard='optimizer', micro_batches=2" in said
+    # The layer that fails reads a mean of all rows: "wide" is kept for these.
+    assert "Would fit: micro_batches=4 (" in said
+    assert "shard='optimizer', micro_batches=4" in said
     assert "--replicas=2 --global_batch_size=4096 --device_memory=1MiB" in said
     assert "TensorFlow: " in said
 
@@ -59,9 +62,39 @@ def test_auto_explains_when_it_gives_up():
     assert strategy.micro_batches == "auto"
 
 
-def test_sharded_weights_are_predicted_by_the_command():
-    strategy = kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1"], shard="weights", min_shard_bytes=0
-    )
-    said = message(strategy)
-    assert "run: kerasmgpu memory my_module:build --replicas=2" in said
+@pytest.mark.parametrize("shard", ["weights", "optimizer"])
+def test_sharded_steps_are_predicted(shard, monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    said = message(mirrored(2, shard))
+    assert f"4096 rows on 2 replicas, shard='{shard}', micro_batches=1." in said
+    by_layer = said.split("by layer: ")[1].split("\n")[0]
+    assert "wide 512 KiB" in by_layer
+    assert "Would fit: micro_batches=4 (" in said
+
+
+def test_the_settings_of_sharded_steps_are_those_of_whole_ones(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    whole, sharded = (message(mirrored(2, one)) for one in (None, "weights"))
+    fitting = [one.split("Would fit: ")[1] for one in (whole, sharded)]
+    assert fitting[0].split("\n")[0] == fitting[1].split("\n")[0]
+
+
+def test_what_a_function_shards_is_not_predicted(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    said = message(mirrored(2, lambda variable: True))
+    assert "2 replicas, shard=a function, micro_batches=1.\nWould fit" in said
+
+
+def test_a_worker_predicts_without_the_others():
+    """Also where the others don't run out of memory: by no collective."""
+    with pretended_worker(1, 2):
+        strategy = mirrored(2, "weights")
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((8,)), layers.Dense(64)])
+            model.compile("adam", "mse")
+            model.optimizer.build(model.trainable_variables)
+        strategy.replicas._all_gather = pytest.fail
+        x = np.ones([ROWS, 8], "float32")
+        data = tf.data.Dataset.from_tensors((x, np.ones([ROWS, 64], "float32")))
+        said = memory_advice.advice(model, Feed(data, batch_size=ROWS))
+    assert "4096 rows on 2 replicas, shard='weights', micro_batches=1." in said

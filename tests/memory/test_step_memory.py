@@ -5,9 +5,12 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from kerasmgpu.memory import memory_prediction
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
+from kerasmgpu.partitioner.cost import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 
 QUICK = ("dense", "dense that is computed again", "clip", "unrolled lstm")
@@ -54,6 +57,31 @@ def test_rows_are_divided_by_micro_batches(replicas):
         whole.activations + whole.workspace
     )
     assert parts.gradients >= 5 * 64 * 64 * 4 + whole.gradients // 8
+
+
+def normalised(make):
+    """Function that makes dense layers, each with a normalisation behind."""
+
+    def program():
+        layers = []
+        for _ in range(5):
+            layers += [keras.layers.Dense(64), make()]
+        model = keras.Sequential([keras.Input((64,)), *layers])
+        model.compile("sgd", "mse", jit_compile=False)
+        x = np.zeros((8, 64), "float32")
+        return model, (x, x)
+
+    return program
+
+
+def test_micro_batches_keep_what_looks_at_all_rows(replicas):
+    def saved(make):
+        step = traced(replicas(2), normalised(make))
+        whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
+        return parts.activations / whole.activations
+
+    assert saved(keras.layers.LayerNormalization) < 0.3
+    assert saved(keras.layers.BatchNormalization) > 0.9
 
 
 @pytest.mark.parametrize("shard", ["optimizer", "weights"])
@@ -106,9 +134,39 @@ def test_what_is_known_only_when_the_step_runs_is_told(replicas):
         model.compile("sgd", "mse", jit_compile=False)
         return model, (np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32"))
 
-    assert any(
-        "while" in name for name in step_peak(traced(replicas(2), loop)).assumed
-    )
+    assert ASSUMED_SIZE == memory_prediction.ASSUMED_SIZE
+    (assumed,) = step_peak(traced(replicas(2), loop)).assumed
+    assert assumed.startswith("rounds of ") and "while" in assumed
+
+
+class Rounds(keras.layers.Layer):
+    """Applies a function to its inputs in rounds that only the step tells."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],))
+
+    def call(self, x):
+        outputs, _ = tf.while_loop(
+            lambda y, count: count < 63.5,
+            lambda y, count: (tf.tanh(y * self.scale), count + 1),
+            (x, 0 * tf.reduce_sum(x)),
+        )
+        return outputs
+
+
+def test_a_round_keeps_its_result_once(replicas):
+    """The next round's variable is the same tensor."""
+
+    def loop():
+        inputs = keras.Input((16,))
+        model = keras.Model(inputs, Rounds()(inputs))
+        model.compile("sgd", "mse", jit_compile=False)
+        return model, (np.zeros((8, 16), "float32"),) * 2
+
+    peak = step_peak(traced(replicas(2), loop))
+    assert peak.assumed
+    of_a_round = ROWS * 16 * 4
+    assert ASSUMED_SIZE <= peak.activations / of_a_round < ASSUMED_SIZE + 3
 
 
 @pytest.mark.parametrize(

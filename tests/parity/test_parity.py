@@ -11,6 +11,7 @@ import pytest
 
 from tests.parity import harness
 from tests.parity.cases import CASES
+from tests.strategies.sharded import mirrored
 
 # The loss, the metrics and the optimizer have no part in a prediction: what
 # cases of these groups would predict, the same nets of other groups do.
@@ -68,9 +69,21 @@ QUICK = {
 """Cases of the quick tier, on their fewest replicas."""
 
 
+QUICK_SHARDED = {
+    ("uneven last batch", "sharded_optimizer", 8),
+    ("masked loss per token", "sharded_weights", 8),
+    ("global clipnorm", "sharded_optimizer", 4),
+    ("clipnorm of sparse gradients", "sharded_optimizer", 2),
+    ("loss scale with overflow on one replica", "sharded_optimizer", 4),
+}
+
+
 def _marks(case, fixture, count):
     is_quick = case.name in QUICK and count == min(case.replica_counts)
-    return () if is_quick and fixture == "replicas" else pytest.mark.slow
+    is_quick = is_quick and fixture == "replicas"
+    if is_quick or (case.name, fixture, count) in QUICK_SHARDED:
+        return ()
+    return pytest.mark.slow
 
 
 RUNS = [
@@ -86,9 +99,21 @@ RUNS = [
     for fixture, what, counts in (
         ("replicas", "replicas", case.replica_counts),
         ("like_gpus", "like GPUs", (3,) * (case.name in LIKE_GPUS)),
+        ("sharded_optimizer", "with sharded slots", (2, 4, 8)),
+        ("sharded_weights", "with sharded weights", (8,)),
     )
     for count in counts
 ]
+
+
+@pytest.fixture
+def sharded_optimizer():
+    return lambda num_replicas: mirrored(num_replicas, "optimizer")
+
+
+@pytest.fixture
+def sharded_weights():
+    return lambda num_replicas: mirrored(num_replicas, "weights")
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,6 +1,15 @@
 """Strategies that shard, and models under them, for tests."""
 
+import contextlib
+import itertools
+
+import pytest
+import tensorflow as tf
+
 import kerasmgpu
+from kerasmgpu.engine.extended import LocalExtended
+from kerasmgpu.partitioner import collectives
+from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 
 def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
@@ -20,3 +29,34 @@ def axes_of(model):
         variable.path: getattr(variable.value, "shard_axis", None)
         for variable in model.weights + model.optimizer.variables
     }
+
+
+@contextlib.contextmanager
+def pretended_worker(index, num_workers, shares_memory=True):
+    """In this context strategies are those of one worker of a job.
+
+    No other worker is there: steps can be written, and can't run.
+
+    Args:
+        index: The worker's number.
+        num_workers: Workers of the job.
+        shares_memory: Whether its devices share memory, as CPUs do.
+    """
+
+    def replicas(self, devices, host, first, all_gather):
+        num = len(devices)
+        made = collectives.CollectiveReplicas(
+            devices, host, index * num, num_workers * num
+        )
+        made.shares_memory = shares_memory
+        return made
+
+    def gathered(self, own):
+        return tf.zeros(self.shape, self.dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExtended, "replicas", replicas)
+        patch.setattr(ShardedVariable, "_gathered", gathered)
+        # A process counts its groups, as all workers do from the first one on.
+        patch.setattr(collectives, "_groups", itertools.count(70_000))
+        yield

@@ -10,7 +10,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, NewVariable
-from tests.strategies.sharded import axes_of, mirrored
+from tests.strategies.sharded import axes_of, mirrored, pretended_worker
 
 
 def axis_of(shape, shard="weights", num_replicas=3, **keywords):
@@ -222,6 +222,25 @@ def test_a_tied_weight_is_sharded_once():
         model = keras.Model(inputs, outputs)
     assert [tuple(w.shape) for w in model.weights] == [(6, 4)]
     assert table.embeddings.value.shard_axis == 0
+
+
+def test_a_layer_of_ones_own_in_a_job():
+    """Keras calls it for the shape of its outputs; no weight is read."""
+
+    class Block(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.inner(x) + 1
+
+    with pretended_worker(0, 2), mirrored(1, "weights").scope():
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, Block()(inputs))
+    assert model.output_shape == (None, 3)
+    assert [len(w.value.parts) for w in model.weights] == [1, 1]
+    assert model.weights[0].value.parts[0].shape == (2, 3)
 
 
 # A user's function ------------------------------------------------------------

@@ -5,7 +5,8 @@
 
 Each worker writes `worker-<index>.npz`: the weights and losses of a training
 with `micro_batches="auto"`, of one that nothing interrupts, and of one in three
-micro-batches.
+micro-batches; and the error of one that one row at a time is too much for, behind
+which the job goes on.
 """
 
 import os
@@ -68,7 +69,10 @@ def main(output_dir, shard=""):
             )
             model.compile("sgd", "mse")
         layer.times = times
-        history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        try:
+            history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        except tf.errors.ResourceExhaustedError as error:
+            return [np.asarray(error.message)]
         assert layer.times == 0
         return [np.asarray(history.history["loss"]), *model.get_weights()]
 
@@ -76,6 +80,8 @@ def main(output_dir, shard=""):
     for name, times in (
         ("plain", 0),
         ("again", TIMES * (index == 1)),
+        ("error", 1000 * (index == 1)),
+        ("behind", 0),
         ("parts", 0),
     ):
         if name == "parts":

@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     Communication,
     FirstOnly,
+    GatherCounts,
     Instruction,
     Operation,
     ReduceScatter,
@@ -110,6 +111,8 @@ def _ends_phase(instruction: Instruction) -> bool:
     if isinstance(instruction, Communication):
         if takes_turns(instruction):  # Micro-batches add up what they scatter.
             return isinstance(instruction, ReduceScatter)
+        if isinstance(instruction, GatherCounts):  # Of the batch as it comes.
+            return False
         return any(isinstance(one.kind, Sharded) for one in instruction.inputs)
     if isinstance(instruction, Region):
         return instruction.runs is Runs.TOGETHER

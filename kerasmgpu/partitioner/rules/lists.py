@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.elements import common
-from kerasmgpu.partitioner.graph import Node
+from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.kinds import (
     REPLICATED,
     Kind,
@@ -18,6 +18,7 @@ from kerasmgpu.partitioner.kinds import (
 )
 from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules.table import Plan, whole
+from kerasmgpu.partitioner.sizes import SizeLike
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.facts import Inference
@@ -109,10 +110,36 @@ def stack_facts(node: Node, inference: "Inference") -> None:
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
         return
-    count = out.shape[0] if out.shape else node.attr("num_elements")
-    if count is None or (isinstance(count, int) and count < 0):
+    count = _length(node.inputs[0])
+    if count is None:
+        count = out.shape[0] if out.shape else node.attr("num_elements")
+    if isinstance(count, int) and count < 0:
         count = None
     out.shape = sizes.filled_in((count, *elements.shape), out.static)
+
+
+def _length(made: Tensor) -> SizeLike | None:
+    """Elements of a list that a loop fills, as a `tf.TensorArray`; or `None`."""
+    made = _before_items(made)
+    node, number = made.node, made.index
+    if Trait.LOOP in record(node.type).traits:
+        body = node.bodies[1]
+        if _before_items(body.outputs[number]) is not body.inputs[number]:
+            return None
+        return _length(node.inputs[number])
+    if node.type == "TensorListReserve":
+        value = node.inputs[1].value
+        return None if isinstance(value, tuple) else value
+    return None
+
+
+def _before_items(made: Tensor) -> Tensor:
+    """The list before items of it were set, which has the same length."""
+    while made.node.type == "TensorListSetItem" and not made.node.attr(
+        "resize_if_index_out_of_bounds"
+    ):
+        made = made.node.inputs[0]
+    return made
 
 
 def element_shape_facts(node: Node, inference: "Inference") -> None:

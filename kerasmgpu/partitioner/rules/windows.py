@@ -1,6 +1,6 @@
 """Convolutions, pooling and images: sharded by rows only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Node, Shape, Tensor
@@ -27,11 +27,32 @@ def rows_of_images(node: Node) -> Axes | None:
 operation(
     *"""
 AdjustContrastv2 AdjustHue AdjustSaturation DepthToSpace Dilation2D
-ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV ResizeArea
-ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate
-SpaceToDepth
+ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV SpaceToDepth
 """.split(),
     axes=rows_of_images,
+)
+
+
+def shape_of_size(number: int) -> Callable[[Node], list[Shape | None]]:
+    """Images of the size, `[height, width]`, that an input of a number holds."""
+
+    def shape(node: Node) -> list[Shape | None]:
+        images, size = node.inputs[0].shape, node.inputs[number].value
+        if images is None or len(images) != 4:
+            return [None]
+        if not isinstance(size, tuple) or len(size) != 2:
+            size = (None, None)
+        return [(images[0], *size, images[3])]
+
+    return shape
+
+
+operation(
+    *"""
+ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate
+""".split(),
+    axes=rows_of_images,
+    shape=shape_of_size(1),
 )
 
 operation(
@@ -70,6 +91,7 @@ operation(
     "ImageProjectiveTransformV2",
     "ImageProjectiveTransformV3",
     axes=projective_transform,
+    shape=shape_of_size(2),
 )
 
 

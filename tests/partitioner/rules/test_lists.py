@@ -3,7 +3,13 @@
 import pytest
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, kinds_of, same
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import (
+    ROWS,
+    kinds_of,
+    replicas,
+    same,
+)
 
 
 def over_time(x):
@@ -105,3 +111,38 @@ def test_the_gradient_of_a_loop_in_a_loop_keeps_lists_of_lists(static):
         return loss, tape.gradient(loss, square)
 
     same(step, [3], static=static)
+
+
+def filled(size, rounds, **settings):
+    """A list that a loop fills in some rounds, stacked."""
+
+    def fill(x):
+        def body(n, made):
+            return n + 1, made.write(n, x * tf.cast(n, x.dtype))
+
+        made = tf.TensorArray(tf.float32, size, **settings)
+        _, made = tf.while_loop(lambda n, _: n < rounds, body, [0, made])
+        return (made.stack(),)
+
+    return fill
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds", "settings", "length"),
+    [
+        (5, 5, {}, 5),
+        (5, 3, {"element_shape": [None, 2]}, 5),
+        (2, 5, {"dynamic_size": True}, None),
+    ],
+)
+def test_a_list_that_a_loop_fills_has_the_length_it_was_made_with(
+    size, rounds, settings, length
+):
+    fill = filled(size, rounds, **settings)
+    program = Partitioned(fill, replicas(2)).program(
+        (tf.TensorSpec([None, 2]),)
+    )
+    (made,) = program.trace.graph.outputs
+    known = made.shape[0] if isinstance(made.shape[0], int) else None
+    assert known == length
+    same(fill, [5, 2])

@@ -3,7 +3,14 @@
 import pytest
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
+from kerasmgpu.partitioner.function import Partitioned
+from tests.partitioner.rules.planned import (
+    ROWS,
+    Planned,
+    kinds_of,
+    replicas,
+    same,
+)
 
 IMAGES = [ROWS, 4, 4, 2]
 
@@ -115,3 +122,25 @@ def test_mirrored_borders_of_empty_shares(mode):
         return padded, tape.gradient(loss, x)
 
     same(step, [2, 4, 4, 2], num_replicas=3)
+
+
+def test_images_of_a_computed_size():
+    """Keras's augmentation makes images as large as those it is given."""
+
+    def turned(x):
+        made = tf.raw_ops.ImageProjectiveTransformV3(
+            images=x,
+            transforms=[[0.0, 1, 0, 1, 0, 0, 0, 0]],
+            output_shape=tf.shape(x)[1:3],
+            fill_value=0.0,
+            interpolation="NEAREST",
+        )
+        return (made,)
+
+    program = Partitioned(turned, replicas(2)).program(
+        (tf.TensorSpec([None, 4, 6, 2]),)
+    )
+    (made,) = program.trace.graph.outputs
+    assert made.static[1:3] == (None, None)
+    assert made.shape[1:] == (4, 6, 2)
+    same(turned, [5, 4, 6, 2])

@@ -1,0 +1,265 @@
+"""All workers, and all devices, run collectives in one order.
+
+No job runs here: one process writes the functions of both workers of a job. In
+each of them data and control dependencies must order a device's collectives
+totally, and the order of their keys must be the same everywhere. Otherwise a
+job would deadlock, or mix values that don't belong together.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.partitioner.writing import node_name
+from tests.strategies.sharded import pretended_worker
+from tests.strategies.sharded_programs import PROGRAMS
+
+NUM_WORKERS = 2
+DEVICES = ("CPU:1", "CPU:2")
+HOST = "CPU:0"
+_REGIONS = {"While", "If", "Case"}
+
+
+# What is written --------------------------------------------------------------
+
+
+def written(make, index, micro_batches, shares_memory, in_shares, repeats):
+    """The functions of a worker.
+
+    Args:
+        make: Function, called in a strategy's scope, that returns a step and
+            its arguments.
+        index: The worker's number.
+        micro_batches: Parts of each replica's rows.
+        shares_memory: Whether devices share memory, as CPUs do.
+        in_shares: Whether each replica is passed its own rows.
+        repeats: Whether a step that runs out of memory would be run again.
+
+    Returns:
+        List of `FunctionDef`s; the last one is the step.
+    """
+    with pretended_worker(index, NUM_WORKERS, shares_memory):
+        strategy = kerasmgpu.MirroredStrategy(
+            DEVICES,
+            shard="weights",
+            min_shard_bytes=0,
+            micro_batches="auto" if repeats else micro_batches,
+        )
+        with strategy.scope():
+            step, *arguments = make()
+            specification = tf.nest.map_structure(
+                lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype),
+                tuple(arguments),
+            )
+            number = len(tf.nest.flatten(specification))
+            program = strategy.partitioned(step, name="step").program(
+                specification, (in_shares,) * number
+            )
+        if repeats and micro_batches > 1:
+            program = program.in_more_parts(micro_batches)
+        return program.written().library
+
+
+# What is ordered --------------------------------------------------------------
+
+
+def orders(library, function=None):
+    """For each device, the keys of its collectives in the order of their runs.
+
+    Raises:
+        AssertionError: If dependencies don't order them totally.
+    """
+    function = function or library[-1]
+    nodes = {node.name: node for node in function.node_def}
+    keys = {}
+    for name, node in nodes.items():
+        if node.op.startswith("Collective"):
+            keys[name] = _key(nodes, node)
+        elif node.op in _REGIONS:
+            inner = _inner(library, node)
+            if any(inner):
+                # Rounds that overlap would share their keys.
+                assert node.op != "While" or (
+                    node.attr["parallel_iterations"].i == 1
+                ), f"rounds of {name} overlap"
+                keys[name] = (node.op, inner)
+    on_host = [n for n in keys if _device(nodes[n]) == HOST]
+    found = {}
+    for device in DEVICES:
+        # What a device runs is ordered with what its host runs.
+        own = [n for n in keys if _device(nodes[n]) == device]
+        needed = {n: _needed(nodes, n) & keys.keys() for n in on_host + own}
+        ordered = sorted(needed, key=lambda n: len(needed[n] & needed.keys()))
+        for one, other in itertools.pairwise(ordered):
+            assert one in needed[other], f"{other} doesn't wait for {one}"
+        found[device] = [keys[name] for name in ordered]
+    return found
+
+
+def _key(nodes, node):
+    """What TensorFlow matches collectives by, and what they must agree on."""
+    _, size, group, instance = node.input[:4]
+    return (
+        node.op,
+        node.attr["T"].type,
+        node.attr["merge_op"].s,
+        *(_number(nodes, reference) for reference in (size, group, instance)),
+    )
+
+
+def _number(nodes, reference):
+    """A constant; the constant that a key of dynamic length is made of."""
+    node = nodes[node_name(reference)]
+    if node.op == "Const":
+        return int(tf.make_ndarray(node.attr["value"].tensor))
+    assert node.op in ("Add", "AddV2"), node.op
+    (base,) = (r for r in node.input if nodes[node_name(r)].op == "Const")
+    return "from", _number(nodes, base)
+
+
+def _inner(library, node):
+    """The collectives of a region's functions, which all devices share."""
+    functions = {function.signature.name: function for function in library}
+    names = [node.attr[name].func.name for name in ("cond", "body")]
+    names += [
+        node.attr[f"{name}_branch"].func.name for name in ("then", "else")
+    ]
+    names += [one.name for one in node.attr["branches"].list.func]
+    return tuple(
+        tuple(_same(orders(library, functions[name]))) for name in names if name
+    )
+
+
+def _same(by_device):
+    """The order that all devices have."""
+    first, *others = by_device.values()
+    assert all(other == first for other in others)
+    return first
+
+
+def _device(node):
+    """Of loops and branches that all replicas run together: the host."""
+    found = node.device.partition("device:")[2]
+    return found if found in DEVICES else HOST
+
+
+def _needed(nodes, name):
+    found, waiting = set(), [name]
+    while waiting:
+        for source in map(node_name, nodes[waiting.pop()].input):
+            if source in nodes and source not in found:
+                found.add(source)
+                waiting.append(source)
+    return found
+
+
+def check(make, micro_batches, shares_memory, in_shares=False, repeats=False):
+    """Asserts one order on all devices of all workers; returns it."""
+    settings = (micro_batches, shares_memory, in_shares, repeats)
+    one, other = (
+        _same(orders(written(make, index, *settings)))
+        for index in range(NUM_WORKERS)
+    )
+    assert len(one) >= 2
+    assert other == one
+    return one
+
+
+# Steps ------------------------------------------------------------------------
+
+
+def of_keras(name):
+    """Function that makes a Keras model's training step."""
+
+    def make():
+        keras.utils.set_random_seed(3)
+        program = PROGRAMS[name]()
+        model = program.model
+        model.optimizer.build(model.trainable_variables)
+        return model.train_step, (np.asarray(program.x), np.asarray(program.y))
+
+    return make
+
+
+def loops():
+    """A loop in which all replicas communicate, between layers that do."""
+    weights = [tf.Variable(tf.eye(4)) for _ in range(3)]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            for weight in weights:
+                x = tf.tanh(x @ weight)
+            total = tf.zeros([4])
+            for number in tf.range(3):
+                total += tf.tanh(tf.reduce_sum(x * tf.cast(number, x.dtype), 0))
+            loss = tf.reduce_sum(total * x)
+        gradients = tape.gradient(loss, weights)
+        for weight, gradient in zip(weights, gradients):
+            weight.assign_sub(0.1 * gradient)
+        return loss
+
+    return tf.autograph.experimental.do_not_convert(
+        tf.autograph.to_graph(step)
+    ), np.ones([8, 4], "float32")
+
+
+QUICK = {
+    ("gpt", 3, True, False),
+    ("convnet", 3, False, True),
+    ("masked lstm", 2, False, True),
+    ("tables, adagrad", 2, True, True),
+    ("own weights", 2, True, False),
+    ("weight decay", 3, False, True),
+    ("weight decay", 1, False, True),
+    ("loss scale", 2, True, True),
+    ("jit compile", 2, False, False),
+}
+"""Steps of the quick tier."""
+
+STEPS = [
+    pytest.param(*step, marks=() if step in QUICK else pytest.mark.slow)
+    for step in itertools.product(
+        sorted(PROGRAMS.keys() - {"gan", "lora", "run eagerly"}),
+        (1, 2, 3),
+        (True, False),
+        (True, False),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "micro_batches", "shares_memory", "in_shares"), STEPS
+)
+def test_training_steps(name, micro_batches, shares_memory, in_shares):
+    check(of_keras(name), micro_batches, shares_memory, in_shares)
+
+
+AGAIN = [
+    pytest.param(
+        name,
+        micro_batches,
+        marks=()
+        if name in ("tables, adagrad", "weight decay")
+        else pytest.mark.slow,
+    )
+    for name in sorted(PROGRAMS.keys() - {"gan", "lora", "run eagerly"})
+    for micro_batches in (1, 2)
+]
+
+
+@pytest.mark.parametrize(("name", "micro_batches"), AGAIN)
+def test_steps_that_may_run_again(name, micro_batches):
+    """Workers agree to assign behind some collectives, and before others."""
+    check(of_keras(name), micro_batches, True, repeats=True)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("shares_memory", [True, False])
+@pytest.mark.parametrize("repeats", [True, False])
+def test_loops_with_communication(micro_batches, shares_memory, repeats):
+    order = check(loops, micro_batches, shares_memory, repeats=repeats)
+    assert [key[0] for key in order].count("While") == 2
