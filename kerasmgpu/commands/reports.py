@@ -1,4 +1,4 @@
-"""A report's folder, and the console for its tables."""
+"""A report's folder or file, and the console for its tables."""
 
 import os
 import pathlib
@@ -30,6 +30,15 @@ def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def require_file_in_folder(path: str | os.PathLike[str]) -> None:
+    """Raises `InputError` if `--output` can't be a file."""
+    file = pathlib.Path(path)
+    if not file.parent.is_dir() or file.is_dir():
+        raise InputError(
+            f"--output must be a file in a folder that exists. Received: {file}"
+        )
 
 
 def console() -> Console:

@@ -9,7 +9,6 @@ import math
 import pathlib
 import re
 import statistics
-import sys
 import traceback
 from typing import Any
 
@@ -32,22 +31,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         Dictionary, empty: measurements are in the file.
-
-    Raises:
-        InputError: For an exception of the user's program.
     """
-    sys.path[:] = job["sys_path"]
     # If the machine runs out of memory, the kernel kills this process first.
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
-    try:
-        _measure_all(job)
-    except InputError:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        line = user_errors.in_one_line(error)
-        raise InputError(f"{job['build']} raised {line}") from error
+    _measure_all(job)
     return {}
 
 
@@ -74,11 +62,11 @@ def _measure_all(job: dict[str, Any]) -> None:
 
     strategy = kerasmgpu.strategy(**job["strategy"])
     path = pathlib.Path(job["folder"], FILE)
-    module, name = references.load(job["build"])
+    module = references.load(job["build"])
     with strategy.scope():
-        model, data = user_models.build(references.function_of(module, name))
-        if data is None or job["data"] is not None:
-            data = user_models.data_of(module, job["build"], job["data"])
+        model, data = user_models.model_and_data(
+            module, job["build"], job["data"]
+        )
     rows, most_rows = _rows_of(data)
     facts, measured = read(path)
     if not facts:
@@ -187,4 +175,4 @@ def _examples_per_second(
 
 
 if __name__ == "__main__":
-    child_processes.do_job(main)
+    child_processes.do_job(user_errors.naming_the_function(main))
