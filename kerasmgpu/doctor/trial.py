@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import resource
-import statistics
 import sys
 import tempfile
 from typing import Any
@@ -16,7 +15,7 @@ import keras
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.callbacks import ThroughputLogger
+from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.commands import child_processes
 from kerasmgpu.doctor.trial_models import BATCH, JOB, JOB_TRIAL, TRIALS, Trial
 from kerasmgpu.engine import devices
@@ -116,19 +115,10 @@ def _figures(
 ) -> dict[str, Any]:
     """Measures speed, in the median epoch, and memory."""
     x, y = trial.data(model.input_shape[1:])
-    history = model.fit(
-        x,
-        y,
-        batch_size=BATCH,
-        epochs=_TIMED_EPOCHS,
-        shuffle=False,
-        verbose=0,
-        callbacks=[ThroughputLogger()],
-    ).history
-    known = [rate for rate in history["examples_per_second"] if rate > 0]
+    speed = median_speed(model, x, y, batch_size=BATCH, epochs=_TIMED_EPOCHS)
     return {
         "first_step_seconds": facts["first_step_seconds"],
-        "examples_per_second": statistics.median(known),
+        "examples_per_second": speed,
         "peak_bytes": _peak_bytes(),
     }
 

@@ -5,10 +5,8 @@ It is a child process, which may run out of memory, or be killed for it.
 
 import contextlib
 import json
-import math
 import pathlib
 import re
-import statistics
 import traceback
 from typing import Any
 
@@ -145,33 +143,20 @@ def _examples_per_second(
     model: Any, rows: Any, size: int, seconds: float
 ) -> float:
     """Returns the median of three epochs of steps on one repeated batch."""
-    import keras
-
-    from kerasmgpu.callbacks import ThroughputLogger
+    from kerasmgpu.callbacks.throughput import median_speed
 
     # In memory: the step never waits for input.
     batch = rows.repeat().batch(size).take(1).cache().repeat()
     per_execution = model.steps_per_execution
 
-    def fit(executions: int, epochs: int) -> keras.callbacks.History:
-        return model.fit(
-            batch,
-            steps_per_epoch=executions * per_execution,
-            epochs=epochs,
-            callbacks=[ThroughputLogger()],
-            verbose=0,
-        )
+    def speed(executions: int, epochs: int) -> Any:
+        steps = executions * per_execution
+        return median_speed(model, batch, steps_per_epoch=steps, epochs=epochs)
 
     # The first execution traces; the second tells how many take long enough.
-    (_, speed) = fit(1, 2).history["examples_per_second"]
-    executions = seconds / _EPOCHS * speed / (size * per_execution)
+    executions = seconds / _EPOCHS * speed(1, 2) / (size * per_execution)
     # ThroughputLogger leaves out the first execution, so two at least.
-    figures = fit(2 + min(int(executions), _MOST_STEPS), _EPOCHS).history
-    return statistics.median(
-        speed
-        for speed in figures["examples_per_second"]
-        if not math.isnan(speed)
-    )
+    return speed(2 + min(int(executions), _MOST_STEPS), _EPOCHS)
 
 
 if __name__ == "__main__":
