@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import flags
-from rich.table import Table
 
 from kerasmgpu.commands import flag_parsing, reports, tracing_process
 from kerasmgpu.commands.command_line import start
@@ -80,16 +79,15 @@ def print_flops(report: dict[str, Any]) -> None:
     """
     console = reports.console()
     rows = report["global_batch_size"]
-    table = Table(
-        title=f"{report['model']}, {report['parameters']:,} parameters, global "
-        f"batch {rows:,}: FLOPs of a training step"
-    )
     columns = ["forward", "backward"]
     if any(layer["recomputed"] for layer in report["layers"]):
         columns.append("recomputed")
-    table.add_column("layer")
-    for name in (*columns, "share"):
-        table.add_column(name, justify="right")
+    table = reports.table(
+        f"{report['model']}, {report['parameters']:,} parameters, global "
+        f"batch {rows:,}: FLOPs of a training step",
+        "layer",
+        right=(*columns, "share"),
+    )
     for layer in report["layers"]:
         share = layer["share"]
         table.add_row(
@@ -99,7 +97,7 @@ def print_flops(report: dict[str, Any]) -> None:
         )
     console.print(table)
     for line in _lines(report):
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
+        reports.say(console, line)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

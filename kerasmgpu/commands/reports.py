@@ -1,9 +1,11 @@
-"""A report's folder or file, and the console for its tables."""
+"""A report's folder or file, its tables, and the console for them."""
 
 import os
 import pathlib
+from collections.abc import Iterable
 
 from rich.console import Console
+from rich.table import Table
 
 from kerasmgpu.errors import InputError
 
@@ -52,3 +54,20 @@ def console() -> Console:
         return found
     # COLUMNS may ask for more; less would only be a terminal's limit.
     return Console(width=max(found.width, _COLUMNS_OF_A_FILE))
+
+
+def table(
+    title: str, *left: str, right: Iterable[str], caption: str | None = None
+) -> Table:
+    """Returns a table without rows: left-aligned columns, then right-aligned."""
+    made = Table(title=title, caption=caption)
+    for name in left:
+        made.add_column(name)
+    for name in right:
+        made.add_column(name, justify="right")
+    return made
+
+
+def say(console: Console, line: str) -> None:
+    """Prints a line as it is: no markup, no colours, no line breaks."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
