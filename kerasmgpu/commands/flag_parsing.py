@@ -23,7 +23,7 @@ _CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _KIND = re.compile(
     r"^(Integer|Float|Number|String|String or path-like|Boolean|"
-    r"Sequence of integers)(?: of at least \d+)?, "
+    r"Sequence of integers), "
 )
 _LONGEST_VALUE = 80
 _DATA = (
@@ -141,16 +141,17 @@ def require_flags_only(argv: list[str]) -> None:
 
 
 def define_arguments(
-    function: Callable[..., Any], flag_values: flags.FlagValues
+    function: Callable[..., Any], flag_values: flags.FlagValues, **helps: str
 ) -> None:
     """Defines a flag for each argument of a function.
 
-    Type and default are those in its signature, the help text is that in the
-    section `Args` of its docstring. Arguments that are no settings have no flag
-    (`NO_FLAGS`). Flags may follow the name of a function or a recipe.
+    Type and default are those in its signature, the help text is that in
+    `helps`, or in the section `Args` of its docstring. Arguments that are no
+    settings have no flag (`NO_FLAGS`). Flags may follow the name of a function
+    or a recipe.
     """
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
-    texts = {**dict(_ARGUMENT.findall(section)), "data": _DATA}
+    texts = {**dict(_ARGUMENT.findall(section)), "data": _DATA, **helps}
     for name, argument in _arguments(function).items():
         kind, default = argument.annotation, argument.default
         if default is argument.empty:

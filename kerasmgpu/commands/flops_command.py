@@ -172,7 +172,12 @@ def duration(seconds: float) -> str:
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-    flag_parsing.define_arguments(count_flops, flag_values)
+    names = ", ".join(data_sheets.DEVICES)
+    flag_parsing.define_arguments(
+        count_flops,
+        flag_values,
+        device=f"GPU at whose peak a step is timed: {names}.",
+    )
     flag_parsing.define_json(flag_values)
 
 

@@ -40,13 +40,13 @@ def run(
     """Examines the machine; in a job, every worker calls this.
 
     Args:
-        virtual_devices: Integer, logical CPU devices to use instead of GPUs.
-            Default: the GPUs; without any, 2, and 1 in a job.
+        virtual_devices: Integer, logical CPU devices to use instead of GPUs, at
+            most 256. Default: the GPUs; without any, 2, and 1 in a job.
         data_dir: String, folder to measure: free space, and speed by a file.
-        max_megabytes: Integer, largest value of collectives, in MiB. Default:
-            256 on GPUs, 16 on CPUs.
+        max_megabytes: Integer, largest value of collectives, in MiB, at most
+            16,384. Default: 256 on GPUs, 16 on CPUs.
         train: Boolean, whether to train small models on one device and on all.
-        timeout_seconds: Float, how long each child process may take.
+        timeout_seconds: Float, seconds that each child process may take.
 
     Returns:
         Dictionary: `"verdict"`, `"problems"` (a number), `"findings"`,
@@ -63,7 +63,8 @@ def run(
             "--train is for one machine, without the launcher: it starts a job "
             "of two workers by itself"
         )
-    say = _say if worker is None or worker.is_first else _say_nothing
+    is_first = worker is None or worker.is_first
+    say = _say if is_first else lambda line: None
     job = {
         "virtual_devices": virtual_devices,
         "timeout_seconds": timeout_seconds,
@@ -282,7 +283,3 @@ def _verdict(counts: Mapping[str, int], has_trained: bool) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    pass

@@ -13,12 +13,19 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.hardware.data_sheets import DEVICES
 from kerasmgpu.memory import memory, memory_report
+from kerasmgpu.memory.state_bytes import SHARDS
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-    flag_parsing.define_arguments(memory, flag_values)
+    flag_parsing.define_arguments(
+        memory,
+        flag_values,
+        shard=f"What is divided by the replicas, of {', '.join(SHARDS)}.",
+        device_memory=f"Memory of a device, as 24GiB, or one of {', '.join(DEVICES)}.",
+    )
     flag_parsing.define_json(flag_values)
 
 
