@@ -129,7 +129,9 @@ def verify(
         job = {**functions, **settings, "data_file": None}
         if arrays is not None:
             job["data_file"] = _saved(arrays, folder / "data.npz")
-        say = functools.partial(print, flush=True) if show else _say_nothing
+        say = (
+            functools.partial(print, flush=True) if show else lambda line: None
+        )
         runs = Runs(folder, job, seconds, say)
         result = compare_all(runs, counts, tolerance, say)
     if show:
@@ -146,10 +148,6 @@ def _saved(arrays: tuple[Any, ...], path: pathlib.Path) -> str:
         )
     save_arrays(path, arrays)
     return str(path)
-
-
-def _say_nothing(line: str) -> None:
-    pass
 
 
 def to_json(result: dict[str, Any]) -> str:
