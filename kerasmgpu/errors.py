@@ -47,7 +47,9 @@ def printable(text: str) -> str:
     )
 
 
-def checked_integer(value: Any, name: str, minimum: int) -> int:
+def checked_integer(
+    value: Any, name: str, minimum: int, maximum: int | None = None
+) -> int:
     """Returns `value` as an `int`.
 
     Args:
@@ -55,9 +57,10 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
             `2.0` don't.
         name: String, the argument's name in the message.
         minimum: Integer, the least value allowed.
+        maximum: Integer, the largest. Defaults to `None`: there is none.
 
     Raises:
-        InputError: If it is not an integer, or below `minimum`.
+        InputError: If it is not an integer, or out of this range.
     """
     # True is an integer in Python, but here it is a mistake.
     if not isinstance(value, bool):
@@ -66,11 +69,13 @@ def checked_integer(value: Any, name: str, minimum: int) -> int:
         except TypeError:
             pass  # Raised below, with the argument's name.
         else:
-            if number >= minimum:
+            if minimum <= number and (maximum is None or number <= maximum):
                 return number
+    span = f"of at least {minimum}"
+    if maximum is not None:
+        span = f"from {minimum} to {maximum}"
     raise InputError(
-        f"{name} must be an integer of at least {minimum}. "
-        f"Received: {name}={value!r}"
+        f"{name} must be an integer {span}. Received: {name}={value!r}"
     )
 
 

@@ -15,16 +15,8 @@ from kerasmgpu.engine.seams import Original, seam
 
 
 @seam(loss_module, "scale_loss_for_distribution")
-def _scale(original: Original, value: Any) -> Any:
-    return value if _is_whole() else original(value)
-
-
 @seam(loss_module, "unscale_loss_for_distribution")
-def _unscale(original: Original, value: Any) -> Any:
-    return value if _is_whole() else original(value)
-
-
-def _is_whole() -> bool:
-    return tf.distribute.in_cross_replica_context() and is_ours(
-        tf.distribute.get_strategy()
-    )
+def _scale(original: Original, value: Any) -> Any:
+    in_none = tf.distribute.in_cross_replica_context()
+    is_whole = in_none and is_ours(tf.distribute.get_strategy())
+    return value if is_whole else original(value)

@@ -8,7 +8,6 @@ untouched. Checked on Keras 3.10 and 3.15.
 """
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu._keras import step_hooks
+from kerasmgpu._keras.patches import Patches
 from kerasmgpu.errors import InputError
 
 _NAME = "kerasmgpu_norms"  # In the logs of a step.
@@ -85,11 +85,10 @@ class FunctionWithNorms:
     def __init__(self, model: keras.Model) -> None:
         self._paths: list[str] = []
         self._squares: Any = None
-        hooked, step = model.train_function, model.train_step
+        hooked = model.train_function
         self.made_for = hooked.function
 
-        @functools.wraps(step)
-        def train_step(*args: Any) -> dict[str, Any]:
+        def train_step(step: Callable[..., Any], *args: Any) -> dict[str, Any]:
             with _recording() as recorded:
                 logs = step(*args)
             if not isinstance(logs, dict) or not recorded:
@@ -101,16 +100,12 @@ class FunctionWithNorms:
             self._paths = list(recorded)
             return {**logs, _NAME: tf.stack(list(recorded.values()))}
 
-        # Bypasses Keras's attribute tracker.
-        before = vars(model).get("train_step")
-        vars(model)["train_step"] = train_step
+        patches = Patches()
+        patches.put(model, "train_step", train_step)
         try:
             self._function = step_hooks.remake(model)
         finally:
-            if before is None:
-                del vars(model)["train_step"]
-            else:  # Another callback has replaced it, too.
-                vars(model)["train_step"] = before
+            patches.undo()
             hooked.function = self.made_for
 
     def __call__(self, iterator: Any) -> Any:

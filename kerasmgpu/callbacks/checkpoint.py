@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import keras
@@ -15,7 +16,6 @@ from kerasmgpu.callbacks.checkpoints import restoring, snapshot
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
-from kerasmgpu.callbacks.checkpoints.writer_thread import BackgroundWriter
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
@@ -120,7 +120,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._resumption = restoring.Resumption(
             self._folder, resume, data_goes_on
         )
-        self._writer = BackgroundWriter()
+        self._writing: Future[None] | None = None
         self._sigterm = signals.Recorder()
         _keras.install()
 
@@ -259,7 +259,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def on_fit_left(self, fit: Fit) -> None:
         self._sigterm.stop()
         self._found = None
-        error = self._writer.finish()
+        writing, self._writing = self._writing, None
+        error = writing and writing.exception()
         if error is not None:
             # Only logged: another exception is already propagating.
             logging.error("A checkpoint could not be written: %s", error)
@@ -326,24 +327,24 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.seconds_waited += time.monotonic() - start
 
     def _write(self, name: str, content: tuple[Any, Any]) -> None:
-        manifest, arrays = content
-        best_file = self._best.file
-
-        def write() -> None:
-            self._folder.write(name, manifest, arrays, best_file)
-
         self._check_writes(wait=True)
-        self._writer.submit(write)
+        # Python waits for a write in progress before the process ends.
+        executor = ThreadPoolExecutor(1, "kerasmgpu-checkpoint")
+        self._writing = executor.submit(
+            self._folder.write, name, *content, self._best.file
+        )
+        executor.shutdown(wait=False)
         if not self.asynchronous:
             self._check_writes(wait=True)
 
     def _check_writes(self, wait: bool = False) -> None:
         """Raises the writer thread's error in the training thread."""
+        writing = self._writing
+        if writing is None or not (wait or writing.done()):
+            return
+        self._writing = None
         try:
-            if wait:
-                self._writer.wait()
-            else:
-                self._writer.check()
+            writing.result()
         except OSError as error:
             raise InputError(
                 f"A checkpoint could not be written to {self._folder.path} "

@@ -13,9 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu.callbacks import measurement
+from kerasmgpu.callbacks import measurement, progress_line
 from kerasmgpu.callbacks.measurement import MeasuringCallback
-from kerasmgpu.callbacks.progress_line import Line, rate_of_one_replica
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
@@ -75,10 +74,10 @@ class Progress(MeasuringCallback):
         super().__init__()
         self._one_replica = None
         if one_replica is not None:
-            self._one_replica = rate_of_one_replica(one_replica)
+            self._one_replica = progress_line.rate_of_one_replica(one_replica)
         self._labels = dict(logs or {})
         self._live: Live | None = None
-        self._waiting: Line | None = None
+        self._waiting: str | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -125,13 +124,14 @@ class Progress(MeasuringCallback):
         epochs_left = self.params["epochs"] - epoch - 1
         if not self._prints or not self._is_due(end, epochs_left):
             return
-        self._waiting = self._line(
-            figures["examples_per_second"],
-            figures["input_wait_share"],
-            epochs_left * seconds or None,
-            figures.get("mfu"),
-            self._labelled(logs or {}),
-        )
+        left = epochs_left * seconds or None
+        logs = {
+            label: float(logs[name])
+            for name, label in self._labels.items()
+            if logs and logs.get(name) is not None
+        }
+        text = self._text({**figures, "seconds_left": left}, logs)
+        self._waiting = f"{self._title()}: {text}"
         if not self._keras_prints:
             self._print_waiting()
 
@@ -143,49 +143,27 @@ class Progress(MeasuringCallback):
         self._due = now + _SECONDS_BETWEEN_LINES
         return True
 
-    def _labelled(self, logs: dict[str, Any]) -> tuple[tuple[str, float], ...]:
-        """The logs to print, with their labels."""
-        return tuple(
-            (label, float(logs[name]))
-            for name, label in self._labels.items()
-            if logs.get(name) is not None
-        )
-
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._print_waiting()
 
-    def _line(
-        self,
-        rate: float | None,
-        input_wait_share: float | None,
-        seconds_left: float | None,
-        mfu: float | None = None,
-        logs: tuple[tuple[str, float], ...] = (),
-    ) -> Line:
-        shared = self.measurement
-        if rate is None or math.isnan(rate):
-            rate = input_wait_share = None
-        efficiency = None
+    def _title(self) -> str:
+        return f"epoch {self._epoch + 1}/{self.params['epochs']}"
+
+    def _text(
+        self, figures: dict[str, Any], logs: Mapping[str, float] | None = None
+    ) -> str:
+        shared, rate = self.measurement, figures["examples_per_second"]
+        more: dict[str, Any] = {"learning_rate": self._learning_rate}
         if rate and self._one_replica:
-            efficiency = replica_arithmetic.efficiency(
+            more["efficiency"] = replica_arithmetic.efficiency(
                 rate / self._one_replica, shared.num_replicas
             )
         memory = [
             each["peak"] for each in measurement.gpu_memory(shared.strategy)
         ]
-        return Line(
-            epoch=self._epoch + 1,
-            epochs=self.params["epochs"],
-            examples_per_second=rate,
-            num_replicas=shared.num_replicas,
-            efficiency=efficiency,
-            input_wait_share=input_wait_share,
-            mfu=None if mfu is None or math.isnan(mfu) else mfu,
-            learning_rate=self._learning_rate,
-            memory_bytes=max(memory, default=None),
-            seconds_left=seconds_left,
-            logs=logs,
-        )
+        more["memory_bytes"] = max(memory, default=None)
+        figures = {**figures, **more}
+        return progress_line.text(figures, shared.num_replicas, logs)
 
     def _view(self) -> Table:
         """Returns the line of the running epoch; rich's thread calls it."""
@@ -193,16 +171,17 @@ class Progress(MeasuringCallback):
         done = self.measurement.stopwatch.steps
         done = min(done, self._num_steps or done)
         latest = self.measurement.latest()
-        rate = share = left = None
+        figures: dict[str, Any] = {"examples_per_second": None}
         if latest is not None:
             rate, pace, share = latest
+            figures = {"examples_per_second": rate, "input_wait_share": share}
             if self._num_steps is not None:
                 left = self._seconds_left(pace, done, self._num_steps)
-        line = self._line(rate, share, left)
+                figures["seconds_left"] = left
         table = Table.grid(padding=(0, 1))
         bar = ProgressBar(self._num_steps, done, width=20)
         steps = f"{done}/{self._num_steps or '?'}"
-        table.add_row(line.title, bar, f"{steps} {line.figures}")
+        table.add_row(self._title(), bar, f"{steps} {self._text(figures)}")
         return table
 
     def _seconds_left(self, pace: float, done: int, steps: int) -> float:
@@ -219,9 +198,9 @@ class Progress(MeasuringCallback):
         if line is None:
             return
         if self._console.is_terminal:
-            self._console.print(f"{line.title}: {line.figures}", soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
         else:
-            print(f"{line.title}: {line.figures}", file=sys.stdout, flush=True)
+            print(line, file=sys.stdout, flush=True)
 
     def _close(self) -> None:
         live, self._live = self._live, None

@@ -1,10 +1,11 @@
 """The text of `Progress`, and the rate of one replica that it compares with."""
 
-import dataclasses
 import json
+import math
 import os
 import pathlib
 import statistics
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kerasmgpu.errors import InputError, checked_number
@@ -12,75 +13,58 @@ from kerasmgpu.errors import InputError, checked_number
 _FILES = ("throughput.jsonl", "history.jsonl")
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """Figures of an epoch, as `Progress` shows them; `None` is left out.
+def text(
+    figures: Mapping[str, float | None],
+    num_replicas: int = 1,
+    logs: Mapping[str, float] | None = None,
+) -> str:
+    """Returns figures of an epoch as text; leaves out `None` and NaN.
 
-    Attributes:
-        epoch: Integer, from 1.
-        epochs: Integer, epochs of the `fit`.
-        examples_per_second: Float, of all replicas.
-        num_replicas: Integer.
-        efficiency: Float, share of as many times the rate of one replica.
-        input_wait_share: Float, 0 to 1.
-        mfu: Float, 0 to 1.
-        learning_rate: Float.
-        memory_bytes: Integer, the most that a replica had allocated.
-        seconds_left: Float, until the end of the `fit`.
-        logs: Tuple of `(label, float)`, shown first.
+    Args:
+        figures: Mapping with any of `examples_per_second` (of all replicas),
+            `efficiency` (share of as many times the rate of one replica),
+            `input_wait_share`, `mfu` (0 to 1), `learning_rate`, `memory_bytes`
+            (the most that a replica had allocated) and `seconds_left` (until
+            the end of the `fit`).
+        num_replicas: Integer, replicas of the `fit`.
+        logs: Mapping of labels to floats, shown first. Default: none.
+
+    Example:
+
+    >>> text({"examples_per_second": 1234.0, "seconds_left": 75}, 2, {"loss": 0.5})
+    'loss 0.5, 1,234 examples/s (617 per replica), 1:15 left'
     """
-
-    epoch: int
-    epochs: int
-    examples_per_second: float | None = None
-    num_replicas: int = 1
-    efficiency: float | None = None
-    input_wait_share: float | None = None
-    mfu: float | None = None
-    learning_rate: float | None = None
-    memory_bytes: int | None = None
-    seconds_left: float | None = None
-    logs: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def title(self) -> str:
-        return f"epoch {self.epoch}/{self.epochs}"
-
-    @property
-    def figures(self) -> str:
-        """The figures, separated by commas.
-
-        Example:
-
-        >>> Line(1, 5, 1234.0, 2, seconds_left=75, logs=(("loss", 0.5),)).figures
-        'loss 0.5, 1,234 examples/s (617 per replica), 1:15 left'
-        """
-        return ", ".join(self._parts())
-
-    def _parts(self) -> list[str]:
-        rate = self.examples_per_second
-        parts = [f"{label} {short(value, 4)}" for label, value in self.logs]
-        if rate is None:
-            parts.append("no step measured yet")
-        else:
-            details = []
-            if self.num_replicas > 1:
-                details.append(f"{short(rate / self.num_replicas)} per replica")
-            if self.efficiency is not None:
-                details.append(f"{self.efficiency:.0%} efficient")
-            text = f" ({', '.join(details)})" if details else ""
-            parts.append(f"{short(rate)} examples/s{text}")
-        if self.input_wait_share is not None:
-            parts.append(f"{self.input_wait_share:.0%} waiting for input")
-        if self.mfu is not None:
-            parts.append(f"{self.mfu:.1%} MFU")
-        if self.learning_rate is not None:
-            parts.append(f"learning rate {self.learning_rate:.4g}")
-        if self.memory_bytes is not None:
-            parts.append(f"{self.memory_bytes / 1e9:.2f} GB per replica")
-        if self.seconds_left is not None:
-            parts.append(f"{_duration(self.seconds_left)} left")
-        return [part.replace("%", " %") for part in parts]
+    known = {
+        name: value
+        for name, value in figures.items()
+        if value is not None and not math.isnan(value)
+    }
+    parts = [
+        f"{label} {short(value, 4)}" for label, value in (logs or {}).items()
+    ]
+    rate = known.get("examples_per_second")
+    details = []
+    if rate is not None and num_replicas > 1:
+        details.append(f"{short(rate / num_replicas)} per replica")
+    if "efficiency" in known:
+        details.append(f"{known['efficiency']:.0%} efficient")
+    parts.append(
+        "no step measured yet"
+        if rate is None
+        else f"{short(rate)} examples/s"
+        + f" ({', '.join(details)})" * bool(details)
+    )
+    forms: dict[str, Callable[[float], str]] = {
+        "input_wait_share": "{:.0%} waiting for input".format,
+        "mfu": "{:.1%} MFU".format,
+        "learning_rate": "learning rate {:.4g}".format,
+        "memory_bytes": lambda size: f"{size / 1e9:.2f} GB per replica",
+        "seconds_left": lambda seconds: f"{_duration(seconds)} left",
+    }
+    parts += [
+        form(known[name]) for name, form in forms.items() if name in known
+    ]
+    return ", ".join(parts).replace("%", " %")
 
 
 def short(value: float, digits: int = 3) -> str:

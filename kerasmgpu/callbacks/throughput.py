@@ -1,6 +1,8 @@
 """The `ThroughputLogger` callback: examples per second of every epoch."""
 
+import math
 import os
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,3 +157,25 @@ def hand_on(
         for name, value in figures.items():
             if name not in in_the_bar:
                 history.history.setdefault(name, []).append(value)
+
+
+def median_speed(model: keras.Model, *data: Any, **arguments: Any) -> float:
+    """Trains, and returns the examples per second of the median epoch.
+
+    Args:
+        model: Compiled `keras.Model`.
+        *data: See `fit`.
+        **arguments: Keywords of `fit`.
+
+    Returns:
+        Float; NaN if all steps of all epochs were traced.
+    """
+    history = model.fit(
+        *data,
+        shuffle=False,
+        verbose=0,
+        callbacks=[ThroughputLogger()],
+        **arguments,
+    ).history["examples_per_second"]
+    # An epoch whose steps were all traced has NaN.
+    return statistics.median([v for v in history if v > 0] or [math.nan])

@@ -23,6 +23,7 @@ from typing import Any
 import kerasmgpu
 from kerasmgpu import atomic_files
 from kerasmgpu.commands.command_line import LOADING
+from kerasmgpu.commands.references import CHILD
 from kerasmgpu.errors import InputError
 
 _JOB, _RESULT, _ERROR = "job.json", "result.json", "error.txt"
@@ -143,6 +144,7 @@ def _exit_status(
                 "PYTHONPATH": os.pathsep.join(
                     filter(None, (library, inherited))
                 ),
+                CHILD: "1",
                 **(environment or {}),
             },
             stdin=subprocess.PIPE,

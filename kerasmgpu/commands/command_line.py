@@ -25,6 +25,9 @@ _DISK_FULL = {
 }
 _FILE_IN_TEXT = re.compile(r"filename = '([^']*)'")
 
+# Flags belong to the program that calls `start`: `--help` lists them.
+flags.disclaim_key_flags()
+
 
 def start(
     main: Callable[[list[str]], Any],

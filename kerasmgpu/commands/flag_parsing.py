@@ -21,7 +21,32 @@ _KINDS = {
 }
 _CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+_KIND = re.compile(
+    r"^(Integer|Float|Number|String|String or path-like|Boolean|"
+    r"Sequence of integers), "
+)
 _LONGEST_VALUE = 80
+_DATA = (
+    "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y) or (x, y, "
+    "sample_weight), or batches as tf.data.Dataset or PyDataset. Default: the "
+    "data that build() returns, or the function data of its module."
+)
+_DEFINE: dict[Any, Callable[..., Any]] = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    int | None: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    float | None: flags.DEFINE_float,
+}
+"""Maps the annotation of an argument to what defines its flag."""
+
+NO_FLAGS = frozenset(
+    ("build", "command", "environ", "model", "recipe", "recipe_flags", "show")
+)
+"""Arguments that are no settings: the command line has them without a flag."""
+
+# The flags belong to the command that defines them: `--help` lists them.
+flags.disclaim_key_flags()
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -106,43 +131,67 @@ def only_function(argv: list[str]) -> str:
     return argv[1]
 
 
-def define_arguments(
-    function: Callable[..., Any], flag_values: flags.FlagValues
-) -> None:
-    """Defines a flag for each keyword-only argument of a function but `show`.
+def require_flags_only(argv: list[str]) -> None:
+    """Raises `InputError` if there are arguments that are no flags."""
+    if len(argv) > 1:
+        raise InputError(
+            "only flags are expected (--name=value). Received: "
+            f"{' '.join(argv[1:])}"
+        )
 
-    Type and default are those in its signature, the help text is that in the
-    section `Args` of its docstring. For `--help` to list them, the command
-    calls `flags.adopt_module_key_flags(flag_parsing, flag_values)`.
+
+def define_arguments(
+    function: Callable[..., Any], flag_values: flags.FlagValues, **helps: str
+) -> None:
+    """Defines a flag for each argument of a function.
+
+    Type and default are those in its signature, the help text is that in
+    `helps`, or in the section `Args` of its docstring. Arguments that are no
+    settings have no flag (`NO_FLAGS`). Flags may follow the name of a function
+    or a recipe.
     """
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
-    texts = dict(_ARGUMENT.findall(section))
-    for name, argument in _keyword_arguments(function).items():
-        kind = argument.annotation
-        define: Callable[..., Any] = flags.DEFINE_string
-        if kind is bool:
-            define = flags.DEFINE_boolean
-        elif kind in (int, int | None):
-            define = flags.DEFINE_integer
-        elif kind is float:
-            define = flags.DEFINE_float
+    texts = {**dict(_ARGUMENT.findall(section)), "data": _DATA, **helps}
+    for name, argument in _arguments(function).items():
+        kind, default = argument.annotation, argument.default
+        if default is argument.empty:
+            default = None
+        define = _DEFINE.get(kind, flags.DEFINE_string)
+        if "Sequence[" in str(kind):
+            define = flags.DEFINE_list
+            default = default and [str(each) for each in default]
         text = " ".join(texts[name].replace("`", "").split())
-        define(name, argument.default, text, flag_values=flag_values)
+        text = _KIND.sub("", text)  # abseil says it.
+        text = text[0].upper() + text[1:]
+        define(name, default, text, flag_values=flag_values)
+    if {"build", "recipe"} & inspect.signature(function).parameters.keys():
+        flag_values.set_gnu_getopt(True)
+
+
+def define_json(flag_values: flags.FlagValues) -> None:
+    """Defines `--json`."""
+    flags.DEFINE_boolean(
+        "json",
+        False,
+        "Prints the report as JSON instead of tables.",
+        flag_values=flag_values,
+    )
 
 
 def arguments(function: Callable[..., Any]) -> dict[str, Any]:
     """Returns the values of the flags that `define_arguments` has defined."""
-    names = _keyword_arguments(function)
-    return {name: flags.FLAGS[name].value for name in names}
+    values = {name: flags.FLAGS[name].value for name in _arguments(function)}
+    for name, argument in _arguments(function).items():
+        if "Sequence[int]" in str(argument.annotation) and values[name]:
+            values[name] = counts_of_flag(values[name])
+    return values
 
 
-def _keyword_arguments(
-    function: Callable[..., Any],
-) -> dict[str, inspect.Parameter]:
+def _arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {
         name: argument
         for name, argument in inspect.signature(function).parameters.items()
-        if argument.kind is argument.KEYWORD_ONLY and name != "show"
+        if name not in NO_FLAGS
     }
 
 

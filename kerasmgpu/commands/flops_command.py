@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import flags
-from rich.table import Table
 
 from kerasmgpu.commands import flag_parsing, reports, tracing_process
 from kerasmgpu.commands.command_line import start
@@ -39,7 +38,8 @@ def count_flops(
         data: Function that returns the data, its name, or `None`.
         global_batch_size: Integer, rows of a global batch. Default: those of
             the first batch, or 32 for arrays.
-        device: String, a key of `hardware.data_sheets.DEVICES`. Default: none.
+        device: String, GPU at whose peak a step is timed, a key of
+            `hardware.data_sheets.DEVICES` such as `"H100-SXM"`. Default: none.
         timeout_seconds: Number, how long building and tracing may take.
         show: Boolean, whether to print the table.
 
@@ -58,6 +58,7 @@ def count_flops(
         device = data_sheets.required(device).name
     report = tracing_process.run(
         "kerasmgpu.commands.flops_counting",
+        "commands.flops_command.count_flops",
         build,
         data,
         global_batch_size=global_batch_size,
@@ -78,16 +79,15 @@ def print_flops(report: dict[str, Any]) -> None:
     """
     console = reports.console()
     rows = report["global_batch_size"]
-    table = Table(
-        title=f"{report['model']}, {report['parameters']:,} parameters, global "
-        f"batch {rows:,}: FLOPs of a training step"
-    )
     columns = ["forward", "backward"]
     if any(layer["recomputed"] for layer in report["layers"]):
         columns.append("recomputed")
-    table.add_column("layer")
-    for name in (*columns, "share"):
-        table.add_column(name, justify="right")
+    table = reports.table(
+        f"{report['model']}, {report['parameters']:,} parameters, global "
+        f"batch {rows:,}: FLOPs of a training step",
+        "layer",
+        right=(*columns, "share"),
+    )
     for layer in report["layers"]:
         share = layer["share"]
         table.add_row(
@@ -97,7 +97,7 @@ def print_flops(report: dict[str, Any]) -> None:
         )
     console.print(table)
     for line in _lines(report):
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
+        reports.say(console, line)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -170,33 +170,23 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} ns"
 
 
-_DEFAULTS = flag_parsing.defaults(count_flops)
-
-
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_string(
-        "device",
-        None,
-        f"GPU at whose peak a step is timed: {', '.join(data_sheets.DEVICES)}.",
-        flag_values=flag_values,
+    names = ", ".join(data_sheets.DEVICES)
+    flag_parsing.define_arguments(
+        count_flops,
+        flag_values,
+        device=f"GPU at whose peak a step is timed: {names}.",
     )
-    tracing_process.define_flags(flag_values, _DEFAULTS["timeout_seconds"])
+    flag_parsing.define_json(flag_values)
 
 
 def main(argv: list[str]) -> None:
     """Counts for the model in `argv`, and prints the table."""
-    build = tracing_process.function_in(argv)
-    values = flags.FLAGS
-    report = count_flops(
-        build,
-        values.data,
-        global_batch_size=values.global_batch_size,
-        device=values.device,
-        timeout_seconds=values.timeout_seconds,
-        show=not values.json,
-    )
-    if values.json:
+    build, as_json = flag_parsing.only_function(argv), flags.FLAGS.json
+    settings = flag_parsing.arguments(count_flops)
+    report = count_flops(build, **settings, show=not as_json)
+    if as_json:
         print(json.dumps(report, indent=2, ensure_ascii=False))
 
 

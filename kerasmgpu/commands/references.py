@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
 import types
@@ -9,6 +10,38 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.errors import InputError
+
+CHILD = "KERASMGPU_CHILD"
+"""Environment variable that marks a process of `child_processes.run_job`."""
+
+
+def job(
+    build: Callable[[], Any] | str,
+    data: Callable[[], Any] | str | None,
+    caller: str,
+) -> dict[str, Any]:
+    """Returns the entries of a child's job that name the user's functions.
+
+    Args:
+        build: Function that returns a compiled model, or its reference.
+        data: Function that returns the data, or its reference, or `None`.
+        caller: String, name of the function that needs the child.
+
+    Raises:
+        InputError: If a child couldn't import a function, or this process is
+            one: importing the user's module would start more of them.
+    """
+    if CHILD in os.environ:
+        raise InputError(
+            f"kerasmgpu.{caller} was called while the module of `build` was "
+            'imported; put the call under `if __name__ == "__main__":`'
+        )
+    return {
+        "build": reference(build, "build"),
+        "data": None if data is None else reference(data, "data"),
+        # Absolute, since '' is the parent's working directory.
+        "sys_path": [os.path.abspath(path) for path in sys.path],
+    }
 
 
 def reference(function: Callable[..., Any] | str, name: str) -> str:
@@ -75,16 +108,12 @@ def _checked(text: str, name: str) -> str:
     return text
 
 
-def load(text: str) -> tuple[types.ModuleType, str]:
-    """Imports the module of a reference.
-
-    Returns:
-        The module, and the name of the function in it.
-    """
-    module, _, function = text.rpartition(":")
+def load(text: str) -> types.ModuleType:
+    """Imports and returns the module of a reference."""
+    module = text.rpartition(":")[0]
     if not module.endswith(".py"):
         try:
-            return importlib.import_module(module), function
+            return importlib.import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise  # The user's module imports a missing module.
@@ -95,15 +124,16 @@ def load(text: str) -> tuple[types.ModuleType, str]:
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded
     spec.loader.exec_module(loaded)
-    return loaded, function
+    return loaded
 
 
-def function_of(module: types.ModuleType, name: str) -> Callable[..., Any]:
-    """Returns a module's function by name.
+def function_of(module: types.ModuleType, text: str) -> Callable[..., Any]:
+    """Returns the function of a reference in its module, imported.
 
     Raises:
         InputError: If there is none.
     """
+    name = text.rpartition(":")[2]
     function = getattr(module, name, None)
     if not callable(function):
         raise InputError(f"{module.__name__} has no function {name!r}")

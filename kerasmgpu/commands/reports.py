@@ -1,9 +1,11 @@
-"""A report's folder, and the console for its tables."""
+"""A report's folder or file, its tables, and the console for them."""
 
 import os
 import pathlib
+from collections.abc import Iterable
 
 from rich.console import Console
+from rich.table import Table
 
 from kerasmgpu.errors import InputError
 
@@ -32,6 +34,15 @@ def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     return folder
 
 
+def require_file_in_folder(path: str | os.PathLike[str]) -> None:
+    """Raises `InputError` if `--output` can't be a file."""
+    file = pathlib.Path(path)
+    if not file.parent.is_dir() or file.is_dir():
+        raise InputError(
+            f"--output must be a file in a folder that exists. Received: {file}"
+        )
+
+
 def console() -> Console:
     """Returns a console of the terminal's width, or a wide one for a file.
 
@@ -43,3 +54,20 @@ def console() -> Console:
         return found
     # COLUMNS may ask for more; less would only be a terminal's limit.
     return Console(width=max(found.width, _COLUMNS_OF_A_FILE))
+
+
+def table(
+    title: str, *left: str, right: Iterable[str], caption: str | None = None
+) -> Table:
+    """Returns a table without rows: left-aligned columns, then right-aligned."""
+    made = Table(title=title, caption=caption)
+    for name in left:
+        made.add_column(name)
+    for name in right:
+        made.add_column(name, justify="right")
+    return made
+
+
+def say(console: Console, line: str) -> None:
+    """Prints a line as it is: no markup, no colours, no line breaks."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

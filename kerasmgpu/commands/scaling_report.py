@@ -36,15 +36,14 @@ deepconn runs with `--placement=data_parallel`.
 TensorFlow is not imported here, so that only the runs use the devices.
 """
 
+import functools
 import importlib.util
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from absl import flags
 
 import kerasmgpu
 from kerasmgpu import replica_arithmetic
@@ -77,8 +76,8 @@ _NEEDED = {f"{_RECIPES}.deepconn": {"placement": "data_parallel"}}
 
 def run(
     recipe: str,
-    replica_counts: Iterable[int | str],
-    output_dir: str | os.PathLike[str],
+    replica_counts: Sequence[int] = (1, 2, 4),
+    output_dir: str | os.PathLike[str] = "scaling_report",
     virtual_devices: bool = False,
     recipe_flags: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -87,8 +86,10 @@ def run(
     Args:
         recipe: String, a module of `kerasmgpu.recipes` such as
             `"autoencoder"`, or the dotted name of any other module.
-        replica_counts: Sequence of integers of at least 1, in any order.
-        output_dir: String or path-like, folder to write to; new or empty.
+        replica_counts: Sequence of integers of at least 1, numbers of replicas
+            to run the recipe on, in any order.
+        output_dir: String or path-like, folder for the report and the runs; new
+            or empty.
         virtual_devices: Boolean, whether to use logical CPU devices even if
             there are GPUs. Without GPUs they are always used. Defaults to
             `False`.
@@ -253,28 +254,7 @@ def _replicas(count: int) -> str:
     return "1 replica" if count == 1 else f"{count} replicas"
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of this command."""
-    flags.DEFINE_list(
-        "replica_counts",
-        ["1", "2", "4"],
-        "Numbers of replicas to run the recipe on.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "output_dir",
-        "scaling_report",
-        "Folder for the report and the runs; new or empty.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "virtual_devices",
-        False,
-        "Logical CPU devices, even where there are GPUs.",
-        flag_values=flag_values,
-    )
-    # Flags may follow the recipe's name.
-    flag_values.set_gnu_getopt(True)
+define_flags = functools.partial(flag_parsing.define_arguments, run)
 
 
 def main(argv: list[str]) -> None:
@@ -283,13 +263,8 @@ def main(argv: list[str]) -> None:
         raise InputError(
             "give the name of a recipe first: " + ", ".join(_recipes())
         )
-    report = run(
-        argv[1],
-        flag_parsing.counts_of_flag(flags.FLAGS.replica_counts),
-        flags.FLAGS.output_dir,
-        virtual_devices=flags.FLAGS.virtual_devices,
-        recipe_flags=argv[2:],
-    )
+    settings = flag_parsing.arguments(run)
+    report = run(argv[1], **settings, recipe_flags=argv[2:])
     if any("failed" in entry for entry in report["runs"]):
         sys.exit(1)
 

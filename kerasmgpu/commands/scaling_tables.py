@@ -3,8 +3,6 @@
 import pathlib
 from typing import Any
 
-from rich.table import Table
-
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import plots, reports
 
@@ -50,18 +48,16 @@ def print_tables(report: dict[str, Any]) -> None:
         report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
     """
     console = reports.console()
-    table = Table(title=_title(report))
     published = PUBLISHED.get(report["recipe"])
-    for name in (
-        "CPU devices" if report["on_logical_cpu_devices"] else "GPUs",
-        "time (s)",
-        "loss",
-        "speed-up",
-        "efficiency",
-        "examples/s\nper replica",
-        *(("time (s)*", "loss*", "speed-up*", "efficiency*") * bool(published)),
-    ):
-        table.add_column(name, justify="right")
+    figures = ("time (s)", "loss", "speed-up", "efficiency")
+    table = reports.table(
+        _title(report),
+        right=(
+            "CPU devices" if report["on_logical_cpu_devices"] else "GPUs",
+            *(*figures, "examples/s\nper replica"),
+            *(f"{name}*" for name in figures if published),
+        ),
+    )
     for run in report["runs"]:
         table.add_row(
             str(run["replicas"]),
@@ -77,11 +73,10 @@ def print_tables(report: dict[str, Any]) -> None:
     for run in report["runs"]:
         if "failed" in run:
             replicas = "replica" if run["replicas"] == 1 else "replicas"
-            console.print(
+            reports.say(
+                console,
                 f"{run['replicas']} {replicas} failed: {run['failed']} "
                 f"(see {run['log']})",
-                markup=False,
-                soft_wrap=True,
             )
     if report["on_logical_cpu_devices"]:
         console.print(SHARED_CORES)

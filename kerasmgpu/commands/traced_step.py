@@ -82,11 +82,11 @@ def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
     """
     make_logical_cpus(2)
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
-    module, name = references.load(job["build"])
+    module = references.load(job["build"])
     with strategy.scope():
-        model, data = user_models.build(references.function_of(module, name))
-        if data is None or job["data"] is not None:
-            data = user_models.data_of(module, job["build"], job["data"])
+        model, data = user_models.model_and_data(
+            module, job["build"], job["data"]
+        )
         return model, trace_step(model, data, job["global_batch_size"])
 
 

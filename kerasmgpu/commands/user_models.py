@@ -37,34 +37,37 @@ def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
     return model, data
 
 
-def data_of(module: types.ModuleType, build: str, data: str | None) -> Any:
-    """Returns the data of a reference, or those of the model's module.
+def model_and_data(
+    module: types.ModuleType,
+    build_name: str,
+    data: str | tuple[Any, ...] | None,
+    tell: Callable[[str], None] = lambda phase: None,
+) -> tuple[keras.Model, Any]:
+    """Builds the user's model, and gets its data.
 
     Args:
-        module: The module of `build`, imported.
-        build: String, `"module:function"`.
-        data: String like it, or `None`: the function `data` of `module`.
+        module: The module of `build_name`, imported.
+        build_name: String, `"module:function"`.
+        data: String like it; the data themselves, a tuple; or `None`: those
+            that `build` returns, or the function `data` of `module`.
+        tell: Function called with the name of each phase as it begins.
 
     Raises:
-        InputError: If there is no such function.
+        InputError: If there is no such function, or no compiled model.
     """
-    if data is None:
-        return data_in(module)
-    # In the module of build the function exists already.
-    if data.rpartition(":")[0] != build.rpartition(":")[0]:
-        module, _ = references.load(data)
-    return references.function_of(module, data.rpartition(":")[2])()
-
-
-def data_in(module: types.ModuleType) -> Any:
-    """Returns the result of the function `data` of the model's module.
-
-    Raises:
-        InputError: If the module has no such function.
-    """
+    tell("build()")
+    model, own = build(references.function_of(module, build_name))
+    tell("data()")
+    if isinstance(data, str):
+        # In the module of build the function exists already.
+        if data.rpartition(":")[0] != build_name.rpartition(":")[0]:
+            module = references.load(data)
+        return model, references.function_of(module, data)()
+    if data is not None or own is not None:
+        return model, own if data is None else data
     if not callable(getattr(module, "data", None)):
         raise InputError(
             "no data. Return (model, data) from build(), define data() in "
             f"{module.__name__}, or pass --data=MODULE:FUNCTION"
         )
-    return module.data()
+    return model, module.data()

@@ -5,12 +5,7 @@ from typing import Any
 
 from kerasmgpu.doctor.catalogue import found
 from kerasmgpu.doctor.findings import Finding, fine
-
-_NVLINK = {"1.0": 20.0, "5.0": 50.0, "6.0": 100.0}
-"""GB/s of one link in one direction, by version; 25 for all others (NVIDIA's
-whitepapers of P100, V100, A100, H100 and B200)."""
-_PCIE_LANE = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""GB/s of a lane in one direction, by generation."""
+from kerasmgpu.hardware import gpu_links
 
 _SLOW = 0.4
 """Share of the links' rate below which an all-reduce is called slow; nccl-tests
@@ -94,12 +89,13 @@ def links_rate(gpus: list[dict[str, Any]]) -> float | None:
         return None
     if all(gpu.get("nvlinks") for gpu in gpus):
         return 1e9 * min(
-            gpu["nvlinks"] * _NVLINK.get(gpu["nvlink_version"], 25.0)
+            gpu_links.nvlink_rate(gpu["nvlink_version"], gpu["nvlinks"])
             for gpu in gpus
         )
-    lanes = [
-        gpu.get("pcie_width", 0)
-        * _PCIE_LANE.get(gpu.get("pcie_generation_max", 0), 0.0)
+    slowest = min(
+        gpu_links.pcie_rate(
+            gpu.get("pcie_generation_max", 0), gpu.get("pcie_width", 0)
+        )
         for gpu in gpus
-    ]
-    return 1e9 * min(lanes) or None
+    )
+    return 1e9 * slowest or None

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kerasmgpu.commands import reports
 from kerasmgpu.doctor.collective_checks import bandwidths
 from kerasmgpu.doctor.findings import NOTE, PROBLEM, anonymous
 
@@ -22,14 +23,14 @@ _COLUMNS = 100  # Of the text to paste.
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     """Prints the findings, the collectives' and the trials' tables."""
-    console.print(report["devices"], markup=False, soft_wrap=True)
+    reports.say(console, report["devices"])
     console.print(_findings(report["findings"]))
     if report["collectives"]:
         console.print(_collectives(report))
     trials = {k: v for k, v in report["trials"].items() if "error" not in v}
     if trials:
         console.print(_trials(trials))
-    console.print(report["verdict"], markup=False, soft_wrap=True)
+    reports.say(console, report["verdict"])
 
 
 def to_text(report: dict[str, Any]) -> str:
@@ -63,14 +64,12 @@ def _findings(findings: list[dict[str, str]]) -> Table:
 
 
 def _collectives(report: dict[str, Any]) -> Table:
-    table = Table(
-        title=f"Collectives of {report['replicas']} replicas, by "
-        f"{report['engine']}",
+    table = reports.table(
+        f"Collectives of {report['replicas']} replicas, by {report['engine']}",
+        "collective",
+        right=("size", "time", "algorithm", "bus"),
         caption="median of 5; bus bandwidth as nccl-tests defines it",
     )
-    table.add_column("collective")
-    for column in ("size", "time", "algorithm", "bus"):
-        table.add_column(column, justify="right")
     for one in report["collectives"]:
         rates = bandwidths(
             one["collective"], one["bytes"], one["seconds"], report["replicas"]
@@ -85,14 +84,13 @@ def _collectives(report: dict[str, Any]) -> Table:
 
 
 def _trials(trials: dict[str, dict[str, Any]]) -> Table:
-    table = Table(
-        title="Training on one device, and on all",
+    table = reports.table(
+        "Training on one device, and on all",
+        "model",
+        right=("difference", "examples/s", "first step", "peak memory"),
         caption="small models: figures tell whether something is odd, not what "
         "more devices gain",
     )
-    table.add_column("model")
-    for column in ("difference", "examples/s", "first step", "peak memory"):
-        table.add_column(column, justify="right")
     for name, facts in trials.items():
         pairs = [facts["one"], facts["many"]]
         table.add_row(

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import os
 import pathlib
 import socket
 import sys
@@ -21,7 +22,7 @@ from kerasmgpu.doctor.host_facts import host_facts
 from kerasmgpu.doctor.trial_checks import judge_trials
 from kerasmgpu.doctor.trial_models import JOB, TRIALS
 from kerasmgpu.doctor.version_checks import judge_versions
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import cluster
 
 _CPU_MEGABYTES, _GPU_MEGABYTES = 16, 256
@@ -39,21 +40,31 @@ def run(
     """Examines the machine; in a job, every worker calls this.
 
     Args:
-        virtual_devices: Integer, logical CPU devices to use instead of GPUs.
-            Default: the GPUs; without any, 2, and 1 in a job.
-        data_dir: Path of a folder whose speed is measured.
-        max_megabytes: Integer, the largest value of collectives. Default: 256
-            on GPUs, 16 on CPUs.
-        train: Boolean, whether to train the trials' models.
-        timeout_seconds: Float, time-out of each child process.
+        virtual_devices: Integer, logical CPU devices to use instead of GPUs, at
+            most 256. Default: the GPUs; without any, 2, and 1 in a job.
+        data_dir: String, folder to measure: free space, and speed by a file.
+        max_megabytes: Integer, largest value of collectives, in MiB, at most
+            16,384. Default: 256 on GPUs, 16 on CPUs.
+        train: Boolean, whether to train small models on one device and on all.
+        timeout_seconds: Float, seconds that each child process may take.
 
     Returns:
         Dictionary: `"verdict"`, `"problems"` (a number), `"findings"`,
         `"devices"`, `"collectives"`, `"engine"`, `"replicas"`, `"trials"`,
         `"facts"` of every worker and `"hosts"`, names that no text tells.
+
+    Raises:
+        InputError: If an argument is invalid.
     """
     worker = cluster.from_environment()
-    say = _say if worker is None or worker.is_first else _say_nothing
+    _check(virtual_devices, data_dir, max_megabytes, timeout_seconds)
+    if train and worker is not None:
+        raise InputError(
+            "--train is for one machine, without the launcher: it starts a job "
+            "of two workers by itself"
+        )
+    is_first = worker is None or worker.is_first
+    say = _say if is_first else lambda line: None
     job = {
         "virtual_devices": virtual_devices,
         "timeout_seconds": timeout_seconds,
@@ -78,6 +89,21 @@ def run(
         )
         trials = _trials(folder, job, environment, say) if train else {}
     return _report(measured, facts, trials, on_cpus)
+
+
+def _check(
+    virtual_devices: int | None,
+    data_dir: str | None,
+    max_megabytes: int | None,
+    timeout_seconds: float,
+) -> None:
+    if virtual_devices is not None:
+        checked_integer(virtual_devices, "virtual_devices", 1, 256)
+    if max_megabytes is not None:
+        checked_integer(max_megabytes, "max_megabytes", 1, 16_384)
+    checked_number(timeout_seconds, "timeout_seconds")
+    if data_dir is not None and not os.path.isdir(data_dir):
+        raise InputError(f"no such folder for --data_dir: {data_dir}")
 
 
 def _facts(
@@ -257,7 +283,3 @@ def _verdict(counts: Mapping[str, int], has_trained: bool) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    pass

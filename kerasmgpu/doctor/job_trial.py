@@ -8,21 +8,18 @@ import pathlib
 import sys
 
 import kerasmgpu
-from kerasmgpu.doctor.trial import Trained, configure
+from kerasmgpu.doctor.trial import train
 from kerasmgpu.doctor.trial_models import JOB_TRIAL
-from kerasmgpu.verify.outcome import save_arrays
+from kerasmgpu.job import workers
 
 
 def main(folder: pathlib.Path) -> None:
-    """Trains; the first worker writes what `_OfJob` reads."""
-    configure(JOB_TRIAL)
+    """Trains; the first worker writes what `trial` reads."""
     strategy = kerasmgpu.strategy()
-    trained = Trained(JOB_TRIAL, strategy)
-    trained.measure()
-    if strategy.is_first_worker:
-        (folder / "figures.json").write_text(json.dumps(trained.figures))
-        save_arrays(folder / "end.npz", trained.end)
-        save_arrays(folder / "predictions.npz", [trained.predictions])
+    index = workers.index(strategy)
+    outcome = train(JOB_TRIAL, strategy, folder / str(index))
+    if index == 0:
+        (folder / "facts.json").write_text(json.dumps(outcome.facts))
 
 
 if __name__ == "__main__":

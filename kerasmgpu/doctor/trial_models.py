@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-ROWS = 52
-"""Rows of the data: two global batches of 26, which few numbers divide."""
+BATCH = 26
+"""Rows of a global batch, which few numbers divide."""
+ROWS = 4 * BATCH
 
 
 @dataclasses.dataclass(frozen=True)

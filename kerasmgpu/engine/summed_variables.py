@@ -7,6 +7,7 @@ refuses `assign_add`, even where Keras only infers shapes. Checked on TensorFlow
 2.18 and 2.21.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,33 +19,12 @@ from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.one_device import is_sum
 
 
-@seam(values_util, "on_read_assign_cross_replica")
-def _assign(
-    original: Original, var: Any, value: Any, read_value: bool = True
-) -> Any:
-    return _on_the_first(_assigned, original, var, value, read_value)
-
-
-@seam(values_util, "on_read_assign_add_cross_replica")
-def _assign_add(
-    original: Original, var: Any, value: Any, read_value: bool = True
-) -> Any:
-    return _on_the_first(_added, original, var, value, read_value)
-
-
-@seam(values_util, "on_read_assign_sub_cross_replica")
-def _assign_sub(
-    original: Original, var: Any, value: Any, read_value: bool = True
-) -> Any:
-    return _on_the_first(_subtracted, original, var, value, read_value)
-
-
 def _on_the_first(
     update: Callable[..., Any],
     original: Original,
     var: Any,
     value: Any,
-    read_value: bool,
+    read_value: bool = True,
 ) -> Any:
     strategy = var.distribute_strategy
     # Outside of scopes TensorFlow's default strategy is in replica context.
@@ -98,3 +78,13 @@ def _copies(variable: DistributedVariable) -> Iterator[tuple[int, Any]]:
     """Returns this process's copies with their global replica indices."""
     first = variable.distribute_strategy.replicas.first
     return enumerate(variable.values, first)
+
+
+for _name, _update in (
+    ("assign", _assigned),
+    ("assign_add", _added),
+    ("assign_sub", _subtracted),
+):
+    seam(values_util, f"on_read_{_name}_cross_replica")(
+        functools.partial(_on_the_first, _update)
+    )

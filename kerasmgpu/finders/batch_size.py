@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,9 +22,6 @@ from kerasmgpu.finders.batch_size_report import BatchSizes
 from kerasmgpu.finders.batch_size_search import Limits, next_size
 from kerasmgpu.job import cluster
 from kerasmgpu.replica_arithmetic import SHARDS
-
-_RUNNING = "KERASMGPU_FIND_BATCH_SIZE"
-"""Environment variable that marks a measuring process."""
 
 
 def find_batch_size(
@@ -111,11 +107,6 @@ def find_batch_size(
         print(found.largest, found.recommended)
     ```
     """
-    if _RUNNING in os.environ:
-        raise InputError(
-            "kerasmgpu.find_batch_size was called while the module of `build` "
-            'was imported; put the call under `if __name__ == "__main__":`'
-        )
     if cluster.from_environment() is not None:
         raise InputError(
             "find_batch_size measures the replicas of one machine. Received: a "
@@ -129,8 +120,7 @@ def find_batch_size(
         )
     limits = _limits(low, high, precision, stop_when_flat)
     job = {
-        "build": references.reference(build, "build"),
-        "data": None if data is None else references.reference(data, "data"),
+        **references.job(build, data, "find_batch_size"),
         "strategy": {
             "num_replicas": num_replicas,
             "virtual_devices": virtual_devices,
@@ -139,8 +129,6 @@ def find_batch_size(
         },
         "limits": dataclasses.asdict(limits),
         "seconds": checked_number(seconds, "seconds"),
-        # Absolute, since '' is the parent's working directory.
-        "sys_path": [os.path.abspath(path) for path in sys.path],
     }
     timeout = checked_number(timeout_seconds, "timeout_seconds")
     if plot is not None:
@@ -240,8 +228,7 @@ class _Search:
                 self._job,
                 self._folder,
                 float("inf"),  # `_watch` limits each size.
-                {_RUNNING: "1"},
-                self._watch,
+                watch=self._watch,
             )
         except child_processes.ChildCrashed as error:
             if error.status == -signal.SIGKILL:

@@ -9,33 +9,19 @@ fails, exceeds the data, or the speed no longer rises; then it is bisected. A
 process that runs out of memory, or is killed for it, is started again.
 """
 
-from absl import flags
+import functools
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.finders import find_batch_size
 
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of this command."""
-    flag_parsing.define_arguments(find_batch_size, flag_values)
-    flags.adopt_module_key_flags(flag_parsing, flag_values)
-    flags.DEFINE_string(
-        "data",
-        None,
-        "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), or "
-        "batches as tf.data.Dataset or PyDataset.",
-        flag_values=flag_values,
-    )
-    # Flags may follow the function's name.
-    flag_values.set_gnu_getopt(True)
+define_flags = functools.partial(flag_parsing.define_arguments, find_batch_size)
 
 
 def main(argv: list[str]) -> None:
     """Measures the model in `argv`, and prints the table."""
     build = flag_parsing.only_function(argv)
-    settings = flag_parsing.arguments(find_batch_size)
-    find_batch_size(build, flags.FLAGS.data, **settings)
+    find_batch_size(build, **flag_parsing.arguments(find_batch_size))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,8 @@ It is a child process, which may run out of memory, or be killed for it.
 
 import contextlib
 import json
-import math
 import pathlib
 import re
-import statistics
-import sys
 import traceback
 from typing import Any
 
@@ -32,22 +29,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         Dictionary, empty: measurements are in the file.
-
-    Raises:
-        InputError: For an exception of the user's program.
     """
-    sys.path[:] = job["sys_path"]
     # If the machine runs out of memory, the kernel kills this process first.
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
-    try:
-        _measure_all(job)
-    except InputError:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        line = user_errors.in_one_line(error)
-        raise InputError(f"{job['build']} raised {line}") from error
+    _measure_all(job)
     return {}
 
 
@@ -74,11 +60,11 @@ def _measure_all(job: dict[str, Any]) -> None:
 
     strategy = kerasmgpu.strategy(**job["strategy"])
     path = pathlib.Path(job["folder"], FILE)
-    module, name = references.load(job["build"])
+    module = references.load(job["build"])
     with strategy.scope():
-        model, data = user_models.build(references.function_of(module, name))
-        if data is None or job["data"] is not None:
-            data = user_models.data_of(module, job["build"], job["data"])
+        model, data = user_models.model_and_data(
+            module, job["build"], job["data"]
+        )
     rows, most_rows = _rows_of(data)
     facts, measured = read(path)
     if not facts:
@@ -157,34 +143,21 @@ def _examples_per_second(
     model: Any, rows: Any, size: int, seconds: float
 ) -> float:
     """Returns the median of three epochs of steps on one repeated batch."""
-    import keras
-
-    from kerasmgpu.callbacks import ThroughputLogger
+    from kerasmgpu.callbacks.throughput import median_speed
 
     # In memory: the step never waits for input.
     batch = rows.repeat().batch(size).take(1).cache().repeat()
     per_execution = model.steps_per_execution
 
-    def fit(executions: int, epochs: int) -> keras.callbacks.History:
-        return model.fit(
-            batch,
-            steps_per_epoch=executions * per_execution,
-            epochs=epochs,
-            callbacks=[ThroughputLogger()],
-            verbose=0,
-        )
+    def speed(executions: int, epochs: int) -> Any:
+        steps = executions * per_execution
+        return median_speed(model, batch, steps_per_epoch=steps, epochs=epochs)
 
     # The first execution traces; the second tells how many take long enough.
-    (_, speed) = fit(1, 2).history["examples_per_second"]
-    executions = seconds / _EPOCHS * speed / (size * per_execution)
+    executions = seconds / _EPOCHS * speed(1, 2) / (size * per_execution)
     # ThroughputLogger leaves out the first execution, so two at least.
-    figures = fit(2 + min(int(executions), _MOST_STEPS), _EPOCHS).history
-    return statistics.median(
-        speed
-        for speed in figures["examples_per_second"]
-        if not math.isnan(speed)
-    )
+    return speed(2 + min(int(executions), _MOST_STEPS), _EPOCHS)
 
 
 if __name__ == "__main__":
-    child_processes.do_job(main)
+    child_processes.do_job(user_errors.naming_the_function(main))

@@ -4,8 +4,6 @@ import dataclasses
 import os
 from typing import Any
 
-from rich.table import Table
-
 from kerasmgpu.commands import plots, reports
 from kerasmgpu.errors import InputError
 from kerasmgpu.finders.batch_size_search import knee
@@ -89,17 +87,11 @@ def show(found: BatchSizes, facts: dict[str, Any], target: float) -> None:
     """Prints the table and the result."""
     console = reports.console()
     names = [path.rpartition("device:")[2] for path in facts["devices"]]
-    table = Table(
-        title=f"{facts['model']}, {facts['parameters']:,} parameters, on "
-        f"{', '.join(names)}"
+    table = reports.table(
+        f"{facts['model']}, {facts['parameters']:,} parameters, on "
+        f"{', '.join(names)}",
+        right=("global\nbatch", "rows per\nreplica", "examples/s", "step\nms"),
     )
-    for name in (
-        "global\nbatch",
-        "rows per\nreplica",
-        "examples/s",
-        "step\nms",
-    ):
-        table.add_column(name, justify="right")
     table.add_column("")
     for row in found.table:
         size, speed = row["global_batch_size"], row["examples_per_second"]
@@ -112,12 +104,11 @@ def show(found: BatchSizes, facts: dict[str, Any], target: float) -> None:
             note if row["error"] is None else "failed",
         )
     console.print(table)
-    console.print(
+    reports.say(
+        console,
         f"largest: {found.largest:,} ({_STOPPED[found.stopped_by]}); "
         f"recommended: {found.recommended:,}, the smallest with {target:.0%} of "
         "the best examples/s",
-        markup=False,
-        soft_wrap=True,
     )
 
 

@@ -101,7 +101,7 @@ def find_learning_rate(
             average of losses. Defaults to 0.98.
         divergence: Float above 1: the test stops when the smoothed loss is so
             many times its minimum. Defaults to 4.
-        seed: Integer, of the order of arrays. Defaults to 0.
+        seed: Integer, seed of the order of arrays. Defaults to 0.
         plot: Path of a PNG file of the losses. Default: none.
         show: Boolean, whether to print the suggestion. Defaults to `True`.
 

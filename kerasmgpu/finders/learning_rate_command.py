@@ -18,7 +18,6 @@ from kerasmgpu.finders.learning_rate import check, find_learning_rate
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flag_parsing.define_arguments(find_learning_rate, flag_values)
-    flags.adopt_module_key_flags(flag_parsing, flag_values)
     for name, text in (
         ("num_replicas", "Number of replicas. Default: all visible GPUs."),
         ("virtual_devices", "Number of logical CPU devices as replicas."),
@@ -26,13 +25,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_integer(
             name, None, text, lower_bound=1, flag_values=flag_values
         )
-    flags.DEFINE_string(
-        "data",
-        None,
-        "MODULE:FUNCTION or FILE.py:FUNCTION that returns arrays (x, y), or "
-        "batches as tf.data.Dataset or PyDataset.",
-        flag_values=flag_values,
-    )
     # Flags may follow the function's name.
     flag_values.set_gnu_getopt(True)
 
@@ -41,8 +33,9 @@ def main(argv: list[str]) -> None:
     """Tests the model in `argv`, and prints the suggestion."""
     values = flags.FLAGS
     build = references.reference(flag_parsing.only_function(argv), "build")
-    data_name = values.data and references.reference(values.data, "data")
     settings = flag_parsing.arguments(find_learning_rate)
+    data_name = settings.pop("data")
+    data_name = data_name and references.reference(data_name, "data")
     names = ("low", "high", "steps", "smoothing", "divergence")
     check(**{name: settings[name] for name in names})
     announce_loading()
@@ -54,12 +47,10 @@ def main(argv: list[str]) -> None:
     strategy = kerasmgpu.strategy(
         values.num_replicas, virtual_devices=values.virtual_devices
     )
-    module, name = references.load(build)
+    module = references.load(build)
     keras.utils.set_random_seed(values.seed)
     with strategy.scope():
-        model, data = user_models.build(references.function_of(module, name))
-        if data is None or data_name is not None:
-            data = user_models.data_of(module, build, data_name)
+        model, data = user_models.model_and_data(module, build, data_name)
     find_learning_rate(model, data, **settings)
 
 

@@ -9,6 +9,16 @@ from kerasmgpu.hardware.nvml import Nvml
 
 _VERSIONS = ("", "1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0")
 """NVLink's versions, by NVML's number (`NVML_NVLINK_VERSION_…`)."""
+_NVLINK = {"1.0": 20.0, "5.0": 50.0, "6.0": 100.0}
+"""GB/s of one link in one direction, by version; 25 for all others (NVIDIA's
+whitepapers of P100, V100, A100, H100 and B200)."""
+_PCIE = {
+    3: (8, 128 / 130),
+    4: (16, 128 / 130),
+    5: (32, 128 / 130),
+    6: (64, 242 / 256),
+}
+"""GT/s of a lane, and the share of them that is data, by generation."""
 WORDS = {
     "NV": "that many NVLinks",
     "PIX": "at most one PCIe switch",
@@ -39,6 +49,17 @@ class NvLinks:
     def count(self) -> int:
         """Integer, number of active links."""
         return sum(self.peers.values()) + self.to_switches
+
+
+def nvlink_rate(version: str, links: int) -> float:
+    """Returns 1e9 bytes per second of NVLinks, in one direction."""
+    return links * _NVLINK.get(version, 25.0)
+
+
+def pcie_rate(generation: int, lanes: int) -> float:
+    """Returns 1e9 bytes per second of PCIe lanes; 0 if unknown."""
+    gigatransfers, share = _PCIE.get(generation, (0, 0.0))
+    return gigatransfers * share * lanes / 8
 
 
 def nvlinks(gpu: Gpu) -> NvLinks:

@@ -30,115 +30,16 @@ from kerasmgpu.launch import isolation, settings
 from kerasmgpu.launch.launcher import launch
 from kerasmgpu.launch.output import Terminal
 
-_DEFAULTS = flag_parsing.defaults(settings.check)
-
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags; each is a keyword of `run`."""
-    _define_places(flag_values)
-    _define_waits(flag_values)
-    flags.DEFINE_integer(
-        "max_restarts",
-        _DEFAULTS["max_restarts"],
-        "Number of times to restart the job after a worker fails, is preempted "
-        "(exit status 75) or its machine is lost.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "min_workers",
-        None,
-        "Number of workers with which to continue if a machine does not come "
-        "back. Default: all.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "worker_log_dir",
-        None,
-        "Folder for the workers' output, appended to worker-N.log.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "isolate",
-        _DEFAULTS["isolate"],
-        "Runs the workers in their own network namespace, which nothing else "
-        "reaches. For one machine, without downloads.",
-        flag_values=flag_values,
-    )
+    flag_parsing.define_arguments(settings.check, flag_values)
     flags.DEFINE_boolean(
         "dry_run",
         False,
         "Prints the workers, their machines and devices; starts nothing.",
         flag_values=flag_values,
     )
-
-
-def _define_places(flag_values: flags.FlagValues) -> None:
-    flags.DEFINE_integer(
-        "num_workers",
-        None,
-        "Number of workers on this machine. Default: as many as its GPUs allow.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "hosts",
-        None,
-        "Machines of the job and their numbers of workers, such as a:4,b:4.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "rank",
-        None,
-        "Index of this machine in --hosts, from 0. Default: SLURM_NODEID or "
-        "JOB_COMPLETION_INDEX.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "devices_per_worker",
-        _DEFAULTS["devices_per_worker"],
-        "Number of GPUs of each worker, with a replica on each.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "port",
-        _DEFAULTS["port"],
-        "Port of the launcher of rank 0, to which the others connect.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "first_worker_port",
-        None,
-        "First port of a machine's workers, for firewalls. Default: free ports "
-        "below the kernel's ephemeral ones (mostly 20000 to 32767).",
-        flag_values=flag_values,
-    )
-
-
-def _define_waits(flag_values: flags.FlagValues) -> None:
-    for name, purpose in (
-        (
-            "timeout_seconds",
-            "Seconds without a heartbeat until a machine or worker is lost.",
-        ),
-        (
-            "grace_seconds",
-            "Seconds for workers to save and end before they are killed.",
-        ),
-        (
-            "exit_wait_seconds",
-            "Seconds for others to end once a worker has ended without error.",
-        ),
-        (
-            "start_wait_seconds",
-            "Seconds that machines wait for each other at the start.",
-        ),
-        (
-            "restart_wait_seconds",
-            "Seconds that a restart waits for a lost machine to come back.",
-        ),
-    ):
-        flags.DEFINE_float(
-            name, _DEFAULTS[name], purpose, flag_values=flag_values
-        )
 
 
 def run(
@@ -196,9 +97,8 @@ def _workers(checked: settings.Settings) -> str:
 
 def main(argv: list[str], environ: Mapping[str, str]) -> None:
     """Runs the command with the flags as keywords; exits the process."""
-    own = flags.FlagValues()
-    define_flags(own)
-    keywords = {name: flags.FLAGS[name].value for name in own}
+    keywords = flag_parsing.arguments(settings.check)
+    keywords["dry_run"] = flags.FLAGS.dry_run
     sys.exit(run(argv[1:], environ=environ, **keywords))
 
 

@@ -25,11 +25,9 @@ def print_plan(settings: Settings) -> None:
     console = reports.console()
     console.print(table)
     command = shlex.join(settings.command)
-    console.print(f"Each runs: {command}", markup=False, soft_wrap=True)
+    reports.say(console, f"Each runs: {command}")
     if len(settings.hosts) > 1:
-        console.print(
-            f"Rank 0 listens at {settings.controller}", soft_wrap=True
-        )
+        reports.say(console, f"Rank 0 listens at {settings.controller}")
 
 
 def rows(settings: Settings) -> Iterator[tuple[str, str, str, str]]:

@@ -110,6 +110,38 @@ def check(
     Args:
         command: Sequence of strings: a program with its arguments; or `-m`
             and a module, or a `.py` file, for this Python.
+        hosts: String, machines of the job and their numbers of workers, such
+            as a:4,b:4.
+        num_workers: Integer, workers on this machine. Default: as many as its
+            GPUs allow.
+        rank: Integer, index of this machine in --hosts, from 0. Default:
+            SLURM_NODEID or JOB_COMPLETION_INDEX.
+        devices_per_worker: Integer, GPUs of each worker, with a replica on
+            each.
+        max_restarts: Integer, times to restart the job after a worker fails, is
+            preempted (exit status 75) or its machine is lost.
+        min_workers: Integer, workers with which to continue if a machine does
+            not come back. Default: all.
+        timeout_seconds: Number, seconds without a heartbeat until a machine or
+            worker is lost.
+        grace_seconds: Number, seconds for workers to save and end before they
+            are killed.
+        exit_wait_seconds: Number, seconds for others to end once a worker has
+            ended without error.
+        start_wait_seconds: Number, seconds that machines wait for each other
+            at the start.
+        restart_wait_seconds: Number, seconds that a restart waits for a lost
+            machine to come back.
+        port: Integer, port of the launcher of rank 0, to which the others
+            connect.
+        first_worker_port: Integer, first port of a machine's workers, for
+            firewalls. Default: free ports below the kernel's ephemeral ones
+            (mostly 20000 to 32767).
+        worker_log_dir: Path of a folder for the workers' output, appended to
+            worker-N.log.
+        isolate: Boolean, whether to run the workers in their own network
+            namespace, which nothing else reaches. For one machine, without
+            downloads.
         environ: Mapping of environment variables. Defaults to `os.environ`.
 
     Returns:

@@ -11,65 +11,30 @@ nothing is trained. With `--device_memory` it says which settings fit.
 
 from absl import flags
 
-from kerasmgpu.commands import flag_parsing, tracing_process
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.hardware.data_sheets import DEVICES
-from kerasmgpu.memory import memory, memory_prediction, memory_report
+from kerasmgpu.memory import memory, memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
-
-_DEFAULTS = flag_parsing.defaults(memory)
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-
-    flags.DEFINE_list(
-        "replicas",
-        [str(count) for count in _DEFAULTS["replicas"]],
-        "Numbers of replicas.",
-        flag_values=flag_values,
+    flag_parsing.define_arguments(
+        memory,
+        flag_values,
+        shard=f"What is divided by the replicas, of {', '.join(SHARDS)}.",
+        device_memory=f"Memory of a device, as 24GiB, or one of {', '.join(DEVICES)}.",
     )
-    flags.DEFINE_list(
-        "shard",
-        list(_DEFAULTS["shard"]),
-        f"What is divided by the replicas, of {', '.join(SHARDS)}.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "micro_batches",
-        None,
-        "Parts in which a replica runs its rows. Default: the smallest power "
-        "of two that fits, or 1.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "device_memory",
-        None,
-        f"Memory of a device, as 24GiB, or one of {', '.join(DEVICES)}.",
-        flag_values=flag_values,
-    )
-    tracing_process.define_flags(flag_values, _DEFAULTS["timeout_seconds"])
+    flag_parsing.define_json(flag_values)
 
 
 def main(argv: list[str]) -> None:
     """Predicts for the model in `argv`, and prints the table."""
-    build = tracing_process.function_in(argv)
-    values = flags.FLAGS
-    micro_batches = values.micro_batches
-    if micro_batches is not None:
-        micro_batches = flag_parsing.counts_of_flag(micro_batches)
-    report = memory_prediction.run(
-        build,
-        values.data,
-        flag_parsing.counts_of_flag(values.replicas),
-        global_batch_size=values.global_batch_size,
-        shard=values.shard,
-        micro_batches=micro_batches,
-        device_memory=values.device_memory,
-        timeout_seconds=values.timeout_seconds,
-        show=not values.json,
-    )
-    if values.json:
+    build, as_json = flag_parsing.only_function(argv), flags.FLAGS.json
+    settings = flag_parsing.arguments(memory)
+    report = memory(build, **settings, show=not as_json)
+    if as_json:
         print(memory_report.to_json(report))
 
 

@@ -81,6 +81,7 @@ def run(
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     counted = tracing_process.run(
         "kerasmgpu.memory.counting",
+        "memory.memory",
         build,
         data,
         global_batch_size=global_batch_size,

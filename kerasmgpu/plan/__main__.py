@@ -195,11 +195,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 def main(argv: list[str]) -> None:
     """Predicts for the settings in the flags, and prints the table."""
-    if len(argv) > 1:
-        raise InputError(
-            "only flags are expected, such as --step_seconds=0.3. Received: "
-            f"{' '.join(argv[1:])}"
-        )
+    flag_parsing.require_flags_only(argv)
     values = flags.FLAGS
     if values.published:
         tables.print_published(published.compare())

@@ -3,6 +3,7 @@
 import dataclasses
 
 from kerasmgpu.errors import InputError, checked_number
+from kerasmgpu.hardware.gpu_links import nvlink_rate, pcie_rate
 from kerasmgpu.plan.step_time import Link
 
 PAYLOAD_SHARE = 0.9
@@ -23,60 +24,27 @@ _PCI_LATENCY = 5.7e-6
 _NET_LATENCY = 14.0e-6
 
 
-@dataclasses.dataclass(frozen=True)
-class NamedLink:
-    """A link with its specified rate.
-
-    Attributes:
-        gigabytes_per_second: Float, 1e9 bytes per second in one direction.
-        latency_seconds: Float, of one step of a ring.
-        source: String, derivation of the rate.
-    """
-
-    gigabytes_per_second: float
-    latency_seconds: float
-    source: str
+def _link(gigabytes: float, latency_seconds: float) -> Link:
+    return Link(gigabytes * PAYLOAD_SHARE * 1e9, latency_seconds)
 
 
-def _pci(generation: int, gigatransfers: float) -> NamedLink:
-    # 16 lanes, 130 bits on the wire for 128 of data, 8 bits in a byte.
-    return NamedLink(
-        gigatransfers * 16 * 128 / 130 / 8,
-        _PCI_LATENCY,
-        f"PCI Express {generation}.0: {gigatransfers} GT/s x 16 lanes, 128b/130b",
-    )
-
-
-def _nvlink(gpu: str, links: int, gigabytes: float) -> NamedLink:
-    return NamedLink(
-        links * gigabytes,
-        _NVLINK_LATENCY,
-        f"NVIDIA {gpu} whitepaper: {links} links x {gigabytes} GB/s",
-    )
-
-
-def _network(gigabits: float) -> NamedLink:
-    return NamedLink(
-        gigabits / 8, _NET_LATENCY, f"{gigabits} Gbit/s Ethernet or InfiniBand"
-    )
-
-
+_A100 = _link(nvlink_rate("3.0", links=12), _NVLINK_LATENCY)
 LINKS = {
-    "pcie3": _pci(3, 8),
-    "pcie4": _pci(4, 16),
-    "pcie5": _pci(5, 32),
-    "nvlink": _nvlink("A100", 12, 25),
-    "nvlink1": _nvlink("P100", 4, 20),
-    "nvlink2": _nvlink("V100", 6, 25),
-    "nvlink3": _nvlink("A100", 12, 25),
-    "nvlink4": _nvlink("H100", 18, 25),
-    "10gbit": _network(10),
-    "25gbit": _network(25),
-    "100gbit": _network(100),
-    "200gbit": _network(200),
-    "400gbit": _network(400),
+    **{
+        f"pcie{generation}": _link(pcie_rate(generation, 16), _PCI_LATENCY)
+        for generation in (3, 4, 5)
+    },
+    "nvlink": _A100,
+    "nvlink1": _link(nvlink_rate("1.0", links=4), _NVLINK_LATENCY),  # P100
+    "nvlink2": _link(nvlink_rate("2.0", links=6), _NVLINK_LATENCY),  # V100
+    "nvlink3": _A100,
+    "nvlink4": _link(nvlink_rate("4.0", links=18), _NVLINK_LATENCY),  # H100
+    **{
+        f"{gigabits}gbit": _link(gigabits / 8, _NET_LATENCY)
+        for gigabits in (10, 25, 100, 200, 400)
+    },
 }
-"""Maps a name to its `NamedLink`; `nvlink` is an A100's."""
+"""Maps a name to its `Link`."""
 
 
 def link(
@@ -103,8 +71,6 @@ def link(
         checked_number(latency_seconds, f"{flag} latency", zero_allowed=True)
     if text in LINKS:
         named = LINKS[text]
-        rate = named.gigabytes_per_second * PAYLOAD_SHARE
-        default_latency = named.latency_seconds
     else:
         try:
             rate = float(text)
@@ -114,7 +80,7 @@ def link(
                 f"GB/s. Received: {text}"
             ) from None
         checked_number(rate, f"--{flag}")
-        default_latency = _NET_LATENCY
+        named = Link(rate * 1e9, _NET_LATENCY)
     if latency_seconds is None:
-        latency_seconds = default_latency
-    return Link(rate * 1e9, latency_seconds)
+        return named
+    return dataclasses.replace(named, latency_seconds=latency_seconds)

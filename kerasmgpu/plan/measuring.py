@@ -6,20 +6,15 @@ It is a child process, `python -m kerasmgpu.plan.measuring FOLDER`.
 import time
 from typing import Any
 
-from kerasmgpu.commands import child_processes
+from kerasmgpu.commands import child_processes, user_errors
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Measures with the settings of a job; see `measure`."""
-    return measure(job["build"], job["steps"])
-
-
-def measure(build: str, steps: int) -> dict[str, Any]:
     """Trains the model that `build` returns, and measures its step.
 
     Args:
-        build: String, `"module:function"`.
-        steps: Integer, steps to measure, after as many to warm up.
+        job: Dictionary: `"build"`, `"module:function"`, and `"steps"` to
+            measure, after as many to warm up.
 
     Returns:
         Dictionary of `rows`, `step_seconds` (without waiting for input),
@@ -35,8 +30,8 @@ def measure(build: str, steps: int) -> dict[str, Any]:
     from kerasmgpu.commands.batches import num_rows
     from kerasmgpu.engine import devices
 
-    (device,) = devices.choose(1)
-    model, dataset = _model_and_batches(build)
+    (device,), steps = devices.choose(1), job["steps"]
+    model, dataset = _model_and_batches(job["build"])
     iterator = iter(dataset.repeat())
     largest, most_rows = None, 0
     for _ in range(steps):  # Empties the pipeline's buffers.
@@ -83,10 +78,8 @@ def _model_and_batches(build: str) -> tuple[Any, Any]:
     from kerasmgpu.commands.batches import as_nest
     from kerasmgpu.errors import InputError
 
-    module, name = references.load(build)
-    model, data = user_models.build(references.function_of(module, name))
-    if data is None:
-        data = user_models.data_in(module)
+    module = references.load(build)
+    model, data = user_models.model_and_data(module, build, None)
     if not isinstance(data, tf.data.Dataset):
         if not isinstance(data, (tuple, list)):
             raise InputError(
@@ -99,4 +92,4 @@ def _model_and_batches(build: str) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
-    child_processes.do_job(main)
+    child_processes.do_job(user_errors.naming_the_function(main))

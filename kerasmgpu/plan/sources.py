@@ -186,7 +186,7 @@ def from_module(
         InputError: If the model can't be trained.
     """
     job = {
-        "build": references.reference(build, "build"),
+        **references.job(build, None, "plan.sources.from_module"),
         "steps": checked_integer(steps, "steps", minimum=1),
     }
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:

@@ -4,8 +4,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
 from kerasmgpu.commands import plots, reports
 from kerasmgpu.memory import memory_report
 from kerasmgpu.plan.published import Row
@@ -21,20 +19,15 @@ def print_plan(report: dict[str, Any]) -> None:
         report: Dictionary, as `kerasmgpu.plan.scaling_prediction.run` returns it.
     """
     console = reports.console()
-    table = Table(title=f"{report['scaling']} scaling, {report['title']}")
-    for name in (
-        "replicas",
-        "global\nbatch",
-        "compute\nms",
-        "host\nms",
-        "input\nms",
-        "all-reduce\nms",
-        "exposed\nms",
-        "step\nms",
-        "speed-up",
-        "efficiency",
-    ):
-        table.add_column(name, justify="right")
+    times = ("compute", "host", "input", "all_reduce", "exposed", "step")
+    table = reports.table(
+        f"{report['scaling']} scaling, {report['title']}",
+        right=(
+            *("replicas", "global\nbatch"),
+            *(f"{name.replace('_', '-')}\nms" for name in times),
+            *("speed-up", "efficiency"),
+        ),
+    )
     table.add_column("bottleneck")
     found = report.get("memory")
     if found is not None:
@@ -44,17 +37,7 @@ def print_plan(report: dict[str, Any]) -> None:
         table.add_row(
             str(row["replicas"]),
             f"{row['global_batch_size']:,}",
-            *(
-                f"{row[f'{name}_seconds'] * 1000:.1f}"
-                for name in (
-                    "compute",
-                    "host",
-                    "input",
-                    "all_reduce",
-                    "exposed",
-                    "step",
-                )
-            ),
+            *(f"{row[f'{name}_seconds'] * 1000:.1f}" for name in times),
             f"{row['speed_up']:.2f}",
             f"{row['efficiency']:.0%}",
             row["limit"],
@@ -62,8 +45,8 @@ def print_plan(report: dict[str, Any]) -> None:
         )
     console.print(table)
     for note in report["notes"]:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
-    console.print(report["verdict"], markup=False, soft_wrap=True)
+        reports.say(console, f"note: {note}")
+    reports.say(console, report["verdict"])
 
 
 def _memory(fit: dict[str, Any]) -> list[str]:
@@ -108,11 +91,11 @@ def print_published(rows: Sequence[Row]) -> None:
     Args:
         rows: List of `published.Row`.
     """
-    table = Table(title="published and predicted efficiency")
-    for name in ("source", "model"):
-        table.add_column(name)
-    for name in ("batch", "GPUs", "published", "predicted", "error"):
-        table.add_column(name, justify="right")
+    table = reports.table(
+        "published and predicted efficiency",
+        *("source", "model"),
+        right=("batch", "GPUs", "published", "predicted", "error"),
+    )
     for row in rows:
         table.add_row(
             row.source,

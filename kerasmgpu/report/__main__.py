@@ -14,8 +14,8 @@ import pathlib
 from absl import flags
 
 from kerasmgpu.atomic_files import write_text
+from kerasmgpu.commands import reports
 from kerasmgpu.commands.command_line import start
-from kerasmgpu.errors import InputError
 from kerasmgpu.report import page, run_files
 
 
@@ -37,10 +37,7 @@ def main(argv: list[str]) -> None:
     runs = run_files.read(argv[1:])
     folder = runs[0].folder if len(runs) == 1 else pathlib.Path()
     path = pathlib.Path(flags.FLAGS.output or folder / "report.html")
-    if not path.parent.is_dir() or path.is_dir():
-        raise InputError(
-            f"--output must be a file in a folder that exists. Received: {path}"
-        )
+    reports.require_file_in_folder(path)
     write_text(path, page.render(runs, datetime.datetime.now()))
     print(path)
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasmgpu import callbacks
+from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.errors import InputError, checked_integer
 
 _EPOCHS = 3
@@ -125,19 +125,11 @@ class _Reader(keras.Model):
 
 
 def _examples_per_second(model: keras.Model, dataset: tf.data.Dataset) -> float:
-    history = model.fit(
-        dataset,
-        epochs=_EPOCHS,
-        shuffle=False,
-        callbacks=[callbacks.ThroughputLogger()],
-        verbose=0,
-    ).history["examples_per_second"]
-    # The epoch that traced has no figure (NaN) if it has a single step.
-    counted = sorted(speed for speed in history if not math.isnan(speed))
-    if not counted:
+    speed = median_speed(model, dataset, epochs=_EPOCHS)
+    if math.isnan(speed):
         raise InputError(
             "compare_input measures steps that are not traced. Received: data "
             f"of which each of {_EPOCHS} epochs has none; pass more steps, or "
             "batches of one shape"
         )
-    return counted[len(counted) // 2]
+    return speed

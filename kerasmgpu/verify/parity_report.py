@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from kerasmgpu.commands import reports
@@ -18,7 +17,7 @@ def print_tables(result: dict[str, Any]) -> None:
     """
     console = reports.console()
     if result["not_reproducible"]:
-        _say(
+        reports.say(
             console,
             "NOT REPRODUCIBLE on one device: " + result["not_reproducible"],
         )
@@ -30,35 +29,32 @@ def print_tables(result: dict[str, Any]) -> None:
         console.print(_partition(result))
     for run in result["runs"]:
         if "failed" in run:
-            _say(console, f"{run['replicas']} replicas failed: {run['failed']}")
+            reports.say(
+                console, f"{run['replicas']} replicas failed: {run['failed']}"
+            )
     different = [run for run in good if not run["in_parity"]]
     for run in different[:1]:
         if run["first_layer"]:
             console.print(_layers(run))
     told: dict[str, int] = {}
     for run in different:
-        _say(console, _where(run))
+        reports.say(console, _where(run))
         for cause in run["causes"]:
             replicas = told.setdefault(cause, run["replicas"])
             again = replicas != run["replicas"]
             words = f"the same as with {replicas} replicas" if again else cause
-            _say(console, f"  likely cause: {words}")
-    _say(console, _verdict(result))
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+            reports.say(console, f"  likely cause: {words}")
+    reports.say(console, _verdict(result))
 
 
 def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> Table:
     rows = ", ".join(map(str, result["batch_rows"]))
-    table = Table(
-        title=f"{result['model']} ({result['dtype']}), batches of {rows} rows"
+    replicas = (f"{run['replicas']} replicas" for run in runs)
+    table = reports.table(
+        f"{result['model']} ({result['dtype']}), batches of {rows} rows",
+        "difference from one device",
+        right=("tolerance", *replicas),
     )
-    table.add_column("difference from one device")
-    table.add_column("tolerance", justify="right")
-    for run in runs:
-        table.add_column(f"{run['replicas']} replicas", justify="right")
     for name, check in runs[0]["checks"].items():
         cells = [_cell(run["checks"][name]) for run in runs]
         limit = check["tolerance"]
@@ -81,9 +77,11 @@ def _layers(run: dict[str, Any]) -> Table:
     """Returns the table of layers, from two before the first that differs."""
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
-    table = Table(title=f"Layers on {run['replicas']} replicas")
-    for name in ("layer", "output in step 1", f"weights after {when}", "state"):
-        table.add_column(name, justify="left" if name == "layer" else "right")
+    table = reports.table(
+        f"Layers on {run['replicas']} replicas",
+        "layer",
+        right=("output in step 1", f"weights after {when}", "state"),
+    )
     names = [layer["name"] for layer in run["layers"]]
     first = run["first_layer"]
     # From two layers before the first to differ.
@@ -103,14 +101,13 @@ def _layers(run: dict[str, Any]) -> Table:
 
 def _partition(result: dict[str, Any]) -> Table:
     """Returns the table of each layer's operations and their communication."""
-    table = Table(
-        title="A training step on replicas",
+    table = reports.table(
+        "A training step on replicas",
+        "layer",
+        right=("operations", "on own rows", "summed", "gathered", "no rule"),
         caption="summed, gathered: bytes that a replica exchanges with the "
         f"others in a step of {result['batch_rows'][0]} rows",
     )
-    table.add_column("layer")
-    for name in ("operations", "on own rows", "summed", "gathered", "no rule"):
-        table.add_column(name, justify="right")
     for part in result["partition"]:
         if part["sharded"] or part["summed"] or part["gathered"]:
             table.add_row(

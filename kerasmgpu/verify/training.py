@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-import types
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,44 +21,68 @@ from kerasmgpu.verify.outcome import load_arrays, save_arrays
 def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     """Trains the model of a job and records the run.
 
-    Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
-    (see `Outcome`).
-
     Args:
-        job: Dictionary, as `verification.run` makes it.
+        job: Dictionary, as `verification.verify` makes it, with those of a run.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
-        JSON-serialisable dictionary; see `_facts`.
+        JSON-serialisable dictionary; see `record`.
 
     Raises:
         InputError: If the model or the data are not as `kerasmgpu.verify`
             needs them.
     """
-    folder = pathlib.Path(job["folder"])
     if job["float64"]:
         keras.config.set_floatx("float64")
-    scope: Callable[[], Any] = contextlib.nullcontext
+    strategy = None
     if job["num_replicas"]:
-        strategy = kerasmgpu.strategy(
-            virtual_devices=job["num_replicas"],
-            shard=job["shard"],
-            min_shard_bytes=0,
-            micro_batches=job["micro_batches"],
-        )
-        scope = strategy.scope
+        devices = {"virtual_devices": job["num_replicas"]}
+        strategy = kerasmgpu.strategy(**devices, **job["strategy"])
     tell("importing the module of build")
-    module, name = references.load(job["build"])
+    module, data = references.load(job["build"]), job["data"]
+    if job["data_file"]:
+        data = tuple(load_arrays(job["data_file"]))
+
+    def build() -> tuple[keras.Model, Any]:
+        return user_models.model_and_data(module, job["build"], data, tell)
+
+    return record(build, strategy, job, tell)
+
+
+def record(
+    build: Callable[[], tuple[keras.Model, Any]],
+    strategy: tf.distribute.Strategy | None,
+    job: dict[str, Any],
+    tell: Callable[[str], None] = lambda phase: None,
+) -> dict[str, Any]:
+    """Trains a model and records the run.
+
+    Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
+    (see `Outcome`).
+
+    Args:
+        build: Function that returns a compiled model, and its data.
+        strategy: The `tf.distribute.Strategy`, or `None` for stock Keras.
+        job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
+            `"global_batch_size"`; `"start"`, the file of the first run's
+            initial weights or `None`; and `"perturb"`, whether to move them by
+            one rounding error.
+        tell: Function called with the name of each phase as it begins.
+
+    Returns:
+        JSON-serialisable dictionary; see `_facts`.
+    """
+    folder = pathlib.Path(job["folder"])
+    scope = strategy.scope if strategy else contextlib.nullcontext
     keras.utils.set_random_seed(job["seed"])
     with scope():
-        tell("build()")
-        model, data = user_models.build(references.function_of(module, name))
-        data = _data(data, module, job, tell)
+        model, data = build()
         dataset = batches.first_batches(
             data, job["steps"], job["global_batch_size"]
         )
         described = [batches.describe(batch) for batch in dataset]
-        _require_data(described)
+        if not described:
+            raise InputError("the data are empty; at least one batch is needed")
         start = _set_start(model, job)
         save_arrays(folder / "start.npz", start)
     tell("fitting the model to the data")
@@ -87,26 +111,6 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     return facts
 
 
-def _data(
-    data: Any,
-    module: types.ModuleType,
-    job: dict[str, Any],
-    tell: Callable[[str], None],
-) -> Any:
-    """Returns the data: the job's, `build`'s, or those of its module."""
-    tell("data()")
-    if job["data_file"]:
-        return tuple(load_arrays(job["data_file"]))
-    if job["data"] is None and data is not None:
-        return data
-    return user_models.data_of(module, job["build"], job["data"])
-
-
-def _require_data(described: list[dict[str, Any]]) -> None:
-    if not described:
-        raise InputError("the data are empty; at least one batch is needed")
-
-
 def _has_call(model: keras.Model) -> bool:
     """Whether the model has a `call`; a custom `train_step` needs none."""
     return type(model).call is not keras.Model.call
@@ -117,7 +121,7 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
 
     With `job["perturb"]`, each weight then moves by one rounding error.
     """
-    own = values(model)
+    own = _values(model)
     if job["start"] is None:
         return own
     start = load_arrays(job["start"])
@@ -128,12 +132,12 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
         )
     if job["perturb"]:
         random = np.random.default_rng(0)
-        start = [perturbed(array, random) for array in start]
+        start = [_perturbed(array, random) for array in start]
     _assign(model, start)
     return start
 
 
-def perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Returns an array whose values are each moved by one rounding error."""
     if array.dtype.kind != "f":
         return array
@@ -141,7 +145,7 @@ def perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return array * (1 + signs * np.finfo(array.dtype).eps)
 
 
-def values(model: keras.Model) -> list[np.ndarray]:
+def _values(model: keras.Model) -> list[np.ndarray]:
     """Returns the values of a model's variables."""
     return [_array(variable.value) for variable in model.variables]
 
@@ -163,17 +167,23 @@ class _Recorder(keras.callbacks.Callback):
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__()
         self.folder = folder
+        self.first_step_seconds = 0.0
         self.steps: list[int] = []
         self.logs: list[dict[str, float]] = []
         self.spread: dict[str, float] = {}
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._begin = time.perf_counter()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         step = batch + 1
+        if step == 1:
+            self.first_step_seconds = time.perf_counter() - self._begin
         self.steps.append(step)
         self.logs.append(_numbers(logs))
-        save_arrays(self.folder / f"step-{step}.npz", values(self.model))
+        save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
         for variable in self.model.variables:
             spread = _spread(variable)
             if spread:
@@ -218,9 +228,10 @@ def _facts(
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
     return {
         "model": model.name,
-        "dtype": dtype(model),
+        "dtype": _dtype(model),
         "layers": _layer_names(model),
-        "variables": describe_variables(model),
+        "variables": _describe_variables(model),
+        "first_step_seconds": recorder.first_step_seconds,
         "steps": recorder.steps,
         "step_logs": recorder.logs,
         "history": {name: values[-1] for name, values in history.items()},
@@ -228,14 +239,14 @@ def _facts(
     }
 
 
-def dtype(model: keras.Model) -> str:
+def _dtype(model: keras.Model) -> str:
     """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
     order = ("bfloat16", "float16", "float32", "float64")
     return next((name for name in order if name in used), "float32")
 
 
-def describe_variables(model: keras.Model) -> list[dict[str, str]]:
+def _describe_variables(model: keras.Model) -> list[dict[str, str]]:
     """Returns path, layer and kind of each variable, in the model's order."""
     layer_of = {}
     for layer in _layers(model):

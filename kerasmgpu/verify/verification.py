@@ -1,19 +1,16 @@
-"""Starts the runs of a model, one after the other, and compares them."""
+"""Checks that a model trains the same on N replicas as on one device."""
 
+import functools
 import json
 import math
-import os
 import pathlib
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
-from kerasmgpu.commands.child_processes import ChildCrashed, run_job
-from kerasmgpu.commands.references import reference
+from kerasmgpu.commands import references
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
@@ -22,247 +19,135 @@ from kerasmgpu.errors import (
     checked_number,
 )
 from kerasmgpu.replica_arithmetic import SHARDS
-from kerasmgpu.verify import causes, child, parity_report
-from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
-from kerasmgpu.verify.outcome import Outcome, save_arrays
-
-_RUNNING = "KERASMGPU_VERIFY_RUN"
-"""Environment variable that marks the process of a run."""
+from kerasmgpu.verify import parity_report
+from kerasmgpu.verify.outcome import save_arrays
+from kerasmgpu.verify.runs import Runs, compare_all
 
 
-def run(
+def verify(
     build: Callable[[], Any] | str,
-    data: Any,
-    replica_counts: Iterable[int | str],
+    data: (
+        Callable[[], Any] | str | np.ndarray | tuple[np.ndarray, ...] | None
+    ) = None,
+    replica_counts: Sequence[int] = (2, 4),
     *,
-    steps: int,
-    global_batch_size: int | None,
-    tolerance: float | None,
-    float64: bool,
-    shard: str | None,
-    micro_batches: int,
-    seed: int,
-    timeout_seconds: float,
-    show: bool,
+    steps: int = 5,
+    global_batch_size: int | None = None,
+    tolerance: float | None = None,
+    float64: bool = False,
+    shard: str | None = None,
+    micro_batches: int = 1,
+    seed: int = 7,
+    timeout_seconds: float = 300,
+    show: bool = True,
 ) -> dict[str, Any]:
-    """Trains twice on one device, then on replicas; see `kerasmgpu.verify`."""
-    if _RUNNING in os.environ:
-        raise InputError(
-            "kerasmgpu.verify was called while the module of `build` was "
-            'imported; put the call under `if __name__ == "__main__":`'
-        )
+    """Trains a model on one device and on replicas, and reports differences.
+
+    Args:
+        build: Function without arguments that returns a compiled
+            `keras.Model`, or a pair `(model, data)`; or its name,
+            `"my_module:build"` or `"path/to/file.py:build"`. It is called in
+            the strategy's scope, in other processes, so it must be at the top
+            level of a module.
+        data: Function without arguments, or its name, that returns the data:
+            arrays `x`, `(x, y)` or `(x, y, sample_weight)` (nests of NumPy
+            arrays `[rows, …]`), or batches of them as a `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or a generator. Arrays may also be passed
+            directly. Default: the data that `build` returns, or the function
+            `data` of its module.
+        replica_counts: Sequence of integers of at least 2, numbers of replicas
+            to compare with one device.
+        steps: Integer, steps to train. Defaults to 5.
+        global_batch_size: Integer, rows of a batch of arrays. Default: at most
+            26, chosen for uneven shares.
+        tolerance: Float, the largest weight difference that counts as parity.
+            Default: 1e-5 for float32, 1e-12 for float64.
+        float64: Boolean, whether to train in float64, where rounding can't
+            hide a fault. Defaults to `False`.
+        shard: String, `"optimizer"`, `"weights"` or `"embeddings"`: what the
+            replicas' strategy shards. Variables of any size are. Default:
+            nothing.
+        micro_batches: Integer, micro-batches of each replica. Defaults to 1.
+        seed: Integer of at least 0, seed of Python, NumPy and Keras in each
+            run. Defaults to 7.
+        timeout_seconds: Number, time-out of each run in seconds. Defaults to
+            300.
+        show: Boolean, whether to print progress and the tables. Defaults to
+            `True`.
+
+    Returns:
+        Dictionary, as `--output` writes it: `"in_parity"`, and `"runs"` with
+        the distances, the first differing step and layer, and the causes.
+
+    Raises:
+        InputError: If the model can't be trained on one device, or an
+            argument is invalid.
+
+    Example:
+
+    ```python
+    def build():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    def data():
+        random = np.random.default_rng(0)
+        return random.normal(size=(100, 4)), random.normal(size=(100, 1))
+
+    if __name__ == "__main__":
+        report = kerasmgpu.verify(build, data, replica_counts=(2, 4))
+        print(report["in_parity"])
+    ```
+    """
     counts = checked_counts(replica_counts, minimum=2)
     if global_batch_size is not None:
         checked_integer(global_batch_size, "global_batch_size", minimum=1)
     if tolerance is not None:
         tolerance = checked_number(tolerance, "tolerance")
     seconds = checked_number(timeout_seconds, "timeout_seconds")
-    job = {
-        "build": reference(build, "build"),
+    settings = {
         "steps": checked_integer(steps, "steps", minimum=1),
         "global_batch_size": global_batch_size,
         "float64": bool(float64),
-        "shard": shard and checked_choice(shard, "shard", SHARDS),
-        "micro_batches": checked_integer(
-            micro_batches, "micro_batches", minimum=1
-        ),
-        "seed": checked_integer(seed, "seed", minimum=0),
-        # Absolute, since '' is the parent's working directory.
-        "sys_path": [os.path.abspath(path) for path in sys.path],
+        "strategy": {
+            "shard": shard and checked_choice(shard, "shard", SHARDS),
+            "min_shard_bytes": 0,
+            "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+        },
+        # NumPy's seeds have 32 bits.
+        "seed": checked_integer(seed, "seed", 0, 2**32 - 1),
     }
-    say = _say if show else _say_nothing
+    if isinstance(data, np.ndarray):
+        data = (data,)
+    arrays, function = None, cast(Any, data)
+    if isinstance(data, tuple):
+        arrays, function = data, None
+    functions = references.job(build, function, "verify")
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-verify-") as name:
         folder = pathlib.Path(name)
-        job.update(_data_of(data, folder))
-        runs = _Runs(folder, job, seconds, say)
+        job = {**functions, **settings, "data_file": None}
+        if arrays is not None:
+            job["data_file"] = _saved(arrays, folder / "data.npz")
+        say = (
+            functools.partial(print, flush=True) if show else lambda line: None
+        )
+        runs = Runs(folder, job, seconds, say)
         result = compare_all(runs, counts, tolerance, say)
     if show:
         parity_report.print_tables(result)
     return result
 
 
-def _data_of(data: Any, folder: pathlib.Path) -> dict[str, str | None]:
-    """Returns the job's entries for data: a reference, or a file of arrays."""
-    if isinstance(data, np.ndarray):
-        data = (data,)
-    if not isinstance(data, tuple):
-        name = None if data is None else reference(data, "data")
-        return {"data": name, "data_file": None}
-    if not all(isinstance(array, np.ndarray) for array in data):
+def _saved(arrays: tuple[Any, ...], path: pathlib.Path) -> str:
+    if not all(isinstance(array, np.ndarray) for array in arrays):
         raise InputError(
             "data must be a tuple of NumPy arrays, or a function that returns "
             "the data, because other processes use them. Received: data of "
-            f"{', '.join(type(item).__name__ for item in data) or 'nothing'}"
+            f"{', '.join(type(item).__name__ for item in arrays) or 'nothing'}"
         )
-    path = folder / "data.npz"
-    save_arrays(path, data)
-    return {"data": None, "data_file": str(path)}
-
-
-def compare_all(
-    runs: Any,
-    counts: Iterable[int],
-    tolerance: float | None,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Makes all runs and compares them.
-
-    Args:
-        runs: Object with the dictionary `job`, the settings of all runs, and
-            the method `outcome`, as `_Runs`.
-        counts: List of integers, numbers of replicas.
-        tolerance: Float, or `None`; see `comparison.compare`.
-        say: Function that prints a line of progress.
-
-    Returns:
-        Dictionary, see `kerasmgpu.verify`.
-
-    Raises:
-        InputError: If the program does not run on one device.
-    """
-    one = runs.outcome("one device")
-    step = first_not_finite(one)
-    if step is not None:
-        raise InputError(
-            f"the weights are not finite after step {step} on one device, so "
-            "nothing can be compared; lower the learning rate, or look for a "
-            "division by 0"
-        )
-    runs.job["start"] = str(one.folder / "start.npz")
-    again = runs.outcome("one device again")
-    itself = compare(one, again, tolerance)
-    result: dict[str, Any] = {
-        "build": runs.job["build"],
-        "model": one.facts["model"],
-        "dtype": one.facts["dtype"],
-        "tolerance": itself.tolerance,
-        "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
-        "not_reproducible": None,
-        "partition": [],
-        "runs": [],
-    }
-    if not itself.in_parity or causes.other_data(one, again):
-        result["not_reproducible"] = causes.why_not_reproducible(one, again)
-        return {"in_parity": False, **result}
-    rounding = None
-    for count in counts:
-        entry: dict[str, Any] = {"replicas": count, "in_parity": False}
-        result["runs"].append(entry)
-        try:
-            many = runs.outcome(f"{count} replicas", num_replicas=count)
-        except InputError as error:
-            entry["failed"] = str(error)
-            say("   failed, see below")
-            continue
-        result["partition"] = many.facts["partition"]
-        comparison = compare(one, many, tolerance)
-        if not comparison.in_parity and rounding is None:
-            aside = runs.outcome(
-                "one device, started one rounding error aside", perturb=True
-            )
-            rounding = compare(one, aside, tolerance)
-        entry.update(_entry(comparison, one, many, rounding))
-    return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
-
-
-def _entry(
-    comparison: Comparison,
-    one: Outcome,
-    many: Outcome,
-    rounding: Comparison | None,
-) -> dict[str, Any]:
-    """Returns a run's JSON-serialisable entry of the report."""
-    entry: dict[str, Any] = {
-        "in_parity": comparison.in_parity,
-        "checks": {
-            name: {"distance": value, "tolerance": limit}
-            for name, (value, limit) in comparison.checks.items()
-        },
-        "metrics": comparison.metrics,
-        "first_step": comparison.first_step,
-        "causes": [],
-    }
-    if not comparison.in_parity:
-        first = comparison.first_layer()
-        entry["first_layer"] = first and first["name"]
-        entry["layers"] = comparison.layers
-        entry["update_ratio"] = comparison.update_ratio
-        entry["loss_ratio"] = comparison.loss_ratio
-        entry["causes"] = causes.likely_causes(comparison, one, many, rounding)
-    return entry
-
-
-class _Runs:
-    """Runs of one job, each in a separate process and folder.
-
-    Args:
-        folder: `pathlib.Path`, parent of the runs' folders.
-        job: Dictionary, the settings of all runs.
-        seconds: Float, time-out of each run.
-        say: Function that prints a line of progress.
-    """
-
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        job: dict[str, Any],
-        seconds: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self.folder = folder
-        self.job = {"start": None, **job}
-        self.seconds = seconds
-        self.say = say
-        self.count = 0
-
-    def outcome(
-        self, name: str, num_replicas: int | None = None, perturb: bool = False
-    ) -> Outcome:
-        """Runs the job; returns its `Outcome`.
-
-        Raises:
-            InputError: If the run fails, with the reason in one line.
-        """
-        self.count += 1
-        folder = self.folder / str(self.count)
-        folder.mkdir()
-        job = {
-            **self.job,
-            "num_replicas": num_replicas,
-            "perturb": perturb,
-            "folder": str(folder),
-        }
-        self.say(f"── {name} …")
-        begin = time.monotonic()
-        try:
-            facts = run_job(
-                "kerasmgpu.verify.child",
-                job,
-                folder,
-                self.seconds,
-                _environment(),
-            )
-        except ChildCrashed as error:
-            raise InputError(_reason(folder, error)) from None
-        self.say(f"   {time.monotonic() - begin:.1f} s")
-        return Outcome(folder, facts)
-
-
-def _environment() -> dict[str, str]:
-    """Returns the environment variables of a run."""
-    return {
-        _RUNNING: "1",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-    }
-
-
-def _reason(folder: pathlib.Path, error: ChildCrashed) -> str:
-    """Returns why a run crashed, and in which phase."""
-    phase = child.read_phase(folder)
-    if error.status is not None and error.status > 0:
-        return f"{phase} ended with exit status {error.status}: {error}"
-    return f"{phase} {error}"
+    save_arrays(path, arrays)
+    return str(path)
 
 
 def to_json(result: dict[str, Any]) -> str:
@@ -278,11 +163,3 @@ def to_json(result: dict[str, Any]) -> str:
         return value
 
     return json.dumps(plain(result), indent=2) + "\n"
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    pass

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import threading
 import time
@@ -14,7 +15,7 @@ from rich.console import Console
 
 import kerasmgpu
 from kerasmgpu.callbacks import Progress, ThroughputLogger, progress
-from kerasmgpu.callbacks.progress_line import Line, rate_of_one_replica
+from kerasmgpu.callbacks.progress_line import rate_of_one_replica, text
 from kerasmgpu.errors import InputError
 
 ROWS = np.ones((24, 3), "float32")
@@ -47,25 +48,37 @@ def fit(model, *callbacks, **arguments):
 
 
 @pytest.mark.parametrize(
-    "line, text",
+    "arguments, expected",
     [
-        (Line(1, 9), "no step measured yet"),
-        (Line(1, 9, 12345.6), "12,346 examples/s"),
-        (Line(1, 9, 64.0, 2), "64 examples/s (32 per replica)"),
+        ([{}], "no step measured yet"),
+        ([{"examples_per_second": math.nan}], "no step measured yet"),
+        ([{"examples_per_second": 12345.6}], "12,346 examples/s"),
+        ([{"examples_per_second": 64.0}, 2], "64 examples/s (32 per replica)"),
         (
-            Line(1, 9, 64.0, 1, efficiency=0.5),
+            [{"examples_per_second": 64.0, "efficiency": 0.5}],
             "64 examples/s (50 % efficient)",
         ),
         (
-            Line(2, 9, 3000.0, 4, 0.93, 0.025, 0.412, 1e-4, 12_340_000_000, 3725),
+            [
+                {
+                    "examples_per_second": 3000.0,
+                    "efficiency": 0.93,
+                    "input_wait_share": 0.025,
+                    "mfu": 0.412,
+                    "learning_rate": 1e-4,
+                    "memory_bytes": 12_340_000_000,
+                    "seconds_left": 3725,
+                },
+                4,
+            ],
             "3,000 examples/s (750 per replica, 93 % efficient), "
             "2 % waiting for input, 41.2 % MFU, learning rate 0.0001, "
             "12.34 GB per replica, 1:02:05 left",
         ),
     ],
-)  # fmt: skip
-def test_text_of_figures(line, text):
-    assert line.figures == text
+)
+def test_text_of_figures(arguments, expected):
+    assert text(*arguments) == expected
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

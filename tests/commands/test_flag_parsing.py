@@ -74,7 +74,7 @@ def test_flags_of_a_functions_arguments():
     values = flags.FlagValues()
     flag_parsing.define_arguments(documented, values)
     assert set(values) == {"rows", "rate"}
-    assert values["rows"].help == "Integer, rows of a batch."
+    assert values["rows"].help == "Rows of a batch."
     assert (values["rows"].default, values["rate"].default) == (3, 0.5)
     values(["program", "--rows=4"])
     assert values.rows == 4

@@ -172,7 +172,7 @@ def test_data_may_be_a_list_of_arrays(tmp_path):
     path.write_text(
         PROGRAM.partition("def data")[0] + f"def data(): return {arrays}\n"
     )
-    result = measuring.measure(f"{path}:build", steps=2)
+    result = measuring.main({"build": f"{path}:build", "steps": 2})
     # Batches of 32 rows, as those of `fit`.
     assert result["rows"] == 32
 

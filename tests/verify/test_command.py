@@ -117,7 +117,10 @@ def test_program_that_can_not_run_is_one_line(program, flags, message):
         (["no_such.py:build"], "no such file: no_such.py"),
         (["json:build", "--replica_counts=1"], "at least 2"),
         (["json:build", "--replica_counts=two"], "replica_counts='two'"),
-        (["json:build", "--output=none/r.json"], "no such folder for --out"),
+        (
+            ["json:build", "--output=none/r.json"],
+            "--output must be a file in a",
+        ),
         (["json:build", "--tolerance=-1"], "tolerance must be"),
         (["json:build", "--data=data"], "data must be MODULE:FUNCTION"),
     ],

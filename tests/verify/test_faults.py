@@ -11,13 +11,13 @@ import keras
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import parity_report, verification
+from kerasmgpu.verify import parity_report, runs, verification
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.training import train
 
 
 class InProcess:
-    """Stands in for `verification._Runs`."""
+    """Stands in for `runs.Runs`."""
 
     def __init__(self, folder, build, **job):
         self.folder = folder
@@ -29,8 +29,7 @@ class InProcess:
             "steps": 5,
             "global_batch_size": None,
             "float64": False,
-            "shard": None,
-            "micro_batches": 1,
+            "strategy": {"min_shard_bytes": 0},
             "seed": 7,
             "start": None,
             **job,
@@ -51,7 +50,7 @@ class InProcess:
 def verify(tmp_path):
     def verify(build, replica_counts=(2,), **job):
         in_process = InProcess(tmp_path, build, **job)
-        return verification.compare_all(
+        return runs.compare_all(
             in_process, replica_counts, None, lambda line: None
         )
 

@@ -5,7 +5,6 @@
     folder.py           the files of a run: newest undamaged one, retention
     plain_data.py       numbers, strings, arrays and containers as JSON
     callback_states.py  attributes of the other callbacks that training changed
-    writer_thread.py    writes in a thread, one at a time
     schedule.py         when to save
     restoring.py        the checkpoint to resume from, the same on all workers
 

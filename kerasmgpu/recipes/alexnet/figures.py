@@ -1,13 +1,12 @@
 """Figures of an image run: accuracy, and the limit of its speed."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from kerasmgpu import callbacks
+from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
 from kerasmgpu.recipes.shared import run_report
 
@@ -38,16 +37,10 @@ def comparison(
     history: History, alone: keras.Model, made_up: tf.data.Dataset
 ) -> Figures:
     """Compares the run with `alone`, the same on synthetic images."""
-    epochs = alone.fit(
-        made_up,
-        epochs=3,
-        steps_per_epoch=20,
-        callbacks=[callbacks.ThroughputLogger()],
-        shuffle=False,
-        verbose=0,
-    ).history
-    speed = statistics.median(epochs["examples_per_second"])
-    figures = {"synthetic_examples_per_second": ("examples/s, no input", speed)}
+    speed = median_speed(alone, made_up, epochs=3, steps_per_epoch=20)
+    figures: Figures = {
+        "synthetic_examples_per_second": ("examples/s, no input", speed)
+    }
     real = run_report.median_of(history, "examples_per_second")
     if real is not None:
         figures["real_over_synthetic"] = ("speed with input", real / speed)

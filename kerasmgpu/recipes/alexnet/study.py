@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.table import Table
-
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import plots, reports
 from kerasmgpu.errors import InputError
@@ -237,9 +235,8 @@ def rows(
 def print_table(
     records: Records, sizes: Sequence[int], labels: Sequence[str]
 ) -> None:
-    table = Table(title="held-out accuracy (%), mean ± deviation over seeds")
-    for heading in ("global batch", *labels):
-        table.add_column(heading, justify="right")
+    title = "held-out accuracy (%), mean ± deviation over seeds"
+    table = reports.table(title, right=("global batch", *labels))
     for row in rows(records, sizes, labels):
         table.add_row(*row)
     reports.console().print(table)

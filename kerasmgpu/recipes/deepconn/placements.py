@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from rich.table import Table
 from rich.text import Text
 
 from kerasmgpu import placement
@@ -136,10 +135,11 @@ def print_operations(row: Row) -> None:
     if row.profile is None:
         return
     measured, steps = row.profile.measured, row.profile.steps
-    table = Table(title=f"{row.placement}: {steps} profiled steps")
-    table.add_column("operation")
-    for column in ("share of time", "time (ms)", "calls"):
-        table.add_column(column, justify="right")
+    table = reports.table(
+        f"{row.placement}: {steps} profiled steps",
+        "operation",
+        right=("share of time", "time (ms)", "calls"),
+    )
     chosen = measured.operations[:_MOST_OPERATIONS]
     if measured.copies not in chosen:
         chosen.append(measured.copies)
@@ -155,11 +155,10 @@ def print_operations(row: Row) -> None:
 
 def print_table(rows: Sequence[Row]) -> None:
     """Prints the comparison: time, error and copies of each placement."""
-    table = Table(title="placements")
-    table.add_column("placement", no_wrap=True)
     columns = "devices,s per epoch,train MSE,held-out MSE,copies per step"
-    for column in [*columns.split(","), "share in copies"]:
-        table.add_column(column, justify="right")
+    right = [*columns.split(","), "share in copies"]
+    table = reports.table("placements", "placement", right=right)
+    table.columns[0].no_wrap = True
     for row in rows:
         copies = share = "not profiled"
         if row.profile is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import flags
 
-from kerasmgpu.commands import command_line
+from kerasmgpu.commands import command_line, flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
@@ -275,11 +275,7 @@ def start(recipe: ModuleType) -> None:
             )
 
     def main(argv: list[str]) -> None:
-        if len(argv) > 1:
-            raise InputError(
-                "Expected flags only (--name=value). Received: "
-                f"{' '.join(argv[1:])}"
-            )
+        flag_parsing.require_flags_only(argv)
         if cluster.is_first_worker():
             command_line.announce_loading()
         recipe.run(**_given(flags.FLAGS, _flags_of(recipe.define_flags)))
