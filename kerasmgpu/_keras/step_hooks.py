@@ -7,6 +7,7 @@ model's `train_function`, which is removed when `fit` returns or raises.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,24 +33,32 @@ class HookedSteps:
 
     Attributes:
         function: The wrapped `train_function`; a hook may replace it.
-        hooks: List of `StepHook`s; each calls the next one.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
-        self.hooks: list[StepHook] = []
+        self.hooks = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.function, name)
 
-    def __call__(self, iterator: Any) -> Any:
-        return self._run(self.hooks, iterator)
+    @property
+    def hooks(self) -> list[StepHook]:
+        """List of `StepHook`s; each calls the next one."""
+        return self._hooks
 
-    def _run(self, hooks: list[StepHook], iterator: Any) -> Any:
-        if not hooks:
-            return self.function(iterator)
-        first, *others = hooks
-        return first.around(lambda passed: self._run(others, passed), iterator)
+    @hooks.setter
+    def hooks(self, hooks: list[StepHook]) -> None:
+        self._hooks = hooks
+        self._around: Callable[[Any], Any] = self._run
+        for hook in reversed(hooks):
+            self._around = functools.partial(hook.around, self._around)
+
+    def __call__(self, iterator: Any) -> Any:
+        return self._around(iterator)
+
+    def _run(self, iterator: Any) -> Any:
+        return self.function(iterator)
 
 
 def add(

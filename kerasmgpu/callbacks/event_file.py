@@ -11,6 +11,7 @@ from kerasmgpu.errors import InputError
 
 _BUCKETS = 30
 _FLUSH_MILLISECONDS = 10_000
+_MOST_QUEUED = 1000  # Of more, `write` waits for the file.
 
 
 class EventFile:
@@ -34,7 +35,7 @@ class EventFile:
         try:
             tf.io.gfile.makedirs(os.fspath(folder))
             self._writer = tf.summary.create_file_writer(
-                os.fspath(folder), flush_millis=_FLUSH_MILLISECONDS
+                os.fspath(folder), _MOST_QUEUED, _FLUSH_MILLISECONDS
             )
         except tf.errors.OpError as error:
             raise InputError(

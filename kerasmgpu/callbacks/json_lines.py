@@ -3,17 +3,21 @@
 import json
 import math
 import os
+from concurrent import futures
 from typing import IO, Any
 
 from kerasmgpu.errors import InputError
+
+_syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
+"""Its thread ends with the process, once all files are on disk."""
 
 
 class JsonLines:
     """Appends records to a JSON Lines file.
 
-    Records are written by one system call and synced to disk. An incomplete
-    last line, from a full disk or a crash of the machine, is removed when the
-    file is opened again.
+    Records are written by one system call, and synced to disk by a thread: a
+    disk may take as long as several steps. An incomplete last line, from a full
+    disk or a crash of the machine, is removed when the file is opened again.
 
     Args:
         path: String or path-like. An existing file is appended to; missing
@@ -32,6 +36,7 @@ class JsonLines:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._sync: futures.Future[None] | None = None
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         with open(self.path, "ab+") as file:
             file.seek(0)
@@ -51,16 +56,31 @@ class JsonLines:
 
         Args:
             *records: The dictionaries.
-            sync: Boolean, whether to wait until the disk has them: else a crash
-                of the machine may lose them. Defaults to `True`.
+            sync: Boolean, whether a thread has the disk store them at once:
+                else a crash of the machine may lose them. Defaults to `True`.
+
+        Raises:
+            OSError: If they can't be written, or if those of the last call
+                couldn't be stored.
         """
         lines = [
             json.dumps(_without_nan(one), allow_nan=False) for one in records
         ]
         with open(self.path, "ab", buffering=0) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
-            if sync:
-                os.fsync(file.fileno())
+            if not sync:
+                return
+            before, self._sync = self._sync, None
+            if before is not None:
+                before.result()
+            self._sync = _syncs.submit(_store, os.dup(file.fileno()))
+
+
+def _store(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _without_nan(record: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from kerasmgpu.job import workers
 if TYPE_CHECKING:
     from kerasmgpu.callbacks.monitors import Monitors
 
+_NOTHING = contextlib.nullcontext()
+
 
 class Samples(step_hooks.StepHook):
     """Counts the steps; takes samples, norms and the profile of a `Monitors`.
@@ -88,12 +90,14 @@ class _Profile:
         self._steps = monitors.profile_steps if is_first else None
         self._runs = False
 
-    @contextlib.contextmanager
-    def around(self, after: int) -> Iterator[None]:
+    def around(self, after: int) -> contextlib.AbstractContextManager[None]:
         """Context of one execution, after which `after` steps are done."""
         if self._steps is None or after < self._steps[0]:
-            yield
-            return
+            return _NOTHING
+        return self._traced(after, self._steps[1])
+
+    @contextlib.contextmanager
+    def _traced(self, after: int, last: int) -> Iterator[None]:
         if not self._runs:
             self._measurement.wait()
             tf.profiler.experimental.start(self._log_dir)
@@ -101,7 +105,7 @@ class _Profile:
             self._measurement.at_end.callback(self._stop)
         with tf.profiler.experimental.Trace("train", step_num=after, _r=1):
             yield
-        if after >= self._steps[1]:
+        if after >= last:
             self._measurement.wait()
             self._stop()
 

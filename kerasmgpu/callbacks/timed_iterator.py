@@ -22,6 +22,9 @@ import tensorflow as tf
 _probes = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
+_TAKEN_AT_ONCE = 16
+"""Records of `InputProbe` that one round of a loop takes."""
+
 
 class Probe:
     """Base class: adds operations around each request for a batch.
@@ -86,14 +89,15 @@ class InputProbe(Probe):
             List of `(rows, seconds)`: rows of all replicas of this worker,
             and the seconds for which the request was pending.
         """
-        with self._lock:
-            with tf.device("CPU:0"):
-                size = tf.raw_ops.StageSize(**self._buffer)
-            if int(size) == 0:
-                return []
-            rows, asked, got = self._take(size)
-        seconds = (got - asked).numpy().tolist()
-        return list(zip(rows.numpy().tolist(), seconds))
+        with self._lock, tf.device("CPU:0"):
+            size = int(tf.raw_ops.StageSize(**self._buffer))
+            rounds, rest = divmod(size, _TAKEN_AT_ONCE)
+            taken = []
+            if rounds:
+                columns = self._take(tf.constant(rounds))
+                taken = list(zip(*(column.numpy() for column in columns)))
+            taken += [tf.raw_ops.Unstage(**self._buffer) for _ in range(rest)]
+        return _of_batches(taken)
 
     def latest(self, count: int) -> list[tuple[int, float]]:
         """Returns at most `count` of the last batches, and keeps them.
@@ -106,18 +110,30 @@ class InputProbe(Probe):
                 tf.raw_ops.StagePeek(index=index, **self._buffer)
                 for index in range(max(0, size - count), size)
             ]
-        return [(int(rows), float(got - asked)) for rows, asked, got in kept]
+        return _of_batches(kept)
 
     @tf.function(autograph=False)
-    def _take(self, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # One compiled loop: eager calls would take as long as the steps.
+    def _take(self, rounds: tf.Tensor) -> list[tf.Tensor]:
+        # A compiled loop, since eager calls would take as long as the steps;
+        # unrolled, since a round takes ten times as long as `Unstage`.
+        def take(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            batches: list[Any] = []
+            for _ in range(_TAKEN_AT_ONCE):
+                with tf.control_dependencies(sum(batches[-1:], [])):
+                    batches.append(list(tf.raw_ops.Unstage(**self._buffer)))
+            return tuple(tf.stack(column) for column in zip(*batches))
+
         with tf.device("CPU:0"):
-            return tf.map_fn(
-                lambda _: tuple(tf.raw_ops.Unstage(**self._buffer)),
-                tf.range(size),
-                fn_output_signature=(tf.int64, tf.float64, tf.float64),
+            columns = tf.map_fn(
+                take,
+                tf.range(rounds),
+                fn_output_signature=tuple(
+                    tf.TensorSpec([_TAKEN_AT_ONCE], dtype)
+                    for dtype in self._buffer["dtypes"]
+                ),
                 parallel_iterations=1,
             )
+            return [tf.reshape(column, [-1]) for column in columns]
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, tf.Tensor]:
         """Returns `get()`, and the time of the request."""
@@ -163,6 +179,13 @@ class InputProbe(Probe):
                 rows = [_num_rows(share) for share in shares]
                 return tf.add_n(rows) if len(rows) > 1 else rows[0]
         return tf.constant(0, tf.int64)
+
+
+def _of_batches(records: list[Any]) -> list[tuple[int, float]]:
+    """The rows and the wait of each record of `InputProbe`."""
+    return [
+        (int(rows), float(got) - float(asked)) for rows, asked, got in records
+    ]
 
 
 def _num_rows(tensor: Any) -> tf.Tensor:

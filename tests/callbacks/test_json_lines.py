@@ -1,8 +1,10 @@
 """A file of records that is whole at every moment."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -68,6 +70,39 @@ def test_an_empty_file_is_filled(tmp_path):
     path.touch()
     JsonLines(path).append({"epoch": 0})
     assert read(path) == [{"epoch": 0}]
+
+
+def test_a_thread_waits_for_the_disk(tmp_path, monkeypatch):
+    answers, threads = threading.Event(), []
+
+    def fsync(descriptor):
+        answers.wait(30)
+        threads.append(threading.current_thread())
+        os.fstat(descriptor)  # It is open.
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    lines.append({"epoch": 0})
+    assert read(tmp_path / "lines.jsonl") == [{"epoch": 0}]
+    assert not threads
+    answers.set()
+    lines.append({"epoch": 1})
+    assert len(threads) >= 1
+    assert threading.current_thread() not in threads
+
+
+def test_an_error_of_the_disk_is_raised_by_the_next_call(tmp_path, monkeypatch):
+    def fsync(descriptor):
+        raise OSError("no space left")
+
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        lines.append({"epoch": 0})
+        with pytest.raises(OSError, match="no space left"):
+            lines.append({"epoch": 1})
+    lines.append({"epoch": 2})
+    lines.append({"epoch": 3})
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import kerasmgpu
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import ThroughputLogger
 from kerasmgpu.callbacks.measurement import Measurement, MeasuringCallback
+from kerasmgpu.callbacks.timed_iterator import InputProbe
 
 ROWS = np.ones((24, 3), "float32")
 
@@ -107,3 +108,20 @@ def test_figures_belong_to_their_epoch():
     fit(compiled(), reader, Late(), epochs=3)
     assert figures == reader.figures
     assert len({id(each) for each in figures}) == 3
+
+
+@pytest.mark.parametrize("count", [0, 5, 16, 37])
+def test_the_probe_returns_batches_in_order(count):
+    probe = InputProbe(tf.distribute.get_strategy())
+    data = tf.data.Dataset.range(1, count + 1)
+    timed = probe.timed(iter(data.map(lambda rows: tf.zeros([rows, 2]))))
+    for _ in range(2):
+        assert probe.drain() == []
+        for _ in timed:
+            pass
+        rows = list(range(1, count + 1))
+        assert [one for one, _ in probe.latest(8)] == rows[-8:]
+        found = probe.drain()
+        assert [one for one, _ in found] == rows
+        assert all(0 <= seconds < 60 for _, seconds in found)
+        timed = probe.timed(iter(data.map(lambda rows: tf.zeros([rows, 2]))))

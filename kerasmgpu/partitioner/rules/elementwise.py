@@ -71,6 +71,7 @@ operation(
         Trait.CHEAP,
         Trait.CHECKS,
         Trait.ELEMENTWISE,
+        Trait.NO_RANDOM_STATE,
         Trait.OUTSIDE_XLA,
     },
 )
