@@ -32,6 +32,7 @@
     replicas.py      shares of rows; communication in shared memory
     collectives.py   communication by TensorFlow's collectives
     variable_collectives.py  those of sharded variables between workers
+    lengths.py       what they send, padded where values decide how much
     exchanges.py     rows of tables travel to their owners, and back
     cross_device.py  communication by a `tf.distribute.CrossDeviceOps`
     micro_batches.py shares that take turns on a device

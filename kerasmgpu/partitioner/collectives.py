@@ -19,12 +19,19 @@ from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import value
 from kerasmgpu.partitioner.kinds import COUNTS, Rows, Sharded
+from kerasmgpu.partitioner.lengths import (
+    instance_of,
+    padded,
+    padded_length,
+    product,
+    reduced,
+)
 from kerasmgpu.partitioner.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.sizes import SizeLike
 from kerasmgpu.partitioner.variable_collectives import (
+    SENT_AS,
     Keys,
     VariableCollectives,
-    padded,
 )
 from kerasmgpu.partitioner.writing import Attributes, node_name
 
@@ -47,16 +54,6 @@ worker sends every other its whole value. A ring sends fewer bytes, in
 
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
 
-_SENT_AS = {
-    tf.bool: tf.int32,
-    tf.int8: tf.int32,
-    tf.int16: tf.int32,
-    tf.uint8: tf.int32,
-    tf.uint16: tf.int32,
-    tf.uint32: tf.int64,
-}
-"""Types without collective kernels, and the types their values are cast to."""
-
 _SENDABLE = {
     tf.bfloat16,
     tf.float16,
@@ -65,16 +62,9 @@ _SENDABLE = {
     tf.int32,
     tf.int64,
 }
-
 """Types with collective kernels."""
 
 _groups = itertools.count(70_000)
-
-_MOST_COLLECTIVES = 1 << 16
-"""Upper bound of the collectives of a function."""
-
-_LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
-"""Lengths that vectors of dynamic length are padded to."""
 
 
 class CollectiveReplicas(VariableCollectives):
@@ -142,7 +132,7 @@ class CollectiveReplicas(VariableCollectives):
     def total_rows(self, build: "Build", rows: Rows) -> str:
         if self.num_workers == 1:
             return super().total_rows(build, rows)
-        return _reduced(build, "Sum", self._all_counts(build, rows))
+        return reduced(build, "Sum", self._all_counts(build, rows))
 
     def _all_counts(self, build: "Build", rows: Rows) -> str:
         """Numbers of rows of all replicas of the job, as a vector."""
@@ -199,9 +189,9 @@ class CollectiveReplicas(VariableCollectives):
         outer = build.sizes.scalar(sharded.outer)
         shape = build.sizes.packed(
             [
-                build.sizes.times(_product(build, front), outer),
+                build.sizes.times(product(build, front), outer),
                 build.sizes.scalar(-1),
-                _product(build, behind),
+                product(build, behind),
             ]
         )
         blocks = build.reshape(own, shape, tensor.dtype, place)
@@ -323,7 +313,7 @@ class CollectiveReplicas(VariableCollectives):
         place: int,
     ) -> list[str]:
         """Splits a pack into its tensors."""
-        lengths = [_product(build, shape) for shape in shapes]
+        lengths = [product(build, shape) for shape in shapes]
         parts = build.op(
             "SplitV",
             [total, build.sizes.packed(lengths), build.sizes.scalar(0)],
@@ -335,95 +325,9 @@ class CollectiveReplicas(VariableCollectives):
             for part, shape in zip(parts, shapes)
         ]
 
-    # Exchanges of rows --------------------------------------------------------
-
-    def exchange_counts(
-        self, build: "Build", pieces: Sequence[Sequence[str]], dtype: tf.DType
-    ) -> str | None:
-        if self.num_workers == 1:
-            return None
-        own = [
-            build.sizes.packed([build.sizes.size(one, dtype) for one in row])
-            for row in pieces
-        ]
-        attributes: Attributes = {"N": self.num, "T": tf.int32, "axis": 0}
-        table = build.op("Pack", own, attributes, HOST)[0]
-        behind = self.total - self.first - self.num
-        around = build.constant([[self.first, behind], [0, 0]], tf.int32, HOST)
-        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
-        table = build.op("Pad", [table, around], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, table, tf.int32, self.total**2)
-
-    def exchange(
-        self,
-        build: "Build",
-        pieces: Sequence[Sequence[str]],
-        counts: str | None,
-        rank: int,
-        dtype: tf.DType,
-        is_back: bool = False,
-    ) -> list[list[str]]:
-        """Pads pieces to one length: TensorFlow's all-to-all takes equal ones."""
-        if counts is None:
-            return super().exchange(build, pieces, counts, rank, dtype)
-        number = build.sizes
-        sent_type = _SENT_AS.get(dtype, dtype)
-        keys = self.next_keys(
-            build, "replicas", self.total, "Exchange", None, sent_type
-        )
-        flat = build.constant([-1], tf.int32, HOST)
-        longest = _reduced(
-            build, "Max", build.reshape(counts, flat, tf.int32, HOST)
-        )
-        length, index = _padded_length(build, longest)
-        keys = keys._replace(instance=_instance(build, keys, index))
-        zero = number.scalar(0)
-        received = []
-        for place, row in enumerate(pieces):
-            stacked = []
-            for piece in row:
-                rest = number.minus(length, number.size(piece, dtype))
-                around = [zero, rest] + [zero] * (2 * rank - 2)
-                piece = build.cast(piece, dtype, sent_type, place)
-                stacked.append(padded(build, piece, around, sent_type, place))
-            attributes: Attributes = {"N": len(row), "T": sent_type, "axis": 0}
-            value = build.op("Pack", stacked, attributes, place)[0]
-            attributes = {"T": sent_type}
-            received.append(
-                self.collective_op(
-                    build,
-                    "CollectiveAllToAllV2",
-                    value,
-                    attributes,
-                    place,
-                    keys,
-                )
-            )
-        build.writer.keep_all_or_none(list(map(node_name, received)))
-        results = []
-        for place, value in enumerate(received):
-            own = self.first + place
-            attributes = {"num": self.total, "T": sent_type, "axis": 0}
-            rows = []
-            for other, piece in enumerate(
-                build.op("Unpack", [value], attributes, place)
-            ):
-                entry = (own, other) if is_back else (other, own)
-                end = number.packed([_entry(build, counts, *entry)])
-                begin, one = (
-                    number.packed([zero]),
-                    number.packed([number.scalar(1)]),
-                )
-                piece = build.strided_slice(
-                    piece, begin, end, one, sent_type, place
-                )
-                rows.append(build.cast(piece, sent_type, dtype, place))
-            results.append(rows)
-        return results
-
     def may_differ(self, tensor: Tensor) -> bool:
         return self.num_workers > 1 and (
-            tensor.dtype in _SENDABLE or tensor.dtype in _SENT_AS
+            tensor.dtype in _SENDABLE or tensor.dtype in SENT_AS
         )
 
     def agreed(
@@ -435,7 +339,7 @@ class CollectiveReplicas(VariableCollectives):
         workers; updates of variables must be equal to the last bit.
         """
         dtype = tensor.dtype
-        sent_type = _SENT_AS.get(dtype, dtype)
+        sent_type = SENT_AS.get(dtype, dtype)
         place = build.place_of(references[0])
         value = build.cast(references[0], dtype, sent_type, place)
         if self.first:
@@ -627,20 +531,18 @@ class CollectiveReplicas(VariableCollectives):
         keys: Keys,
         hint: str,
     ) -> str:
-        """Writes an all-reduce of a value of dynamic shape.
-
-        TensorFlow caches the shape of a collective by its keys. The value is
-        padded to one of a few lengths, each with its own instance key.
-        """
+        """Writes an all-reduce of a value of dynamic shape; see `lengths.py`."""
         number = build.sizes
         shape = number.shape(value, dtype)
-        length = _product(build, shape)
-        padded_length, index = _padded_length(build, length)
-        rest = number.minus(padded_length, length)
+        length = product(build, shape)
+        longer, index = padded_length(build, length)
+        rest = number.minus(longer, length)
         zero, one = number.scalar(0), number.scalar(1)
         flat = build.flat(value, dtype, place)
         flat = padded(build, flat, [zero, rest], dtype, place)
-        keys = keys._replace(instance=_instance(build, keys, index))
+        keys = keys._replace(
+            instance=instance_of(build, cast(int, keys.instance), index)
+        )
         total = self._reduce_op(build, flat, dtype, merge, place, keys, hint)
         begin, end, strides = (
             number.packed([bound]) for bound in (zero, length, one)
@@ -716,33 +618,6 @@ class CollectiveReplicas(VariableCollectives):
         return outputs[0]
 
 
-def _padded_length(build: "Build", length: str) -> tuple[str, str]:
-    """The least of `_LENGTHS` that isn't less than a length, and its index."""
-    lengths = build.constant(_LENGTHS, tf.int32, HOST)
-    is_less = build.sizes.op("Less", lengths, length)
-    is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
-    index = _reduced(build, "Sum", is_less)
-    return build.sizes.entry_at(lengths, index), index
-
-
-def _instance(build: "Build", keys: Keys, index: str) -> str:
-    """The instance key of a collective for values of a length of `_LENGTHS`."""
-    first = build.sizes.scalar(cast(int, keys.instance))
-    each = build.sizes.scalar(_MOST_COLLECTIVES)
-    return build.sizes.plus(first, build.sizes.times(index, each))
-
-
-def _entry(build: "Build", matrix: str, row: int, column: int) -> str:
-    """An entry of a matrix of sizes."""
-    begin, end, strides = (
-        build.constant(bounds, tf.int32, HOST)
-        for bounds in ([row, column], [row + 1, column + 1], [1, 1])
-    )
-    return build.strided_slice(
-        matrix, begin, end, strides, tf.int32, HOST, shrink_axis_mask=3
-    )
-
-
 def _concurrent(build: "Build") -> str:
     """Name of a `Switch`, which makes a function run on several threads.
 
@@ -753,18 +628,6 @@ def _concurrent(build: "Build") -> str:
     true = build.constant(True, tf.bool, HOST)
     build.op("Switch", [true, true], {"T": tf.bool}, HOST)
     return build.writer.last
-
-
-def _product(build: "Build", vector: str) -> str:
-    """The product of a vector of sizes."""
-    return _reduced(build, "Prod", vector)
-
-
-def _reduced(build: "Build", type: str, vector: str) -> str:
-    """A vector of sizes, reduced by an operation."""
-    attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
-    axis = build.sizes.scalar(0)
-    return build.op(type, [vector, axis], attributes, HOST)[0]
 
 
 def _num_elements(tensors: Sequence[Tensor]) -> int | None:
@@ -804,7 +667,7 @@ def _sent_type(tensor: Tensor) -> tf.DType:
     Raises:
         InputError: If it holds no numbers.
     """
-    sent_type = _SENT_AS.get(tensor.dtype, tensor.dtype)
+    sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
     if sent_type not in _SENDABLE:
         raise InputError(
             "Replicas can only send each other numbers. Received: "

@@ -1,4 +1,4 @@
-"""Reduce-scatters and all-gathers of sharded variables between workers.
+"""Reduce-scatters, all-gathers and exchanges of sharded variables between workers.
 
 Parts have known sizes. TensorFlow's all-gather and all-to-all take equal ones:
 parts are padded to the longest. (Its `CollectiveReduceScatterV2` has a kernel
@@ -14,6 +14,13 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.lengths import (
+    entry_of,
+    instance_of,
+    padded,
+    padded_length,
+    reduced,
+)
 from kerasmgpu.partitioner.places import HOST
 from kerasmgpu.partitioner.replicas import Replicas, bounds_of, split
 from kerasmgpu.partitioner.writing import Attributes, node_name
@@ -31,6 +38,17 @@ _GATHERED_AS = {
 }
 """Types of sharded variables that are gathered by an all-gather, and the types
 in which they are sent; others are gathered by a sum."""
+
+
+SENT_AS = {
+    tf.bool: tf.int32,
+    tf.int8: tf.int32,
+    tf.int16: tf.int32,
+    tf.uint8: tf.int32,
+    tf.uint16: tf.int32,
+    tf.uint32: tf.int64,
+}
+"""Types without collective kernels, and the types their values are cast to."""
 
 
 class Keys(NamedTuple):
@@ -101,6 +119,17 @@ class VariableCollectives(Replicas):
         keys: Keys,
     ) -> str:
         """Writes a collective operation; returns its output."""
+
+    @abstractmethod
+    def _reduced_over_hosts(
+        self,
+        build: "Build",
+        reference: str,
+        dtype: tf.DType,
+        elements: int | None,
+        merge: str = "Add",
+    ) -> str:
+        """All-reduces one value per worker over the workers' hosts."""
 
     def has_parts(self, tensor: Tensor, sharded: Sharded) -> bool:
         """Whether rows are parts of a variable that are gathered as they are.
@@ -251,6 +280,94 @@ class VariableCollectives(Replicas):
         counts = [end - start for start, end in zip(bounds, bounds[1:])]
         return split(build, own, kind.axis, counts, dtype, HOST)
 
+    # Exchanges of rows --------------------------------------------------------
+
+    def exchange_counts(
+        self, build: "Build", pieces: Sequence[Sequence[str]], dtype: tf.DType
+    ) -> str | None:
+        if self.num_workers == 1:
+            return None
+        own = [
+            build.sizes.packed([build.sizes.size(one, dtype) for one in row])
+            for row in pieces
+        ]
+        attributes: Attributes = {"N": self.num, "T": tf.int32, "axis": 0}
+        table = build.op("Pack", own, attributes, HOST)[0]
+        behind = self.total - self.first - self.num
+        around = build.constant([[self.first, behind], [0, 0]], tf.int32, HOST)
+        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
+        table = build.op("Pad", [table, around], attributes, HOST)[0]
+        return self._reduced_over_hosts(build, table, tf.int32, self.total**2)
+
+    def exchange(
+        self,
+        build: "Build",
+        pieces: Sequence[Sequence[str]],
+        counts: str | None,
+        rank: int,
+        dtype: tf.DType,
+        is_back: bool = False,
+    ) -> list[list[str]]:
+        """Pads pieces to one length: TensorFlow's all-to-all takes equal ones."""
+        if counts is None:
+            return super().exchange(build, pieces, counts, rank, dtype)
+        number = build.sizes
+        sent_type = SENT_AS.get(dtype, dtype)
+        keys = self.next_keys(
+            build, "replicas", self.total, "Exchange", None, sent_type
+        )
+        flat = build.constant([-1], tf.int32, HOST)
+        longest = reduced(
+            build, "Max", build.reshape(counts, flat, tf.int32, HOST)
+        )
+        length, index = padded_length(build, longest)
+        keys = keys._replace(
+            instance=instance_of(build, cast(int, keys.instance), index)
+        )
+        zero = number.scalar(0)
+        received = []
+        for place, row in enumerate(pieces):
+            stacked = []
+            for piece in row:
+                rest = number.minus(length, number.size(piece, dtype))
+                around = [zero, rest] + [zero] * (2 * rank - 2)
+                piece = build.cast(piece, dtype, sent_type, place)
+                stacked.append(padded(build, piece, around, sent_type, place))
+            attributes: Attributes = {"N": len(row), "T": sent_type, "axis": 0}
+            value = build.op("Pack", stacked, attributes, place)[0]
+            attributes = {"T": sent_type}
+            received.append(
+                self.collective_op(
+                    build,
+                    "CollectiveAllToAllV2",
+                    value,
+                    attributes,
+                    place,
+                    keys,
+                )
+            )
+        build.writer.keep_all_or_none(list(map(node_name, received)))
+        results = []
+        for place, value in enumerate(received):
+            own = self.first + place
+            attributes = {"num": self.total, "T": sent_type, "axis": 0}
+            rows = []
+            for other, piece in enumerate(
+                build.op("Unpack", [value], attributes, place)
+            ):
+                entry = (own, other) if is_back else (other, own)
+                end = number.packed([entry_of(build, counts, *entry)])
+                begin, one = (
+                    number.packed([zero]),
+                    number.packed([number.scalar(1)]),
+                )
+                piece = build.strided_slice(
+                    piece, begin, end, one, sent_type, place
+                )
+                rows.append(build.cast(piece, sent_type, dtype, place))
+            results.append(rows)
+        return results
+
     def _members(self, sharded: Sharded) -> _Members:
         """Who takes part in a collective, and the sizes of their parts."""
         bounds = _bounds(sharded, self.total)
@@ -370,22 +487,3 @@ def _unstacked(
             cut = split(build, part, axis, [size, missing], dtype, place)
             parts[number] = cut[0]
     return build.concat(parts, axis, dtype, place)
-
-
-def padded(
-    build: "Build",
-    reference: str,
-    paddings: Sequence[str],
-    dtype: tf.DType,
-    place: int,
-) -> str:
-    """A value padded by zeros; `paddings` has two scalars per axis."""
-    rank = len(paddings) // 2
-    matrix = build.reshape(
-        build.sizes.packed(paddings),
-        build.constant([rank, 2], tf.int32, HOST),
-        tf.int32,
-        HOST,
-    )
-    attributes = {"T": dtype, "Tpaddings": tf.int32}
-    return build.op("Pad", [reference, matrix], attributes, place)[0]
