@@ -12,7 +12,7 @@ FOLDER = pathlib.Path(kerasmgpu.partitioner.__file__).parent
 
 RULES = ("axes", "control", "facts", "plan", "shape", "value")
 
-WRITERS = {"_new", "_op", "_reduced", "new_node", "op"}
+WRITERS = {"_new", "_op", "new_node", "op", "reduced"}
 """Functions to which the partitioner says which operation to write."""
 
 EVERYWHERE = {"Const", "NoOp"}
@@ -21,8 +21,8 @@ EVERYWHERE = {"Const", "NoOp"}
 ELSEWHERE = {
     # `_MERGE` says which operation to write for a reduction.
     "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
-    # A collective's name in error lines.
-    "variable_collectives.py": {"Gather"},
+    # Reductions, and a collective's name in error lines.
+    "variable_collectives.py": {"Add", "Gather"},
     "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {

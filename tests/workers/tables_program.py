@@ -43,8 +43,9 @@ def train(scope, optimizer, jit_compile):
     import keras
 
     keras.utils.set_random_seed(3)
-    before = keras.config.floatx()
+    before = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     with scope:
         model = keras.Sequential(
             [
@@ -60,7 +61,8 @@ def train(scope, optimizer, jit_compile):
     losses = [float(model.train_on_batch(*batch)) for batch in batches()]
     ids, _ = next(batches())
     outcome = [losses, *model.get_weights(), model.predict(ids, verbose=0)]
-    keras.config.set_floatx(before)
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
     return outcome
 
 
