@@ -180,6 +180,28 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             coordination.cluster_register_with_barrier = True
         return config
 
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Any:
+        """The first worker's value: TensorFlow broadcasts no bfloat16."""
+        settings, given = kwargs, kwargs["initial_value"]
+        create = super()._get_variable_creator_initial_value
+        is_narrow = replica_id == 0 and kwargs.get("dtype") == tf.bfloat16
+
+        def widened() -> tf.Tensor:
+            value = given() if callable(given) else given
+            value = getattr(value, "wrapped_value", value)  # A checkpoint's.
+            return tf.cast(value, tf.float32)
+
+        if is_narrow:
+            settings = {
+                **kwargs,
+                "initial_value": widened,
+                "dtype": tf.float32,
+            }
+        made = create(replica_id, device, primary_var, **settings)
+        return (lambda: tf.cast(made(), tf.bfloat16)) if is_narrow else made
+
     def wait_for_workers(self, name: str, timeout_seconds: float) -> None:
         """Waits until all workers have called this with a name.
 

@@ -497,6 +497,15 @@ class CollectiveReplicas(VariableCollectives):
         agreed = [[int(next(numbers)) for _ in one] for one in shapes]
         return [[None if n < 0 else n for n in one] for one in agreed]
 
+    def common(self, numbers: Sequence[int]) -> set[int]:
+        if self._all_gather is None or self.num_workers == 1:
+            return set(numbers)
+        with tf.init_scope():
+            longest = int(self._all_gather([len(numbers)]).max())
+            padding = [-1] * (longest + 1 - len(numbers))
+            table = self._all_gather([*numbers, *padding])
+        return set.intersection(*(set(map(int, row)) for row in table)) - {-1}
+
     def compare(self, build: "Build", name: str) -> None:
         collectives = build.keep("collectives", list)
         if self._all_gather is None or self.num_workers == 1 or not collectives:

@@ -154,7 +154,9 @@ def to_owners(build: "Build", move: "ToOwners") -> list[str]:
         counts = devices.replicas.exchange_counts(devices, pieces, dtype)
         return owners, counts
 
-    owners, counts = build.keep(("routes", numbers, kind.table), routes)
+    # For each phase anew: a collective of a later one can't be waited for.
+    key = ("routes", numbers, kind.table, build.time)
+    owners, counts = build.keep(key, routes)
     own = flat(tensor, cast(list[str], build.references(sent)))
     pieces = _divided(devices, own, owners, tensor.dtype)
     arrived = devices.replicas.exchange(

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import tensorflow as tf
@@ -63,7 +63,8 @@ class OneDevice(_Extended):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._mode = threading.local()
-        self._created: list[weakref.ref] = []
+        self._created: dict[int, weakref.ref] = {}
+        self._numbers = itertools.count()
         self.axis_to_shard: AxisToShard | None = None
         self.read_timeout_seconds = READ_TIMEOUT_SECONDS
         super().__init__(*args, **kwargs)
@@ -99,26 +100,29 @@ class OneDevice(_Extended):
                 that are sums over the replicas.
         """
         before = getattr(self._mode, "whole", None)
+        variables = self._variables_of_all_workers()
         with contextlib.ExitStack() as stack:
-            for variable in self._variables():
+            for variable in variables:
                 if isinstance(variable, ShardedVariable):
                     stack.enter_context(variable.whole())
             self._mode.whole = stack
             try:
-                return self._run_on_copies(function, arguments, is_first_worker)
+                return self._run_on_copies(
+                    function, arguments, is_first_worker, variables
+                )
             finally:
                 self._mode.whole = before
 
     def _run_on_copies(
-        self, function: Callable, arguments: Iterable, is_first_worker: bool
+        self,
+        function: Callable,
+        arguments: Iterable,
+        is_first_worker: bool,
+        variables: Sequence[Any],
     ) -> Any:
-        variables = [
-            variable
-            for variable in self._variables()
-            if not isinstance(variable, ShardedVariable)
-        ]
-        sums = [v for v in variables if is_sum(v)]
-        for variable in sums:
+        for variable in variables:
+            if isinstance(variable, ShardedVariable) or not is_sum(variable):
+                continue
             # The function sees the total on the first replica of every worker.
             total = variable.read_value()
             first, *others = variable.values
@@ -127,7 +131,7 @@ class OneDevice(_Extended):
                 copy.assign(tf.zeros_like(copy))
         with self.one_device():
             outputs = function(*arguments)
-        for variable in self._variables():
+        for variable in self._variables().values():
             if isinstance(variable, ShardedVariable):
                 continue
             first, *others = variable.values
@@ -138,11 +142,25 @@ class OneDevice(_Extended):
                 first.assign(tf.zeros_like(first))
         return outputs
 
-    def _variables(self) -> list:
-        """All live variables that were created in the strategy's scope."""
-        alive = [(ref, ref()) for ref in self._created]
-        self._created = [ref for ref, variable in alive if variable is not None]
-        return [variable for _, variable in alive if variable is not None]
+    def _variables(self) -> dict[int, Any]:
+        """All live variables that were created in the scope, by number."""
+        found = {number: ref() for number, ref in self._created.items()}
+        alive = {n: one for n, one in found.items() if one is not None}
+        self._created = {number: self._created[number] for number in alive}
+        return alive
+
+    def _variables_of_all_workers(self) -> list:
+        """Those that are live on all workers, in one order.
+
+        Variables that are no longer used live until Python collects garbage,
+        which it does when it pleases on each worker; reading one is a collective.
+        """
+        alive = self._variables()
+        shared = self._container_strategy().replicas.common(list(alive))
+        return [one for number, one in alive.items() if number in shared]
+
+    def _note_created(self, variable: Any) -> None:
+        self._created[next(self._numbers)] = weakref.ref(variable)
 
     def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
         if is_sum_of_settings(kwargs):
@@ -150,13 +168,13 @@ class OneDevice(_Extended):
             next_creator = _first_gets_initial_value(next_creator, first)
         sharded = self._create_sharded(kwargs)
         if sharded is not None:
-            self._created.append(weakref.ref(sharded))
+            self._note_created(sharded)
             return sharded
         variable = super()._create_variable(next_creator, **kwargs)
         if tf.inside_function():
             _leave_collections(variable)
         if hasattr(variable, "values"):
-            self._created.append(weakref.ref(variable))
+            self._note_created(variable)
             if not is_sum(variable):
                 for name in _OF_ONE_COPY:
                     method = _Method(self, variable, name)

@@ -419,6 +419,10 @@ class Replicas:
         """
         return shapes
 
+    def common(self, numbers: Sequence[int]) -> set[int]:
+        """Those of some numbers that all workers have; collective."""
+        return set(numbers)
+
     def agree_to_assign(self, build: "Build", computed: str) -> str:
         """Waits for all workers to have computed a step.
 

@@ -3,9 +3,9 @@
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.tables_program OUTPUT_DIR VIRTUAL_DEVICES SETTING …
 
-A setting is an optimizer, the number of micro-batches, and `jit` for XLA:
-`adam-2-jit`. Each worker writes `worker-<index>.pickle`: losses, weights and
-predictions after training, by setting.
+A setting is an optimizer, the number of micro-batches, and perhaps `jit` for XLA
+and a type, by default float64: `adam-2-jit`, `sgd-1-bfloat16`. Each worker writes
+`worker-<index>.pickle`: losses, weights and predictions, by setting.
 """
 
 import os
@@ -38,14 +38,16 @@ def batches():
         yield ids, ids.sum(1, keepdims=True) / 9.0
 
 
-def train(scope, optimizer, jit_compile):
-    """Losses, weights and predictions of a model with a table, in float64."""
+def train(scope, setting):
+    """Losses, weights and predictions of a model with a table."""
     import keras
 
     keras.utils.set_random_seed(3)
     before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
+    optimizer, _, *others = setting.split("-")
+    dtype = "bfloat16" if "bfloat16" in others else "float64"
+    keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)
     with scope:
         model = keras.Sequential(
             [
@@ -57,7 +59,7 @@ def train(scope, optimizer, jit_compile):
         )
         optimizer = keras.optimizers.get(optimizer)
         optimizer.learning_rate = 0.1
-        model.compile(optimizer, "mse", jit_compile=jit_compile)
+        model.compile(optimizer, "mse", jit_compile="jit" in others)
     losses = [float(model.train_on_batch(*batch)) for batch in batches()]
     ids, _ = next(batches())
     outcome = [losses, *model.get_weights(), model.predict(ids, verbose=0)]
@@ -75,9 +77,8 @@ def main(output_dir, virtual_devices, *settings):
     )
     outcomes = {}
     for setting in settings:
-        optimizer, micro_batches, *jit = setting.split("-")
-        strategy.micro_batches = int(micro_batches)
-        outcomes[setting] = train(strategy.scope(), optimizer, bool(jit))
+        strategy.micro_batches = int(setting.split("-")[1])
+        outcomes[setting] = train(strategy.scope(), setting)
     index = cluster.from_environment().index
     path = pathlib.Path(output_dir) / f"worker-{index}.pickle"
     path.write_bytes(pickle.dumps(outcomes))
