@@ -131,7 +131,7 @@ class OneDevice(_Extended):
                 copy.assign(tf.zeros_like(copy))
         with self.one_device():
             outputs = function(*arguments)
-        for variable in self._variables().values():
+        for variable in self._variables():
             if isinstance(variable, ShardedVariable):
                 continue
             first, *others = variable.values
@@ -142,8 +142,11 @@ class OneDevice(_Extended):
                 first.assign(tf.zeros_like(first))
         return outputs
 
-    def _variables(self) -> dict[int, Any]:
-        """All live variables that were created in the scope, by number."""
+    def _variables(self) -> list:
+        """All live variables that were created in the scope."""
+        return list(self._by_number().values())
+
+    def _by_number(self) -> dict[int, Any]:
         found = {number: ref() for number, ref in self._created.items()}
         alive = {n: one for n, one in found.items() if one is not None}
         self._created = {number: self._created[number] for number in alive}
@@ -155,7 +158,7 @@ class OneDevice(_Extended):
         Variables that are no longer used live until Python collects garbage,
         which it does when it pleases on each worker; reading one is a collective.
         """
-        alive = self._variables()
+        alive = self._by_number()
         shared = self._container_strategy().replicas.common(list(alive))
         return [one for number, one in alive.items() if number in shared]
 
