@@ -19,7 +19,7 @@ import time
 from absl import app, flags
 
 from benchmarks.machinery import table
-from kerasmgpu.launch import ports
+from kerasmgpu.job import ports
 
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "16", "64", "256"], "Numbers of workers, a job for each."

@@ -25,6 +25,7 @@ from kerasmgpu import atomic_files
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.commands.references import CHILD
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 
 _JOB, _RESULT, _ERROR = "job.json", "result.json", "error.txt"
 _SECONDS_TO_STOP = 10  # Between SIGTERM and SIGKILL.
@@ -55,7 +56,9 @@ def run_job(
 ) -> dict[str, Any]:
     """Runs a module's `main(job)` in a child process.
 
-    When it ends, the processes that it has started are killed.
+    It is no worker of a job, whatever this process is, unless `environment`
+    sets `cluster.SEPARATE_VARIABLE` otherwise. When it ends, the processes that
+    it has started are killed.
 
     Args:
         module: String, a module that calls `do_job` with its `main`.
@@ -145,6 +148,7 @@ def _exit_status(
                     filter(None, (library, inherited))
                 ),
                 CHILD: "1",
+                SEPARATE_VARIABLE: "1",
                 **(environment or {}),
             },
             stdin=subprocess.PIPE,

@@ -34,6 +34,7 @@ def start(
     define_flags: Callable[[flags.FlagValues], None],
     ends_children: bool = False,
     wrong_input_status: int = 1,
+    parse: Callable[[list[str]], list[str]] = flag_parsing.parse,
 ) -> None:
     """Defines and parses the flags, calls `main(argv)` and ends the process.
 
@@ -49,6 +50,8 @@ def start(
             to `False`.
         wrong_input_status: Integer, the exit status for flags that don't parse
             and for an `InputError`. Defaults to 1.
+        parse: Function that parses the arguments into `flags.FLAGS` and
+            returns those that are no flags. Defaults to `flag_parsing.parse`.
     """
     began = time.time()
     sys.argv[0] = _program()  # abseil's heading of the flags in --help.
@@ -74,10 +77,10 @@ def start(
             is_input = isinstance(error, InputError)
             _end(message, wrong_input_status if is_input else 1)
 
-    def parse(argv: list[str]) -> list[str]:
-        return _parse(argv, wrong_input_status)
+    def parse_or_end(argv: list[str]) -> list[str]:
+        return _parsed(argv, parse, wrong_input_status)
 
-    app.run(run, flags_parser=parse)
+    app.run(run, flags_parser=parse_or_end)
 
 
 def _program() -> str:
@@ -88,9 +91,13 @@ def _program() -> str:
     return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
-def _parse(argv: list[str], wrong_input_status: int) -> list[str]:
+def _parsed(
+    argv: list[str],
+    parse: Callable[[list[str]], list[str]],
+    wrong_input_status: int,
+) -> list[str]:
     try:
-        return flag_parsing.parse(argv)
+        return parse(argv)
     except InputError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(wrong_input_status)

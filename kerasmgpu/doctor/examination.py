@@ -135,6 +135,9 @@ def _child(
     """What a child process of ours returns, or `{"error": why it failed}`."""
     folder.mkdir()
     name = f"kerasmgpu.doctor.{module}"
+    # A child of a worker joins the job.
+    separate = cluster.SEPARATE_VARIABLE
+    environment = {separate: os.environ.get(separate, "0"), **environment}
     try:
         return run_job(name, job, folder, job["timeout_seconds"], environment)
     except InputError as error:

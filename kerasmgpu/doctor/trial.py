@@ -19,6 +19,7 @@ from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.commands import child_processes
 from kerasmgpu.doctor.trial_models import BATCH, JOB, JOB_TRIAL, TRIALS, Trial
 from kerasmgpu.engine import devices
+from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 from kerasmgpu.verify import comparison, training
 from kerasmgpu.verify.outcome import Outcome
 
@@ -140,6 +141,7 @@ def _in_a_job(virtual_devices: int | None, folder: pathlib.Path) -> Outcome:
     """Trains in a job of two workers on this machine."""
     if virtual_devices or len(tf.config.list_physical_devices("GPU")) < 2:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ[SEPARATE_VARIABLE] = "0"
     folder.mkdir()
     launch = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2", "--"]
     status, lines = child_processes.run_logged(

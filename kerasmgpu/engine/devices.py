@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.hardware import cuda_devices
 
 
 def choose(
@@ -92,6 +93,24 @@ def grow_memory() -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
         except RuntimeError:
             return
+
+
+def visible_gpus() -> dict[str, tf.config.PhysicalDevice]:
+    """Returns the GPUs that this process may use, by UUID.
+
+    Creates no CUDA context. GPUs of other makers have no UUID here, and are
+    left out.
+    """
+    found = {}
+    for gpu in tf.config.get_visible_devices("GPU"):
+        for uuid in cuda_devices.uuids(int(gpu.name.rsplit(":", 1)[1]))[:1]:
+            found[uuid] = gpu
+    return found
+
+
+def use_only(gpus: Sequence[tf.config.PhysicalDevice]) -> None:
+    """Hides all other GPUs from this process, before TensorFlow starts."""
+    tf.config.set_visible_devices(list(gpus), "GPU")
 
 
 def physical_gpus() -> dict[str, int]:

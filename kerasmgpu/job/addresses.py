@@ -87,16 +87,22 @@ def join_address(name: str, port: int | str) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def listen(port: int, backlog: int | None = None) -> socket.socket:
+def listen(
+    port: int, backlog: int | None = None, loopback: bool = False
+) -> socket.socket:
     """Returns a server socket that listens on all addresses, IPv4 and IPv6.
 
     Args:
         port: Integer, 0 for any free one.
         backlog: Integer, maximum of pending connections. Default: the system's.
+        loopback: Boolean, whether to listen on 127.0.0.1 only, which other
+            machines don't reach.
 
     Raises:
         OSError: If the port can't be bound.
     """
+    if loopback:
+        return socket.create_server(("127.0.0.1", port), backlog=backlog)
     both = socket.has_dualstack_ipv6()
     return socket.create_server(
         ("", port),

@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import slurm
+from kerasmgpu.job import launchers, slurm
 from kerasmgpu.job.addresses import split_address
+
+SEPARATE_VARIABLE = "KERASMGPU_SEPARATE"
+"""Environment variable: 1 lets this process train a model of its own."""
 
 # Public as `kerasmgpu.cluster`.
 __all__ = ["Worker", "from_environment", "from_tf_config", "is_first_worker"]
@@ -25,8 +28,12 @@ class Worker:
 
     Args:
         addresses: Tuple of strings `"host:port"`, one per worker, in the same
-            order on every worker.
+            order on every worker. Empty if the workers have yet to exchange
+            them (see `meeting`).
         index: Integer, 0-based index of this worker in `addresses`.
+        meeting: `launchers.Meeting`: where workers that `mpirun` or another
+            launcher has started exchange their addresses, which the strategy
+            does. Defaults to `None`: the addresses are known.
 
     Raises:
         InputError: For a malformed or duplicate address, or an index out of
@@ -43,21 +50,24 @@ class Worker:
 
     addresses: tuple[str, ...]
     index: int
+    meeting: launchers.Meeting | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "addresses", tuple(self.addresses))
         _check(self.addresses)
         whole = isinstance(self.index, int) and not isinstance(self.index, bool)
-        if not whole or not 0 <= self.index < len(self.addresses):
+        if not whole or not 0 <= self.index < self.num_workers:
             raise InputError(
-                f"This worker's index must be 0 to {len(self.addresses) - 1}, "
-                f"one of {len(self.addresses)} addresses. "
+                f"This worker's index must be 0 to {self.num_workers - 1}, "
+                f"one of {self.num_workers} addresses. "
                 f"Received: {self.index!r}"
             )
 
     @property
     def num_workers(self) -> int:
         """Integer, number of workers of the job."""
+        if self.meeting is not None:
+            return self.meeting.num_workers
         return len(self.addresses)
 
     @property
@@ -94,8 +104,10 @@ def from_environment(
     """Returns the job's workers and this worker's index, by the environment.
 
     Reads `TF_CONFIG` first (our launcher and Kubernetes training operators
-    set it), then Slurm's variables of a step that `srun` started. Batch scripts
-    and interactive shells are not workers.
+    set it), then the variables of `torchrun`, `horovodrun` and `mpirun`, then
+    Slurm's of a step that `srun` started. Batch scripts and interactive shells
+    are not workers. With `KERASMGPU_SEPARATE=1` no process is: each trains a
+    model of its own.
 
     Args:
         environ: Mapping of environment variables. Defaults to `os.environ`.
@@ -105,7 +117,8 @@ def from_environment(
         (also for a `TF_CONFIG` or a step with a single worker).
 
     Raises:
-        InputError: If the variables are malformed or contradict each other.
+        InputError: If the variables are malformed, contradict each other, or
+            don't say where the other workers are.
 
     Example:
 
@@ -114,20 +127,45 @@ def from_environment(
     print("alone" if worker is None else f"worker {worker.index}")
     ```
     """
+    if _is_separate(environ):
+        return None
     if environ.get("TF_CONFIG", "").strip():
         worker = from_tf_config(environ["TF_CONFIG"])
     else:
-        found = slurm.addresses_and_index(environ)
-        worker = found and Worker(*found)
+        worker = _from_launcher(environ)
     if worker is None or worker.num_workers == 1:
         return None
     return worker
 
 
+def _is_separate(environ: Mapping[str, str]) -> bool:
+    text = environ.get(SEPARATE_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise InputError(
+            f"{SEPARATE_VARIABLE} must be 1 (each process trains a model of "
+            f"its own) or 0. Received: {text!r}"
+        )
+    return text == "1"
+
+
+def _from_launcher(environ: Mapping[str, str]) -> Worker | None:
+    """Returns this process's place by the variables of its launcher."""
+    found = launchers.place(environ, complete=True)
+    if found is None:
+        step = slurm.addresses_and_index(environ)
+        if step is not None:
+            return Worker(*step)
+        found = launchers.place(environ, complete=False)
+    if found is None or found[1] is None:
+        return None
+    rank, meeting = found
+    return Worker((), rank, meeting)
+
+
 def is_first_worker() -> bool:
     """Whether this is the worker of its job that writes files and prints.
 
-    By the environment of our launcher, `TF_CONFIG` or Slurm; true without one.
+    By the environment of a launcher, `TF_CONFIG` or Slurm; true without one.
     Does not import TensorFlow or wait for other workers.
 
     Raises:
@@ -150,7 +188,7 @@ def from_tf_config(text: str) -> Worker | None:
     Args:
         text: String, JSON such as `{"cluster": {"worker": ["a:1", "b:1"]},
             "task": {"type": "worker", "index": 0}}`. A `"chief"` counts as
-            the first worker.
+            the first worker. The index may be a string, as for TensorFlow.
 
     Returns:
         A `Worker`, or `None` without a cluster.
@@ -208,6 +246,8 @@ def _task_index(
             text,
         )
     count = len(cluster[task_type])
+    if isinstance(index, str) and index.isascii() and index.isdigit():
+        index = int(index)
     if type(index) is not int or not 0 <= index < count:
         raise _wrong_tf_config(
             f'"task" index 0 to {count - 1}, as many as "{task_type}" has '

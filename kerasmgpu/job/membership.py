@@ -14,9 +14,16 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import signals
-from kerasmgpu.engine import context
+from kerasmgpu.engine import context, devices
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import loss, seeds, workers
+from kerasmgpu.job import (
+    introduction,
+    job_token,
+    loss,
+    rendezvous,
+    seeds,
+    workers,
+)
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.attempts import Attempts
 from kerasmgpu.job.cluster import Worker
@@ -91,6 +98,34 @@ def _seconds(value: Any, name: str) -> float:
             f"Received: {value!r} ({name})"
         )
     return seconds
+
+
+def meet(
+    worker: Worker, seconds: float, token: str, divide_gpus: bool
+) -> Worker:
+    """Meets the job's other workers, before TensorFlow starts.
+
+    Args:
+        worker: `cluster.Worker`, this worker's place in the job.
+        seconds: See `start_timeout_seconds`.
+        token: String, see `job_token.read`.
+        divide_gpus: Boolean, whether this worker uses only its share of GPUs
+            that other workers see, too.
+
+    Returns:
+        The `cluster.Worker` with the addresses of all workers.
+
+    Raises:
+        InputError: If a worker is missing or misconfigured, or there are fewer
+            GPUs than workers on a machine.
+    """
+    worker = introduction.introduce(worker, seconds, token)
+    gpus = devices.visible_gpus() if divide_gpus else {}
+    own = rendezvous.meet(worker, seconds, token, list(gpus))
+    job_token.discard()  # Before TensorFlow opens its port.
+    if own != list(gpus):
+        devices.use_only([gpus[uuid] for uuid in own])
+    return worker
 
 
 def join(

@@ -21,29 +21,30 @@ import hashlib
 import json
 import secrets
 import socket
-import threading
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import handshake
+from kerasmgpu.job import gathering, handshake, shared_gpus
 from kerasmgpu.job.addresses import listen, split_address
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.entrance import Entrance
 
-_PAUSE_SECONDS = 0.2
-# The kernel of a healthy host connects faster, even to a suspended process. How
-# long that process may take to answer is limited by the start time-out.
-_CONNECT_SECONDS = 5.0
-_MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
+PAUSE_SECONDS = 0.2
 _MOST_WORKERS = 1 << 16
 _MOST_DOUBTS = 3  # Failed claims in the final error message.
 _SOMETHING_ELSE = "another program answers there"
 _ANOTHER = "another worker with that index answers there"
 
 
-def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
+def meet(
+    worker: Worker,
+    timeout_seconds: float,
+    token: str = "",
+    gpus: Sequence[str] = (),
+) -> list[str]:
     """Blocks until all workers of the job have reported to the first.
 
     The time-out limits how long the first worker waits for the others, and how
@@ -56,6 +57,11 @@ def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
         token: String, secret that all workers of the job got from their
             launcher (`job_token.read`). Defaults to none. Both ends of each
             connection prove that they know it (`handshake.py`).
+        gpus: Sequence of strings, UUIDs of the GPUs that this worker sees.
+
+    Returns:
+        List of strings, the GPUs that this worker is to use: all that it sees,
+        or its share of them if other workers see the same ones.
 
     Raises:
         InputError: If this worker's port can't be bound, if two workers have
@@ -68,13 +74,17 @@ def meet(worker: Worker, timeout_seconds: float, token: str = "") -> None:
     rendezvous.meet(cluster.from_environment(), timeout_seconds=300)
     ```
     """
+    own = list(gpus)
     with _own_port(worker) as server:
         if worker.is_first:
-            trouble = _Gathering(worker, timeout_seconds, token).run(server)
+            claims = _Claims(worker, timeout_seconds, token, own)
+            trouble = claims.run(server, _name(0))
+            own = claims.divided.get(0, own)
         else:
-            trouble = _report(worker, server, timeout_seconds, token)
+            trouble = _report(worker, server, timeout_seconds, token, own)
     if trouble is not None:
         raise InputError(trouble)
+    return own
 
 
 def _own_port(worker: Worker) -> socket.socket:
@@ -111,85 +121,59 @@ def _list_of(worker: Worker) -> str:
 # The first worker ------------------------------------------------------------
 
 
-class _Gathering:
+class _Claims(gathering.Gathering):
     """The first worker's side of the rendezvous.
 
     Args:
         worker: `cluster.Worker`.
         timeout_seconds: See `meet`.
         token: See `meet`.
+        gpus: See `meet`.
     """
 
     def __init__(
-        self, worker: Worker, timeout_seconds: float, token: str
+        self,
+        worker: Worker,
+        timeout_seconds: float,
+        token: str,
+        gpus: Sequence[str],
     ) -> None:
+        super().__init__(worker.num_workers, timeout_seconds, token)
         self._worker = worker
-        self._timeout_seconds = timeout_seconds
-        self._deadline = time.monotonic() + timeout_seconds
-        self._token = token
-        self._changed = threading.Condition()
-        self._links: dict[
-            int, Channel
-        ] = {}  # Index to the channel of a verified, waiting worker.
-        self._trouble: str | None = None
+        self._gpus: dict[int, list[str]] = {0: list(gpus)}
+        self.divided: dict[int, list[str]] = {}
         self._doubts: dict[int, str] = {}
 
-    def run(self, server: socket.socket) -> str | None:
-        """Waits for all workers to report; returns an error message, or `None`."""
-        with Entrance(server, self._welcome, _name(0), self._token):
-            with self._changed:
-                while not self._is_decided():
-                    left = self._deadline - time.monotonic()
-                    if left <= 0:
-                        self._trouble = self._missing()
-                        break
-                    self._changed.wait(left)
-                for channel in self._links.values():
-                    with contextlib.suppress(ConnectionError):
-                        channel.send(trouble=self._trouble)
-                    channel.close()
-                return self._trouble
-
-    def _is_decided(self) -> bool:
-        if self._trouble is None and not self._all_reported():
-            return False
-        # Not at each report: that would take quadratic time.
-        self._forget_the_dead()
-        return self._all_reported() or self._trouble is not None
-
-    def _all_reported(self) -> bool:
-        return len(self._links) == self._worker.num_workers - 1
-
-    def _forget_the_dead(self) -> None:
-        self._links = {i: c for i, c in self._links.items() if c.is_open()}
-
-    def _welcome(self, channel: Channel, hello: dict[str, Any]) -> None:
-        """Verifies a claim; runs in a separate thread."""
+    def welcome(self, channel: Channel, hello: dict[str, Any]) -> None:
         index, num_workers, nonce, known = fields(
             hello, worker=int, num_workers=int, nonce=str, addresses=str
         )
         if not 0 < index < num_workers <= _MOST_WORKERS:
             raise Stranger(f"no index of a worker: {index}")
-        channel.send(seconds=self._seconds_left())
+        channel.send(seconds=self.seconds_left())
         there = channel.socket.getpeername()[0].removeprefix("::ffff:")
         problem = self._call(index, nonce)
         trouble = self._trouble_with(index, num_workers, problem, there)
-        if trouble is not None:
-            with contextlib.suppress(ConnectionError):
-                channel.send(trouble=trouble)
-            channel.close()
-        is_ours = self._token or problem is None
-        with self._changed:
-            if trouble is None:
-                self._links[index] = channel
-            elif is_ours or handshake.is_same(known, _list_of(self._worker)):
-                self._trouble = self._trouble or trouble
-            elif len(self._doubts) < _MOST_DOUBTS:
-                self._doubts.setdefault(index, trouble)
-            self._changed.notify()
+        if trouble is None:
+            self._gpus[index] = list(map(str, hello.get("gpus", ())))
+            self.accept(index, channel)
+            return
+        is_ours = self.token or problem is None
+        is_ours = is_ours or handshake.is_same(known, _list_of(self._worker))
+        if not is_ours and len(self._doubts) < _MOST_DOUBTS:
+            self._doubts.setdefault(index, trouble)
+        self.refuse(channel, trouble, for_all=bool(is_ours))
 
-    def _seconds_left(self) -> float:
-        return max(self._deadline - time.monotonic(), 0.0)
+    def decide(self) -> str | None:
+        try:
+            self.divided = shared_gpus.divide(self._gpus)
+        except InputError as error:
+            return str(error)
+        return None
+
+    def answers(self, index: int) -> Iterator[dict[str, Any]]:
+        if self.divided[index] != self._gpus[index]:
+            yield {"gpus": self.divided[index]}
 
     def _call(self, index: int, nonce: str) -> str | None:
         """Calls a worker at its address; returns an error, or `None`."""
@@ -198,15 +182,15 @@ class _Gathering:
         address = self._worker.addresses[index]
         try:
             with contextlib.closing(
-                _connected(address, _CONNECT_SECONDS)
+                gathering.connected(address, gathering.CONNECT_SECONDS)
             ) as channel:
                 handshake.call(
-                    channel, self._token, _name(index), self._seconds_left()
+                    channel, self.token, _name(index), self.seconds_left()
                 )
                 channel.send(call=nonce)
-                answer = channel.receive_one(self._seconds_left())
+                answer = channel.receive_one(self.seconds_left())
         except OSError as error:
-            return _reason(error)
+            return reason(error)
         if answer.get("worker") != index:
             return _SOMETHING_ELSE
         return (
@@ -237,17 +221,13 @@ class _Gathering:
             )
         return None
 
-    def _missing(self) -> str:
-        self._forget_the_dead()
-        missing = [
-            f"worker {index} ({address})"
-            for index, address in enumerate(self._worker.addresses)
-            if index and index not in self._links
-        ]
+    def missing(self, absent: list[int]) -> str:
+        addresses = self._worker.addresses
+        missing = [f"worker {index} ({addresses[index]})" for index in absent]
         text = (
-            f"Missing after {self._timeout_seconds:g} s: "
+            f"Missing after {self.timeout_seconds:g} s: "
             f"{', '.join(missing)}. Check that it was started and can "
-            f"reach {self._worker.addresses[0]}."
+            f"reach {addresses[0]}."
         )
         return " Rejected: ".join([text, *self._doubts.values()])
 
@@ -256,9 +236,16 @@ class _Gathering:
 
 
 def _report(
-    worker: Worker, server: socket.socket, timeout_seconds: float, token: str
+    worker: Worker,
+    server: socket.socket,
+    timeout_seconds: float,
+    token: str,
+    gpus: list[str],
 ) -> str | None:
-    """Reports to the first worker; returns an error message, or `None`."""
+    """Reports to the first worker; returns an error message, or `None`.
+
+    Replaces `gpus` by those that this worker is to use.
+    """
     deadline = time.monotonic() + timeout_seconds
     nonce = secrets.token_hex(16)
     hello = {
@@ -266,7 +253,11 @@ def _report(
         "num_workers": worker.num_workers,
         "nonce": nonce,
         "addresses": _list_of(worker),
+        **({"gpus": list(gpus)} if gpus else {}),
     }
+
+    def heard(message: dict[str, Any]) -> None:
+        gpus[:] = fields(message, gpus=list)[0]
 
     def answer(channel: Channel, call: dict[str, Any]) -> None:
         # The nonce is sent only to a caller that knows it.
@@ -279,16 +270,24 @@ def _report(
     with Entrance(server, answer, _name(worker.index), token):
         while (seconds := deadline - time.monotonic()) > 0:
             try:
-                return _ask(worker.addresses[0], token, hello, seconds)
+                return gathering.ask(
+                    worker.addresses[0],
+                    token,
+                    _name(0),
+                    hello,
+                    seconds,
+                    seconds,
+                    heard,
+                )
             except handshake.WrongToken:
                 return _of_another_job(worker)
             except OSError as error:
                 if not isinstance(error, TimeoutError):
                     found = error  # The last try's time-out may be too short.
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
     return (
         f"Worker 0 ({worker.addresses[0]}) could not be reached for "
-        f"{timeout_seconds:g} s: {_reason(found)}. Check that it was started, its "
+        f"{timeout_seconds:g} s: {reason(found)}. Check that it was started, its "
         "address, and this worker's index."
     )
 
@@ -301,31 +300,8 @@ def _of_another_job(worker: Worker) -> str:
     )
 
 
-def _ask(
-    address: str, token: str, hello: dict[str, Any], seconds: float
-) -> str | None:
-    """Reports once; returns the first worker's answer."""
-    end = time.monotonic() + seconds
-    connect_seconds = min(seconds, _CONNECT_SECONDS)
-    with contextlib.closing(_connected(address, connect_seconds)) as channel:
-        handshake.call(channel, token, _name(0), seconds)
-        channel.send(**hello)
-        while (left := end - time.monotonic()) > 0:
-            answer = channel.receive_one(left)
-            if "trouble" in answer:
-                trouble = answer["trouble"]
-                return None if trouble is None else str(trouble)
-            (left,) = fields(answer, seconds=float)
-            end = time.monotonic() + left + _MARGIN_SECONDS
-    raise TimeoutError("it does not answer")
-
-
-def _connected(address: str, seconds: float) -> Channel:
-    connection = socket.create_connection(split_address(address), seconds)
-    return Channel(connection)
-
-
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Describes why a worker could not be asked."""
     if isinstance(error, (Stranger, handshake.WrongToken)):
         return _SOMETHING_ELSE
     return error.strerror or str(error)

@@ -1,11 +1,13 @@
 """The command: runs a program in several workers, on one or more machines.
 
-    python -m kerasmgpu.launch --num_workers=4 -- python train.py --epochs=5
-    python -m kerasmgpu.launch -- -m my_package.train        # one per GPU
+    kerasmgpu launch train.py --epochs=5                     # one per GPU
+    kerasmgpu launch --num_workers=4 -m my_package.train
 
-On several machines, start the same command on each, with the machine's rank:
+The launcher's own flags come first; from the program on, arguments are the
+program's. Put -- before the program if one of them is a flag of the launcher,
+too. On several machines, start the same command on each, with its rank:
 
-    python -m kerasmgpu.launch --hosts=a:4,b:4 --rank=0 -- python train.py
+    kerasmgpu launch --hosts=a:4,b:4 --rank=0 train.py
 
 The program is the same as for one worker: `kerasmgpu.strategy()` detects the
 job. Output lines of workers are prefixed with the worker's index.
@@ -16,6 +18,8 @@ forwarded as SIGTERM, so that workers save; a second Ctrl-C kills them.
 `docs/clusters.md` covers Slurm, Kubernetes and other clusters.
 """
 
+import inspect
+import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +29,7 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.errors import InputError
 from kerasmgpu.launch import dry_run as dry_runs
 from kerasmgpu.launch import isolation, settings
 from kerasmgpu.launch.launcher import launch
@@ -77,6 +82,8 @@ def run(
     if checked.isolate:
         isolation.enter()
     terminal = Terminal(environ=environ)
+    if checked.note:
+        terminal.say(checked.note)
     terminal.say(f"starting {_workers(checked)}")
     try:
         ending = launch(checked, terminal, environ)
@@ -95,6 +102,66 @@ def _workers(checked: settings.Settings) -> str:
     return f"{workers} on machine {checked.rank} of {len(checked.hosts)}"
 
 
+def parse(argv: list[str]) -> list[str]:
+    """Parses the launcher's flags, which end where the command begins.
+
+    Args:
+        argv: List of strings, the launcher and its arguments.
+
+    Returns:
+        List of strings, the launcher and the command of the workers.
+
+    Raises:
+        InputError: If a flag is invalid or ambiguous, see `split`.
+    """
+    own, command = split(argv[1:], flags.FLAGS)
+    return [*flag_parsing.parse([argv[0], *own]), *command]
+
+
+def split(
+    arguments: list[str], flag_values: flags.FlagValues
+) -> tuple[list[str], list[str]]:
+    """Splits arguments into the launcher's flags and the workers' command.
+
+    The command begins behind `--`, or with the first argument that is no flag.
+
+    Args:
+        arguments: List of strings.
+        flag_values: `absl.flags.FlagValues` of the launcher.
+
+    Raises:
+        InputError: If an argument of the command is a flag of the launcher,
+            too, and no `--` says whose it is.
+    """
+    place = 0
+    while place < len(arguments):
+        word = arguments[place]
+        if word == "--":
+            return arguments[:place], arguments[place + 1 :]
+        if word == "-m" or not word.startswith("-"):
+            break
+        name, has_value, _ = word.lstrip("-").partition("=")
+        flag = flag_values[name] if name in flag_values else None
+        takes_next = flag is not None and not flag.boolean and not has_value
+        place += 2 if takes_next else 1
+    command = arguments[place:]
+    _require_no_flags(command)
+    return arguments[:place], command
+
+
+def _require_no_flags(command: list[str]) -> None:
+    names = inspect.signature(settings.check).parameters.keys() | {"dry_run"}
+    for word in itertools.takewhile(lambda word: word != "--", command):
+        name = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and {name, name.removeprefix("no")} & names:
+            raise InputError(
+                f"{word} after {command[0]} may be for the launcher or for the "
+                f"program. Write it before {command[0]} if it is the "
+                f"launcher's, or put -- before {command[0]} if it is the "
+                "program's"
+            )
+
+
 def main(argv: list[str], environ: Mapping[str, str]) -> None:
     """Runs the command with the flags as keywords; exits the process."""
     keywords = flag_parsing.arguments(settings.check)
@@ -106,4 +173,4 @@ if __name__ == "__main__":
     # Workers inherit the user's environment, without the variables that `start`
     # sets for TensorFlow in this process.
     inherited = dict(os.environ)
-    start(lambda argv: main(argv, inherited), define_flags)
+    start(lambda argv: main(argv, inherited), define_flags, parse=parse)

@@ -25,6 +25,8 @@ def print_plan(settings: Settings) -> None:
     console = reports.console()
     console.print(table)
     command = shlex.join(settings.command)
+    if settings.note:
+        reports.say(console, settings.note)
     reports.say(console, f"Each runs: {command}")
     if len(settings.hosts) > 1:
         reports.say(console, f"Rank 0 listens at {settings.controller}")

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import handshake, job_token
+from kerasmgpu.job import handshake, job_token, ports
 from kerasmgpu.job.channel import Channel, fields
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.watch import TIMEOUT_VARIABLE
-from kerasmgpu.launch import ports
 from kerasmgpu.launch.controller import PURPOSE
 from kerasmgpu.launch.processes import Ended, Workers
 from kerasmgpu.launch.settings import Settings

@@ -59,7 +59,8 @@ def notebook_launch(
             of the notebook that it uses (other functions, numbers, arrays) are
             copied to the workers.
         args: Sequence, its positional arguments. Default: none.
-        num_workers: Integer, number of workers. Default: one for each GPU.
+        num_workers: Integer, number of workers. Default: one for each GPU, and
+            one on the CPU where there is no GPU.
         **launch_settings: As the launcher's flags (`python -m kerasmgpu.launch
             --help`): `devices_per_worker` (1), `max_restarts` (0),
             `timeout_seconds` (30), `grace_seconds` (30), `exit_wait_seconds`
@@ -95,6 +96,8 @@ def notebook_launch(
             **launch_settings,
         )
         terminal = Terminal()
+        if checked.note:
+            terminal.say(checked.note)
         try:
             ending = launch(checked, terminal)
         finally:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from kerasmgpu.errors import InputError, checked_integer, checked_number
-from kerasmgpu.job import handshake, job_token, links, watch
+from kerasmgpu.job import cluster, handshake, job_token, links, watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import gpus
 from kerasmgpu.launch.job_state import Policy
@@ -36,6 +36,8 @@ class Settings:
         isolate: Boolean, whether workers run in a network namespace.
         token: String, the user's shared secret of all launchers; empty for
             none.
+        note: String, a line for the user about the number of workers; may be
+            empty.
     """
 
     command: tuple[str, ...]
@@ -50,6 +52,7 @@ class Settings:
     worker_log_dir: pathlib.Path | None
     isolate: bool
     token: str = dataclasses.field(default="", repr=False)
+    note: str = ""
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -113,7 +116,7 @@ def check(
         hosts: String, machines of the job and their numbers of workers, such
             as a:4,b:4.
         num_workers: Integer, workers on this machine. Default: as many as its
-            GPUs allow.
+            GPUs allow, and one on the CPU where there is no GPU.
         rank: Integer, index of this machine in --hosts, from 0. Default:
             SLURM_NODEID or JOB_COMPLETION_INDEX.
         devices_per_worker: Integer, GPUs of each worker, with a replica on
@@ -152,12 +155,20 @@ def check(
     """
     checked_integer(devices_per_worker, "devices_per_worker", 1)
     found = gpus.visible(environ)
+    note = ""
     if hosts is None:
         if rank not in (None, 0):
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")
-        machines: tuple[Host, ...] = (
-            _this_machine(num_workers, devices_per_worker, found),
-        )
+        _require_one_launcher(environ)
+        if num_workers is None:
+            num_workers = max(len(found.names) // devices_per_worker, 1)
+            if not found.names:
+                note = (
+                    f"{found.describe()}, so there is one worker, on the CPU; "
+                    "--num_workers=2 starts two"
+                )
+        checked_integer(num_workers, "num_workers", 1)
+        machines: tuple[Host, ...] = (Host("127.0.0.1", num_workers),)
         rank = 0
     else:
         machines = _machines(hosts, num_workers)
@@ -195,6 +206,7 @@ def check(
         worker_log_dir=_folder(worker_log_dir),
         isolate=isolate,
         token=environ.get(job_token.VARIABLE, ""),
+        note=note,
     )
 
 
@@ -212,18 +224,15 @@ def _machines(hosts: str, num_workers: int | None) -> tuple[Host, ...]:
     return parse_hosts(hosts)
 
 
-def _this_machine(
-    num_workers: int | None, devices_per_worker: int, found: gpus.Gpus
-) -> Host:
-    if num_workers is None:
-        num_workers = len(found.names) // devices_per_worker
-        if num_workers == 0:
-            raise InputError(
-                f"{found.describe()}, so --num_workers has no default. Give it, "
-                "such as --num_workers=2"
-            )
-    checked_integer(num_workers, "num_workers", 1)
-    return Host("127.0.0.1", num_workers)
+def _require_one_launcher(environ: Mapping[str, str]) -> None:
+    worker = cluster.from_environment(environ)
+    if worker is not None:
+        raise InputError(
+            f"This launcher is process {worker.index} of {worker.num_workers} "
+            "that another launcher (or TF_CONFIG) describes; each would start "
+            "a job of its own. Start the program itself instead: it joins that "
+            "job. Or give --hosts, and start one launcher per machine"
+        )
 
 
 def _require_few(machines: Sequence[Host]) -> None:
@@ -308,15 +317,15 @@ def _command(words: Sequence[str]) -> tuple[str, ...]:
     words = list(words)
     if not words:
         raise InputError(
-            "There is no command for the workers. Give one after --, such as: "
-            "python -m kerasmgpu.launch --num_workers=2 -- python train.py"
+            "There is no command for the workers. Give one, such as: kerasmgpu "
+            "launch --num_workers=2 train.py"
         )
     if words[0] == "-m" or words[0].endswith(".py"):
         words.insert(0, sys.executable)
     if shutil.which(words[0]) is None:
         raise InputError(
-            f"Can't find the program {words[0]!r}. Expected after --: "
-            "python train.py, train.py or -m module"
+            f"Can't find the program {words[0]!r}. Expected python train.py, "
+            "train.py or -m module"
         )
     script = words[1] if len(words) > 1 else ""
     if script.endswith(".py") and not os.path.exists(script):

@@ -11,7 +11,7 @@ from kerasmgpu.engine import context, log_filter
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
-from kerasmgpu.job import cluster, job_token, membership, rendezvous
+from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.compute_time import ComputeTime
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, Shard
@@ -105,13 +105,14 @@ class MultiWorkerMirroredStrategy(
     Args:
         cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` that
             describes the job and this worker. Default: from kerasmgpu's
-            launcher, `TF_CONFIG` or Slurm (`kerasmgpu.cluster`); without any
-            of these, a job of one worker.
+            launcher, `TF_CONFIG`, `mpirun`, `torchrun` or Slurm
+            (`kerasmgpu.cluster`); without any of these, a job of one worker.
         communication_options: `tf.distribute.experimental.
             CommunicationOptions`. Default: TensorFlow's.
         batch_norm: See `MirroredStrategy`.
         num_replicas: Replicas of this worker, the same on all workers.
-            Default: all its GPUs, or all its logical CPU devices.
+            Default: all its GPUs, or all its logical CPU devices. Workers that
+            see the same GPUs divide them.
         devices: Names of this worker's devices instead of a number.
         virtual_devices: Number of logical CPU devices to make and use on this
             worker.
@@ -165,14 +166,16 @@ class MultiWorkerMirroredStrategy(
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
             worker = cluster.from_environment()
-            cluster_resolver = _resolver(worker)
         else:
             worker = _worker(cluster_resolver)
         if worker is not None:
             _require_not_started()
             token = job_token.read()
-            rendezvous.meet(worker, start_seconds, token)
-            job_token.discard()  # Before TensorFlow opens its port.
+            worker = membership.meet(
+                worker, start_seconds, token, not (devices or virtual_devices)
+            )
+        if cluster_resolver is None:
+            cluster_resolver = _resolver(worker)
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
         else:
@@ -215,8 +218,8 @@ def strategy(
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
-    In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm
-    or Kubernetes) that is `MultiWorkerMirroredStrategy`, else
+    In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm,
+    Kubernetes, `mpirun` or `torchrun`) that is `MultiWorkerMirroredStrategy`, else
     `MirroredStrategy`.
 
     Args:
@@ -376,7 +379,8 @@ def _warn_of_a_job_without_this() -> None:
             "kerasmgpu: this is worker %d of a job of %d, and MirroredStrategy "
             "is for one process: each worker trains a separate model. Call "
             "kerasmgpu.strategy() or kerasmgpu.MultiWorkerMirroredStrategy() "
-            "to train one model together.",
+            "to train one model together; KERASMGPU_SEPARATE=1 says that "
+            "separate models are meant.",
             worker.index,
             worker.num_workers,
         )

@@ -7,11 +7,10 @@ import threading
 import time
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import handshake, rendezvous
+from kerasmgpu.job import handshake, ports, rendezvous
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.entrance import Entrance
-from kerasmgpu.launch import ports
 
 
 def addresses(count, host="127.0.0.1"):
@@ -46,17 +45,22 @@ def shaken(address, index=0, token=""):
 
 
 class Meeting(threading.Thread):
-    """A worker in a thread; `answer()` is what its meeting raised, or `None`."""
+    """A worker in a thread; `answer()` is what its meeting raised, or `None`.
 
-    def __init__(self, places, index, timeout_seconds=10, token=""):
+    `own` are the GPUs that it is to use.
+    """
+
+    def __init__(self, places, index, timeout_seconds=10, token="", gpus=()):
         super().__init__(daemon=True)
-        self._arguments = Worker(places, index), timeout_seconds, token
+        worker = Worker(places, index)
+        self._arguments = worker, timeout_seconds, token, gpus
+        self.own = None
         self._raised = None
         self.start()
 
     def run(self):
         try:
-            rendezvous.meet(*self._arguments)
+            self.own = rendezvous.meet(*self._arguments)
         except InputError as error:
             self._raised = str(error)
 

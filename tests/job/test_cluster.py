@@ -36,6 +36,24 @@ def test_chief_is_the_first_worker():
     assert last == Worker(addresses, 2)
 
 
+def test_index_is_a_string_where_tensorflow_takes_one():
+    worker = from_environment(environ({"worker": ["a:1", "b:1"]}, index="1"))
+    assert worker == Worker(("a:1", "b:1"), 1)
+
+
+@pytest.mark.parametrize("cluster", [{"worker": ["a:1", "b:1"]}, {"ps": []}])
+def test_separate_models_are_not_of_one_job(cluster):
+    separate = environ(cluster) | {"KERASMGPU_SEPARATE": "1"}
+    assert from_environment(separate) is None
+
+
+def test_separate_is_yes_or_no():
+    with pytest.raises(InputError, match="must be 1 .* or 0. Received: 'yes'"):
+        from_environment({"KERASMGPU_SEPARATE": "yes"})
+    two = environ({"worker": ["a:1", "b:1"]})
+    assert from_environment(two | {"KERASMGPU_SEPARATE": "0"}) is not None
+
+
 def test_tf_config_comes_back():
     worker = Worker(("[fd00::1]:1", "b:2"), 1)
     assert from_environment({"TF_CONFIG": worker.tf_config()}) == worker
@@ -58,7 +76,9 @@ TWO = {"worker": ["a:1", "b:1"]}
         (json.dumps({"cluster": TWO}), '"task" with "type" and "index"'),
         (environ(TWO, index=2), '"task" index 0 to 1'),
         (environ(TWO, index=-1), '"task" index 0 to 1'),
-        (environ(TWO, index="0"), '"task" index 0 to 1'),
+        (environ(TWO, index="2"), '"task" index 0 to 1'),
+        (environ(TWO, index="1.0"), '"task" index 0 to 1'),
+        (environ(TWO, index=True), '"task" index 0 to 1'),
         (environ(TWO, "chief"), '"task" type to be one of'),
         (environ(TWO, ["worker"]), '"task" type to be one of'),
         (environ(TWO | {"ps": ["c:1"]}), "parameter servers.*: ps"),

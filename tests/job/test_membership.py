@@ -1,9 +1,13 @@
 """What a worker says about its error before it ends."""
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.job import membership
+from kerasmgpu.hardware import cuda_devices
+from kerasmgpu.job import membership, rendezvous
+from kerasmgpu.job.cluster import Worker
 
 
 class Watch:
@@ -27,3 +31,24 @@ def test_workers_in_different_collectives_are_told_so(message, is_told, caplog):
     )
     assert reported == [(type(error), error, None)]
     assert ("only one of them runs" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_a_worker_hides_the_gpus_of_the_others(divides, monkeypatch):
+    gpus = [SimpleNamespace(name=f"/physical_device:GPU:{n}") for n in (0, 3)]
+    hidden, seen = [], []
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda *given: hidden.append(given)
+    )
+    monkeypatch.setattr(cuda_devices, "uuids", lambda n: [f"GPU-{n}", "MIG"])
+
+    def meet(worker, seconds, token, uuids):
+        seen.extend(uuids)
+        return uuids[1:]
+
+    monkeypatch.setattr(rendezvous, "meet", meet)
+    worker = Worker(("a:1", "b:1"), 1)
+    assert membership.meet(worker, 1, "", divide_gpus=divides) is worker
+    assert seen == (["GPU-0", "GPU-3"] if divides else [])
+    assert hidden == ([([gpus[1]], "GPU")] if divides else [])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kerasmgpu.job import handshake, rendezvous
+from kerasmgpu.job import gathering, handshake, rendezvous
 from kerasmgpu.job.cluster import Worker
 from tests.job.meetings import (
     Claim,
@@ -39,7 +39,7 @@ def test_a_late_worker_is_waited_for(late):
 
 
 def test_a_worker_that_is_suspended_at_the_call_back_is_waited_for(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(gathering, "CONNECT_SECONDS", 0.2)
     answer = handshake.answer
 
     def answer_late(channel, token, purpose, seconds):
@@ -234,3 +234,18 @@ def test_a_worker_may_come_again_after_it_died():
         pass
     others = [Meeting(places, 1), Meeting(places, 2)]
     assert [m.answer() for m in (first, *others)] == [None] * 3
+
+
+def test_workers_that_see_the_same_gpus_divide_them():
+    places = addresses(3)
+    seen = [["GPU-1", "GPU-2"], ["GPU-3"], ["GPU-1", "GPU-2"]]
+    meetings = [Meeting(places, i, gpus=seen[i]) for i in range(3)]
+    assert [meeting.answer() for meeting in meetings] == [None] * 3
+    assert [m.own for m in meetings] == [["GPU-1"], ["GPU-3"], ["GPU-2"]]
+
+
+def test_fewer_gpus_than_workers_are_told_to_all():
+    places = addresses(2)
+    meetings = [Meeting(places, index, gpus=["GPU-1"]) for index in range(2)]
+    for meeting in meetings:
+        assert "Workers 0, 1 see the same GPUs, fewer than" in meeting.answer()

@@ -224,7 +224,6 @@ def test_what_cannot_be_sent_is_told_in_one_line():
         (print, {"hosts": "a,b"}, "has no 'hosts'.*python -m kerasmgpu.launch"),
         (print, {"num_workers": 0}, "num_workers=0"),
         (print, {"timeout_seconds": -1}, "timeout_seconds=-1"),
-        (print, {"num_workers": None}, "no default.*num_workers=2"),
     ],
 )
 def test_bad_input_is_one_line(function, keywords, words, monkeypatch):
@@ -232,6 +231,12 @@ def test_bad_input_is_one_line(function, keywords, words, monkeypatch):
     with pytest.raises(kerasmgpu.InputError, match=words) as caught:
         notebook_launch(function, **{"num_workers": 1, **keywords})
     assert "\n" not in str(caught.value)
+
+
+def test_one_worker_on_the_cpu_is_told(monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert notebook_launch(pow, (2, 3)) == [8]
+    assert "so there is one worker, on the CPU" in capsys.readouterr().err
 
 
 def test_a_worker_starts_no_workers(monkeypatch):

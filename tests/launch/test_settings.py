@@ -3,11 +3,13 @@
 import sys
 
 import pytest
+from absl import flags
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.addresses import Host
-from kerasmgpu.launch import __main__ as command
+from kerasmgpu.launch import __main__ as command_line
 from kerasmgpu.launch import dry_run, settings
+from tests.job.test_launchers import OPEN_MPI
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 GPUS = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
@@ -27,6 +29,54 @@ def test_one_worker_per_gpu():
     assert check(environ=GPUS).num_workers == 4
     assert check(environ=GPUS, devices_per_worker=2).num_workers == 2
     assert check(num_workers=3).hosts == (Host("127.0.0.1", 3),)
+
+
+def test_one_worker_on_the_cpu_which_is_told():
+    checked = check()
+    assert checked.num_workers == 1
+    assert checked.note == (
+        "There is no GPU here (CUDA_VISIBLE_DEVICES=-1), so there is one "
+        "worker, on the CPU; --num_workers=2 starts two"
+    )
+    assert check(num_workers=1).note == check(environ=GPUS).note == ""
+
+
+def test_separate_jobs_are_started_if_asked_for():
+    environ = CPU | OPEN_MPI | {"KERASMGPU_SEPARATE": "1"}
+    assert check(environ=environ, num_workers=2).num_workers == 2
+
+
+@pytest.mark.parametrize(
+    "line, own, command",
+    [
+        ("train.py --epochs=5", "", "train.py --epochs=5"),
+        ("--num_workers=2 train.py --x", "--num_workers=2", "train.py --x"),
+        ("--num_workers 2 -m a.b -x", "--num_workers 2", "-m a.b -x"),
+        ("--isolate -v=1 python t.py", "--isolate -v=1", "python t.py"),
+        ("--isolate -- -m t --port=1", "--isolate", "-m t --port=1"),
+        ("-- train.py --rank=1", "", "train.py --rank=1"),
+        ("train.py --porting=1 -- --port=1", "", None),
+        ("train.py --help --seed 3", "", None),
+        ("--num_workers", "--num_workers", ""),  # Its value is missing.
+        ("", "", ""),
+    ],
+)
+def test_where_the_command_begins(line, own, command):
+    known = flags.FlagValues()
+    command_line.define_flags(known)
+    expected = line.split() if command is None else command.split()
+    assert command_line.split(line.split(), known) == (own.split(), expected)
+
+
+@pytest.mark.parametrize(
+    "word", ["--num_workers=4", "--port", "--dry_run", "--noisolate"]
+)
+def test_flags_that_the_program_may_have_too(word):
+    known = flags.FlagValues()
+    command_line.define_flags(known)
+    message = f"^{word} after train.py may be for the launcher or for the prog"
+    with pytest.raises(InputError, match=message):
+        command_line.split(["--timeout_seconds=3", "train.py", word], known)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +105,11 @@ def test_modules_and_scripts_run_with_this_python(tmp_path):
 @pytest.mark.parametrize(
     "keywords, message",
     [
-        ({}, "no default"),
+        (
+            {"environ": GPUS, "devices_per_worker": 5},
+            "need 5 GPUs. GPUs here: 4",
+        ),
+        ({"environ": CPU | OPEN_MPI}, "process 1 of 2 that another launcher"),
         ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
         ({"num_workers": 2, "hosts": TWO_HOSTS}, "either --hosts"),
         ({"hosts": TWO_HOSTS}, "--rank=0 on a, --rank=1 on b"),
@@ -86,7 +140,7 @@ def test_modules_and_scripts_run_with_this_python(tmp_path):
         ({"num_workers": 1, "grace_seconds": -1.0}, "grace_seconds"),
         ({"num_workers": 2, "first_worker_port": 65535}, "end at 65535"),
         ({"num_workers": 1, "worker_log_dir": __file__}, "is not a folder"),
-        ({"num_workers": 1, "words": []}, "one after --"),
+        ({"num_workers": 1, "words": []}, "launch --num_workers=2 train.py"),
         ({"num_workers": 1, "words": ["pithon"]}, "program 'pithon'"),
         ({"num_workers": 1, "words": ["x.py"]}, "file 'x.py'"),
     ],
@@ -115,6 +169,8 @@ def test_plan_of_a_dry_run():
 def test_dry_run_starts_nothing(tmp_path, capsys):
     file = tmp_path / "written"
     words = [sys.executable, "-c", f"open({str(file)!r}, 'w')"]
-    assert command.run(words, dry_run=True, environ=CPU, num_workers=1) == 0
+    assert (
+        command_line.run(words, dry_run=True, environ=CPU, num_workers=1) == 0
+    )
     assert "workers: 1" in capsys.readouterr().out
     assert not file.exists()

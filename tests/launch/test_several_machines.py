@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from kerasmgpu.job import handshake
+from kerasmgpu.job import handshake, ports
 from kerasmgpu.job.channel import Channel
-from kerasmgpu.launch import ports
 from kerasmgpu.launch.controller import PURPOSE
 from tests.launch.launching import (
     finish,

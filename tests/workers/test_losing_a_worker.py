@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from kerasmgpu.job import ports
 from kerasmgpu.job.cluster import Worker
-from kerasmgpu.launch import ports
 
 
 @pytest.mark.parametrize(

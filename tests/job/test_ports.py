@@ -3,7 +3,7 @@
 import random
 import socket
 
-from kerasmgpu.launch import ports
+from kerasmgpu.job import ports
 
 
 def test_free_ports_are_different_and_below_the_kernels():

@@ -1,0 +1,182 @@
+"""The first worker waits for reports of all others, and answers them together.
+
+A report is a connection (`Entrance`) that stays open until the answer. Both
+ends of a report are here; what it says is up to `rendezvous.py` and
+`introduction.py`. Imports no TensorFlow.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kerasmgpu.job import handshake
+from kerasmgpu.job.addresses import split_address
+from kerasmgpu.job.channel import Channel, fields
+from kerasmgpu.job.entrance import Entrance
+
+# The kernel of a healthy host connects faster, even to a suspended process. How
+# long that process may take to answer is limited by the start time-out.
+CONNECT_SECONDS = 5.0
+_MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
+
+
+class Gathering:
+    """The first worker's side.
+
+    Args:
+        num_workers: Integer, workers of the job.
+        timeout_seconds: Float, how long to wait for all reports.
+        token: String, see `job_token.read`.
+    """
+
+    def __init__(
+        self, num_workers: int, timeout_seconds: float, token: str
+    ) -> None:
+        self.num_workers = num_workers
+        self.timeout_seconds = timeout_seconds
+        self.token = token
+        self._deadline = time.monotonic() + timeout_seconds
+        self._changed = threading.Condition()
+        self._links: dict[
+            int, Channel
+        ] = {}  # Index to the channel of a waiting worker.
+        self._trouble: str | None = None
+
+    # What a report says.
+
+    def welcome(self, channel: Channel, hello: dict[str, Any]) -> None:
+        """Examines a report; runs in a separate thread.
+
+        It ends with a call of `accept` or `refuse`, or raises an `OSError`.
+        """
+        raise NotImplementedError
+
+    def decide(self) -> str | None:
+        """Returns an error for all workers once all have reported."""
+        return None
+
+    def answers(self, index: int) -> Iterator[dict[str, Any]]:
+        """Yields the messages to a worker if there was no error."""
+        yield from ()
+
+    def missing(self, absent: list[int]) -> str:
+        """Returns the error if workers have not reported in time."""
+        raise NotImplementedError
+
+    # How reports are gathered.
+
+    def run(self, server: socket.socket, purpose: str) -> str | None:
+        """Waits for all workers to report; returns an error, or `None`."""
+        with Entrance(server, self.welcome, purpose, self.token):
+            with self._changed:
+                while not self._is_decided():
+                    left = self._deadline - time.monotonic()
+                    if left <= 0:
+                        self._forget_the_dead()
+                        absent = set(range(1, self.num_workers))
+                        absent -= self._links.keys()
+                        self._trouble = self.missing(sorted(absent))
+                        break
+                    self._changed.wait(left)
+                if self._trouble is None:
+                    self._trouble = self.decide()
+                for index, channel in self._links.items():
+                    self._answer(index, channel)
+                return self._trouble
+
+    def seconds_left(self) -> float:
+        """Returns the seconds until the time-out."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def has_report(self, index: int) -> bool:
+        """Whether a worker has reported and still waits."""
+        with self._changed:
+            return index in self._links and self._links[index].is_open()
+
+    def accept(self, index: int, channel: Channel) -> None:
+        """Counts a worker's report."""
+        with self._changed:
+            self._links[index] = channel
+            self._changed.notify()
+
+    def refuse(self, channel: Channel, trouble: str, for_all: bool) -> None:
+        """Tells a worker an error, and perhaps the others, too."""
+        with contextlib.suppress(ConnectionError):
+            channel.send(trouble=trouble)
+        channel.close()
+        with self._changed:
+            if for_all:
+                self._trouble = self._trouble or trouble
+            self._changed.notify()
+
+    def _answer(self, index: int, channel: Channel) -> None:
+        with contextlib.suppress(ConnectionError):
+            if self._trouble is None:
+                for message in self.answers(index):
+                    channel.send(**message)
+            channel.send(trouble=self._trouble)
+        channel.close()
+
+    def _is_decided(self) -> bool:
+        if self._trouble is None and not self._all_reported():
+            return False
+        # Not at each report: that would take quadratic time.
+        self._forget_the_dead()
+        return self._all_reported() or self._trouble is not None
+
+    def _all_reported(self) -> bool:
+        return len(self._links) == self.num_workers - 1
+
+    def _forget_the_dead(self) -> None:
+        self._links = {i: c for i, c in self._links.items() if c.is_open()}
+
+
+def ask(
+    address: str,
+    token: str,
+    purpose: str,
+    hello: dict[str, Any],
+    seconds: float,
+    shake_seconds: float,
+    heard: Callable[[dict[str, Any]], None] = lambda message: None,
+) -> str | None:
+    """Reports once to the first worker; returns its error, or `None`.
+
+    Args:
+        address: String `"host:port"`.
+        token: String, see `job_token.read`.
+        purpose: String, see `handshake.call`.
+        hello: Dictionary, the report.
+        seconds: Number, how long to wait for an answer; then as long as the
+            first worker says that it waits for others.
+        shake_seconds: Number, how long to wait for the handshake.
+        heard: Function of each message of the answer.
+
+    Raises:
+        OSError: As `handshake.call`, or if there is no connection or answer.
+    """
+    end = time.monotonic() + seconds
+    connect_seconds = min(seconds, CONNECT_SECONDS)
+    with contextlib.closing(connected(address, connect_seconds)) as channel:
+        handshake.call(channel, token, purpose, shake_seconds)
+        channel.send(**hello)
+        while (left := end - time.monotonic()) > 0:
+            answer = channel.receive_one(left)
+            if "trouble" in answer:
+                trouble = answer["trouble"]
+                return None if trouble is None else str(trouble)
+            if "seconds" in answer:
+                (left,) = fields(answer, seconds=float)
+                end = time.monotonic() + left + _MARGIN_SECONDS
+            else:
+                heard(answer)
+    raise TimeoutError("it does not answer")
+
+
+def connected(address: str, seconds: float) -> Channel:
+    """Connects to an address within some seconds."""
+    connection = socket.create_connection(split_address(address), seconds)
+    return Channel(connection)

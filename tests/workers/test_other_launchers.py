@@ -1,0 +1,104 @@
+"""Jobs that `mpirun`, `torchrun` and others start are jobs of several workers.
+
+`mpirun` and `mpiexec` are run where they are installed; of each launcher the
+variables that it sets are set here.
+"""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.job.test_launchers import DEEPSPEED, HOROVODRUN, OPEN_MPI, TORCHRUN
+from tests.parity import harness
+from tests.parity.cases import CASES
+
+NAME = "uneven last batch"
+PROGRAM = ["-m", "tests.workers.program"]
+
+RANKS = {
+    "mpirun": (OPEN_MPI, "OMPI_COMM_WORLD_RANK"),
+    "torchrun": (TORCHRUN, "RANK"),
+    "deepspeed": (DEEPSPEED, "RANK"),
+    "horovodrun": (HOROVODRUN, "HOROVOD_RANK"),
+}
+
+
+def ended(processes):
+    """Waits for processes; returns their output."""
+    try:
+        said = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes), said
+    return said
+
+
+def compare_with_one_device(folder):
+    one = harness.run(CASES[NAME])
+    for index in range(2):
+        path = folder / f"worker-{index}.pickle"
+        outcome = pickle.loads(path.read_bytes())[NAME]
+        for what, distance in harness.distances(one, outcome).items():
+            assert distance <= CASES[NAME].tolerance, f"{index}, {what}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", RANKS)
+def test_two_processes_train_one_model(launcher, tmp_path):
+    variables, rank = RANKS[launcher]
+    command = [sys.executable, *PROGRAM, str(tmp_path), "1", NAME]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **variables, rank: str(index)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    ended(processes)
+    compare_with_one_device(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["mpirun", "mpiexec"])
+def test_real_mpi(program, tmp_path):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    command = [program, "-n", "2", sys.executable, *PROGRAM]
+    root = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    more_than_cores = {
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"
+    }
+    process = subprocess.Popen(
+        [*command, str(tmp_path), "1", NAME],
+        env={**os.environ, **root, **more_than_cores},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    ended([process])
+    compare_with_one_device(tmp_path)
+
+
+@pytest.mark.slow
+def test_several_machines_without_their_names_end_in_one_line():
+    variables = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kerasmgpu", "polynomial", "--steps=1"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: mpirun started this process as one of seve")
