@@ -29,6 +29,7 @@ _HOMES = {
 
 _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
+    "check": "kerasmgpu.check",
     "cluster": "kerasmgpu.job.cluster",
     "placement": "kerasmgpu.placement",
     "replica_arithmetic": "kerasmgpu.replica_arithmetic",

@@ -4,6 +4,7 @@ from kerasmgpu import callbacks as callbacks
 from kerasmgpu import placement as placement
 from kerasmgpu import replica_arithmetic as replica_arithmetic
 from kerasmgpu import schedules as schedules
+from kerasmgpu.check import check as check  # The module that is called.
 from kerasmgpu.errors import InputError as InputError
 from kerasmgpu.finders import find_batch_size as find_batch_size
 from kerasmgpu.finders import find_learning_rate as find_learning_rate

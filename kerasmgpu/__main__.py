@@ -28,6 +28,10 @@ COMMANDS = {
         "kerasmgpu.recipes.deepconn",
         "place a two-tower model's layers on one or two devices, and compare",
     ),
+    "check": (
+        "kerasmgpu.check",
+        "run everything of a long run once: fit, evaluate, save, load, resume",
+    ),
     "doctor": (
         "kerasmgpu.doctor",
         "examine a machine: versions, GPUs, links, and what works",

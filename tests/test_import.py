@@ -39,6 +39,7 @@ def test_importing_starts_no_tensorflow_and_is_quick():
         "finders",
         "finders.batch_size_command",
         "finders.learning_rate_command",
+        "check.__main__",
         "doctor.__main__",
         "job.cluster",
         "job.rendezvous",
@@ -110,7 +111,7 @@ LEVELS = [
     {"placement"},
     {"commands"},
     {"finders", "launch", "memory", "report", "verify"},
-    {"doctor", "plan"},
+    {"check", "doctor", "plan"},
     {"recipes"},
     {"__main__"},
 ]

@@ -2,6 +2,7 @@
 
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.choose_xla import ChooseXla
+from kerasmgpu.callbacks.default_callbacks import default
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.first_worker import OnFirstWorker
 from kerasmgpu.callbacks.hang_watch import HangWatch
@@ -22,4 +23,5 @@ __all__ = [
     "Progress",
     "RunRecord",
     "ThroughputLogger",
+    "default",
 ]

@@ -28,15 +28,13 @@ from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.attempts import Attempts
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.places import Places
+from kerasmgpu.job.rendezvous import START_VARIABLE
 from kerasmgpu.job.watch import (
     TIMEOUT_SECONDS,
     TIMEOUT_VARIABLE,
     FirstWorker,
     OtherWorker,
 )
-
-START_VARIABLE = "KERASMGPU_START_TIMEOUT_SECONDS"
-"""Environment variable of the start time-out, in seconds."""
 
 PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 """Environment variable for the port of the first worker's watch."""

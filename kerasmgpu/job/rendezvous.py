@@ -32,7 +32,12 @@ from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.entrance import Entrance
 
+START_VARIABLE = "KERASMGPU_START_TIMEOUT_SECONDS"
+"""Environment variable of the start time-out, in seconds."""
+
 PAUSE_SECONDS = 0.2
+"""Seconds between two attempts to reach the first worker."""
+
 _MOST_WORKERS = 1 << 16
 _MOST_DOUBTS = 3  # Failed claims in the final error message.
 _SOMETHING_ELSE = "another program answers there"

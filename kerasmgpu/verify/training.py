@@ -100,8 +100,8 @@ def record(
         for program in getattr(model.train_function, "programs", [])[:1]
         for part in by_layer(program, described[0]["rows"])
     ]
-    facts["evaluation"] = _evaluation(model, dataset)
-    predictions = model.predict(dataset, verbose=0) if _has_call(model) else []
+    facts["evaluation"] = evaluation(model, dataset)
+    predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
     with scope():
         _assign(model, start)
@@ -111,7 +111,7 @@ def record(
     return facts
 
 
-def _has_call(model: keras.Model) -> bool:
+def has_call(model: keras.Model) -> bool:
     """Whether the model has a `call`; a custom `train_step` needs none."""
     return type(model).call is not keras.Model.call
 
@@ -207,7 +207,7 @@ def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
     return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
-def _evaluation(
+def evaluation(
     model: keras.Model, dataset: tf.data.Dataset
 ) -> dict[str, float] | None:
     """Returns the logs of `evaluate`, or `None` if it may not work.
@@ -228,7 +228,7 @@ def _facts(
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
     return {
         "model": model.name,
-        "dtype": _dtype(model),
+        "dtype": dtype_of(model),
         "layers": _layer_names(model),
         "variables": _describe_variables(model),
         "first_step_seconds": recorder.first_step_seconds,
@@ -239,7 +239,7 @@ def _facts(
     }
 
 
-def _dtype(model: keras.Model) -> str:
+def dtype_of(model: keras.Model) -> str:
     """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
     order = ("bfloat16", "float16", "float32", "float64")

@@ -1,4 +1,4 @@
-"""A worker that prints its progress and writes for TensorBoard.
+"""A worker with the callbacks of a long run.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.monitored_program FOLDER
@@ -24,12 +24,15 @@ def train(strategy, folder):
     with strategy.scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
         model.compile("sgd", "mse", jit_compile=False)
-    callbacks = [
-        kerasmgpu.callbacks.Progress(one_replica=1e4),
-        kerasmgpu.callbacks.Monitors(
-            folder, every=4, norms="variables", profile_steps=(7, 9)
-        ),
-    ]
+    callbacks = kerasmgpu.callbacks.default(
+        folder,
+        progress={"one_replica": 1e4},
+        monitors={
+            "every": 4,
+            "norms": "variables",
+            "profile_steps": (7, 9),
+        },
+    )
     model.fit(
         ROWS,
         ROWS,

@@ -4,6 +4,7 @@
     history.jsonl, steps.jsonl, run.json, devices.jsonl
                         for `kerasmgpu report`: written by `RunRecord` and
                         `DeviceStats` of `kerasmgpu.callbacks`
+    hangs.txt           where workers were when no step ended, if ever
     tensorboard/        with --tensorboard or --profile
     checkpoints/        the last three of `kerasmgpu.callbacks.Checkpoint`
     model.keras         the trained model

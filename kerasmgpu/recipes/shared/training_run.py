@@ -103,7 +103,7 @@ class TrainingRun:
         self.devices = list(devices or run_report.short_names(self.strategy))
         self.num_replicas = num_replicas or self.strategy.num_replicas_in_sync
         self.plan: training_plan.TrainingPlan
-        self._checkpoints: list[keras.callbacks.Callback] = []
+        self._checkpoint: kerasmgpu_callbacks.Checkpoint | bool = False
         self.first_step = 0
 
     @property
@@ -126,14 +126,13 @@ class TrainingRun:
         self._data = description
         self.folder.start()
         if self._settings.output_dir is not None:
-            checkpoint = kerasmgpu_callbacks.Checkpoint(
+            self._checkpoint = kerasmgpu_callbacks.Checkpoint(
                 pathlib.Path(self._settings.output_dir, "checkpoints"),
                 data_goes_on=data_goes_on,
             )
             per_epoch = self.plan.steps_per_epoch
             with self.strategy.scope():
-                self.first_step = checkpoint.first_step(per_epoch)
-            self._checkpoints = [checkpoint]
+                self.first_step = self._checkpoint.first_step(per_epoch)
         self.folder.keep_flags()
         if self._is_first_worker:
             run_report.print_line(description)
@@ -156,37 +155,25 @@ class TrainingRun:
             "steps_per_epoch": plan.steps_per_epoch,
             "shuffle": False,  # The order of the rows is the data set's.
             "verbose": 0,  # `Progress` prints instead of Keras.
-            "callbacks": [
-                kerasmgpu_callbacks.ThroughputLogger(),
-                *callbacks,
-                self._records,
-                kerasmgpu_callbacks.Progress(logs=progress),
-                kerasmgpu_callbacks.HangWatch(settings.hang_seconds),
-                *self._recorders(),
-                *self._checkpoints,
-            ],
+            "callbacks": kerasmgpu_callbacks.default(
+                settings.output_dir,
+                extra=[*callbacks, self._records],
+                progress={"logs": progress},
+                monitors=self._monitors(),
+                hang_watch={"hang_seconds": settings.hang_seconds},
+                not_finite=settings.check_finite,
+                checkpoint=self._checkpoint,
+            ),
         }
 
-    def _recorders(self) -> list[keras.callbacks.Callback]:
-        """Callbacks that check, and that write what is seen of the run."""
-        settings, found = self._settings, []
-        if settings.check_finite:
-            found.append(kerasmgpu_callbacks.NotFinite())
-        if settings.output_dir is None:
-            return found
-        folder = pathlib.Path(settings.output_dir)
-        found += [
-            kerasmgpu_callbacks.DeviceStats(folder / "devices.jsonl"),
-            kerasmgpu_callbacks.RunRecord(folder),
-        ]
-        if settings.tensorboard or settings.profile:
-            monitors = kerasmgpu_callbacks.Monitors(
-                folder / "tensorboard",
-                norms="global" if is_ours(self.strategy) else None,
-                profile_steps=settings.profile,
-            )
-            found.append(monitors)
-        return found
+    def _monitors(self) -> dict[str, Any] | bool:
+        """What is asked of `kerasmgpu.callbacks.Monitors`."""
+        if not (self._settings.tensorboard or self._settings.profile):
+            return False
+        return {
+            "norms": "global" if is_ours(self.strategy) else None,
+            "profile_steps": self._settings.profile,
+        }
 
     def finish(
         self,

@@ -1,0 +1,154 @@
+"""`default`: the callbacks of a long run in one list."""
+
+import inspect
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import keras
+
+from kerasmgpu.callbacks.checkpoint import Checkpoint
+from kerasmgpu.callbacks.device_stats import DeviceStats
+from kerasmgpu.callbacks.hang_watch import HangWatch
+from kerasmgpu.callbacks.monitors import Monitors
+from kerasmgpu.callbacks.not_finite import NotFinite
+from kerasmgpu.callbacks.progress import Progress
+from kerasmgpu.callbacks.run_record import RunRecord
+from kerasmgpu.callbacks.throughput import ThroughputLogger
+from kerasmgpu.errors import InputError
+
+Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
+"""Whether a callback is in the list, its arguments, or the callback itself."""
+
+
+def default(
+    run_dir: str | os.PathLike[str] | None = None,
+    *,
+    extra: Sequence[keras.callbacks.Callback] = (),
+    throughput: Choice = True,
+    progress: Choice = False,
+    record: Choice = True,
+    devices: Choice = True,
+    monitors: Choice = True,
+    hang_watch: Choice = True,
+    not_finite: Choice = True,
+    checkpoint: Choice = True,
+) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks of a long run, in the order that they need.
+
+    The run measures its speed, records what `kerasmgpu report` and TensorBoard
+    show, says where a hang is and where a NaN comes from, and resumes after a
+    kill when the same program is started again. Each callback has an argument:
+    `False` leaves it out, `True` takes it with its defaults, a dictionary sets
+    its arguments, and a callback stands in its place.
+
+    In a job of several workers all of them pass the list. The first worker
+    writes the record, the monitors and the checkpoints; each worker writes its
+    devices and its hangs to a file of its own.
+
+    Args:
+        run_dir: String or path-like, folder of the run; created if missing.
+            Default: no folder, and of the callbacks below only those that
+            write nothing.
+        extra: Sequence of callbacks of your own. They come after the
+            throughput, and what they add to the logs is recorded.
+        throughput: `ThroughputLogger`, which adds the speed to the logs.
+            Defaults to `True`.
+        progress: `Progress`, a line per epoch, for `fit(verbose=0)`. Defaults
+            to `False`.
+        record: `RunRecord`, in `run_dir`. Defaults to `True`.
+        devices: `DeviceStats`, in `run_dir/devices.jsonl`. Defaults to `True`.
+        monitors: `Monitors`, in `run_dir/tensorboard`. Defaults to `True`.
+        hang_watch: `HangWatch`; it also writes to `run_dir/hangs.txt`.
+            Defaults to `True`.
+        not_finite: `NotFinite`. Defaults to `True`.
+        checkpoint: `Checkpoint`, in `run_dir/checkpoints`. Defaults to `True`.
+
+    Returns:
+        List of callbacks for `fit`.
+
+    Raises:
+        InputError: If an argument is none of these, or a callback has no such
+            argument.
+
+    Example:
+
+    ```python
+    callbacks = kerasmgpu.callbacks.default(
+        "runs/1", monitors=False, checkpoint={"every_seconds": 600}
+    )
+    model.fit(dataset, epochs=5, callbacks=callbacks)
+    ```
+    """
+    folder = None if run_dir is None else pathlib.Path(run_dir)
+
+    def within(argument: str, name: str) -> dict[str, Any] | None:
+        return None if folder is None else {argument: folder / name}
+
+    hangs = within("path", "hangs.txt") or {}
+    return [
+        *_made("throughput", ThroughputLogger, throughput, {}),
+        *extra,
+        *_made("progress", Progress, progress, {}),
+        *_made("hang_watch", HangWatch, hang_watch, hangs),
+        *_made("not_finite", NotFinite, not_finite, {}),
+        *_made(
+            "devices", DeviceStats, devices, within("path", "devices.jsonl")
+        ),
+        *_made("record", RunRecord, record, within("folder", "")),
+        *_made(
+            "monitors", Monitors, monitors, within("log_dir", "tensorboard")
+        ),
+        *_made(
+            "checkpoint",
+            Checkpoint,
+            checkpoint,
+            within("directory", "checkpoints"),
+        ),
+    ]
+
+
+def _made(
+    name: str,
+    kind: Callable[..., keras.callbacks.Callback],
+    choice: Choice,
+    given: dict[str, Any] | None,
+) -> list[keras.callbacks.Callback]:
+    """Returns a list of one callback, or none.
+
+    Args:
+        name: String, the argument of `default`.
+        kind: Class of the callback.
+        choice: Its value.
+        given: Dictionary of arguments that the choice may replace; `None` if
+            the callback needs a folder and there is none.
+    """
+    if isinstance(choice, keras.callbacks.Callback):
+        return [choice]
+    if isinstance(choice, bool):
+        return [kind(**given)] if choice and given is not None else []
+    if not isinstance(choice, Mapping):
+        raise InputError(
+            f"{name} must be True, False, a dictionary of {kind.__name__}'s "
+            f"arguments, or a callback. Received: {name}={choice!r}"
+        )
+    arguments = {**(given or {}), **choice}
+    known = inspect.signature(kind).parameters
+    unknown = [argument for argument in choice if argument not in known]
+    if unknown:
+        raise InputError(
+            f"{kind.__name__} has no argument {unknown[0]!r}. Expected some of "
+            f"{', '.join(known)}. Received: {name}={dict(choice)!r}"
+        )
+    missing = [
+        argument
+        for argument, parameter in known.items()
+        if parameter.default is parameter.empty and argument not in arguments
+    ]
+    if missing:
+        raise InputError(
+            f"{kind.__name__} needs a folder: pass run_dir, or {missing[0]!r} "
+            f"in the dictionary. Received: {name}={dict(choice)!r}"
+        )
+    return [kind(**arguments)]

@@ -1,0 +1,41 @@
+"""One process of a check, `python -m kerasmgpu.check.child FOLDER`."""
+
+import pathlib
+import sys
+import traceback
+from typing import Any
+
+from kerasmgpu.check.stage_record import StageRecord
+from kerasmgpu.commands import child_processes
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Runs the stages of a job; errors are in the file of its stages.
+
+    Args:
+        job: Dictionary, as `checking.check` makes it.
+    """
+    record = StageRecord(pathlib.Path(job["folder"]))
+    sys.path[:] = job["sys_path"]
+    try:
+        record.enter("TensorFlow starts")
+        from kerasmgpu.check import stages
+
+        stages.run(job, record)
+    except Exception as error:
+        traceback.print_exc()
+        record.end(error)
+        _leave(error)
+    record.end()
+    return {}
+
+
+def _leave(error: Exception) -> None:
+    """Tells the other workers of a job why this one ends."""
+    membership = sys.modules.get("kerasmgpu.job.membership")
+    if membership is not None:
+        membership.leave(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    child_processes.do_job(main)

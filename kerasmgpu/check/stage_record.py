@@ -1,0 +1,80 @@
+"""The stages of a process, in a file that its parent reads meanwhile."""
+
+import json
+import pathlib
+import time
+from typing import Any
+
+from kerasmgpu.commands import user_errors
+from kerasmgpu.errors import InputError
+
+_FILE = "stages.jsonl"
+
+
+class StageRecord:
+    """Writes when stages begin and end, and why one failed.
+
+    Args:
+        folder: `pathlib.Path` of the process.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._path = folder / _FILE
+        self._running: str | None = None
+
+    def enter(self, stage: str) -> None:
+        """Ends the running stage and begins another."""
+        self.end()
+        self._running, self._began = stage, time.perf_counter()
+        self._write({"begins": stage})
+
+    def end(self, error: Exception | None = None) -> None:
+        """Ends the running stage, if there is one."""
+        if self._running is None:
+            return
+        text = None
+        if isinstance(error, InputError):
+            text = " ".join(str(error).split())
+        elif error is not None:
+            text = user_errors.in_one_line(error)
+        seconds = time.perf_counter() - self._began
+        self._write({"stage": self._running, "seconds": seconds, "error": text})
+        self._running = None
+
+    def tell(self, **facts: Any) -> None:
+        """Writes facts, JSON-serialisable."""
+        self._write({"facts": facts})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read(
+    folder: pathlib.Path,
+) -> tuple[list[dict[str, Any]], str | None, dict[str, Any]]:
+    """Reads the stages of a process.
+
+    Args:
+        folder: See `StageRecord`.
+
+    Returns:
+        List of the stages that have ended, dictionaries of `"stage"`,
+        `"seconds"` and `"error"`; the name of the stage that runs, or `None`;
+        and the facts.
+    """
+    path = folder / _FILE
+    text = path.read_text("utf-8") if path.exists() else ""
+    ended: list[dict[str, Any]] = []
+    running, facts = None, {}
+    # A process that is killed may leave half a line.
+    for line in text.rpartition("\n")[0].splitlines():
+        entry = json.loads(line)
+        if "begins" in entry:
+            running = entry["begins"]
+        elif "facts" in entry:
+            facts.update(entry["facts"])
+        else:
+            running = None
+            ended.append(entry)
+    return ended, running, facts

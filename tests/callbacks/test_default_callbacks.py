@@ -1,0 +1,152 @@
+"""The callbacks of a run in one list."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from kerasmgpu import InputError, callbacks
+from tests.callbacks import event_files
+
+X = np.random.default_rng(0).normal(size=(53, 4)).astype("float32")
+
+KINDS = {
+    "throughput": callbacks.ThroughputLogger,
+    "progress": callbacks.Progress,
+    "hang_watch": callbacks.HangWatch,
+    "not_finite": callbacks.NotFinite,
+    "devices": callbacks.DeviceStats,
+    "record": callbacks.RunRecord,
+    "monitors": callbacks.Monitors,
+    "checkpoint": callbacks.Checkpoint,
+}
+"""Arguments in the order of the list."""
+
+IN_A_FOLDER = ("devices", "record", "monitors", "checkpoint")
+
+
+def kinds(*arguments, **keywords):
+    return [type(made) for made in callbacks.default(*arguments, **keywords)]
+
+
+def test_all_but_progress_are_there(tmp_path):
+    expected = [kind for name, kind in KINDS.items() if name != "progress"]
+    assert kinds(tmp_path) == expected
+    assert kinds(tmp_path, progress=True) == list(KINDS.values())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_is_left_out_by_its_argument(name, tmp_path):
+    others = [kind for key, kind in KINDS.items() if key != name]
+    chosen = {"progress": True, name: False}
+    assert kinds(tmp_path, **chosen) == others
+
+
+def test_without_a_folder_nothing_is_written():
+    expected = [
+        kind
+        for name, kind in KINDS.items()
+        if name not in (*IN_A_FOLDER, "progress")
+    ]
+    made = callbacks.default()
+    assert [type(each) for each in made] == expected
+    assert made[1].path is None
+
+
+def test_a_dictionary_sets_arguments(tmp_path):
+    made = callbacks.default(
+        tmp_path,
+        hang_watch={"hang_seconds": 7},
+        monitors={"norms": "global", "log_dir": tmp_path / "elsewhere"},
+        checkpoint={"every_steps": 3},
+    )
+    by_kind = {type(each): each for each in made}
+    watch = by_kind[callbacks.HangWatch]
+    assert (watch.hang_seconds, watch.path) == (7, tmp_path / "hangs.txt")
+    monitors = by_kind[callbacks.Monitors]
+    assert monitors.norms == "global"
+    assert monitors.log_dir == str(tmp_path / "elsewhere")
+    assert by_kind[callbacks.Checkpoint].every_steps == 3
+
+
+def test_a_callback_takes_the_place(tmp_path):
+    own = callbacks.Checkpoint(tmp_path / "own", best="val_loss")
+    stop = keras.callbacks.TerminateOnNaN()
+    made = callbacks.default(checkpoint=own, not_finite=stop)
+    assert made[-1] is own
+    assert stop in made
+    assert len(made) == 4
+
+
+def test_callbacks_of_the_user_see_the_speed_and_are_recorded(tmp_path):
+    own = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    made = callbacks.default(tmp_path, extra=[own])
+    assert made[1] is own
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        (
+            {"monitors": 5},
+            "Monitors's arguments, or a callback. Received: monit",
+        ),
+        ({"checkpoint": None}, "checkpoint must be True, False, a dictionary"),
+        ({"monitors": {"norm": "all"}}, "Monitors has no argument 'norm'"),
+        ({"record": {}}, "RunRecord needs a folder: pass run_dir, or 'folder'"),
+        ({"monitors": {"log_dir": "x", "every": 0}}, "every must be"),
+    ],
+)
+def test_what_is_no_choice(keywords, message):
+    with pytest.raises(InputError, match=message) as error:
+        callbacks.default(**keywords)
+    assert "\n" not in str(error.value)
+
+
+def train(strategy, folder, epochs, **keywords):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile("adam", "mse", **keywords)
+    made = callbacks.default(folder, monitors={"every": 1, "norms": "global"})
+    history = model.fit(
+        X, X[:, :2], batch_size=20, epochs=epochs, verbose=0, callbacks=made
+    )
+    return model, history.history
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{}, {"steps_per_execution": 2}, {"run_eagerly": True}],
+    ids=lambda keywords: next(iter(keywords), "plain"),
+)
+def test_a_run_is_recorded_and_resumed(keywords, replicas, tmp_path, caplog):
+    strategy = replicas(2)
+    train(strategy, tmp_path / "run", 1, **keywords)
+    resumed, history = train(strategy, tmp_path / "run", 2, **keywords)
+    assert "resuming from" in caplog.text
+    assert len(history["examples_per_second"]) == 2
+    whole, _ = train(strategy, tmp_path / "whole", 2, **keywords)
+    for one, other in zip(whole.get_weights(), resumed.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    lines = (tmp_path / "run/history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    assert "host_memory_bytes_max" in json.loads(lines[0])
+    norms = event_files.values(tmp_path / "run/tensorboard")
+    assert min(norms["l2_norm/grad/global"].values()) > 0
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"checkpoints", "devices.jsonl", "run.json", "steps.jsonl"} < names
+
+
+def test_a_nan_ends_the_run_and_is_named(replicas):
+    strategy = replicas(2)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+    x = X.copy()
+    x[3, 1] = np.nan
+    with pytest.raises(InputError, match="The batch itself has a NaN"):
+        model.fit(
+            x, x[:, :2], batch_size=20, verbose=0, callbacks=callbacks.default()
+        )
