@@ -85,7 +85,7 @@ def _cell(stage: dict[str, Any] | None) -> str:
 
 def _seconds(stage: dict[str, Any]) -> str:
     seconds = stage["seconds"]
-    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
 
 
 def _failures(runs: list[dict[str, Any]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.check import check_report, stage_record
-from kerasmgpu.commands import references
+from kerasmgpu.commands import references, user_errors
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import (
@@ -112,8 +112,8 @@ def check(
         "global_batch_size": global_batch_size,
         # NumPy's seeds have 32 bits.
         "seed": checked_integer(seed, "seed", 0, 2**32 - 1),
+        "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
     }
-    seconds = checked_number(timeout_seconds, "timeout_seconds")
     worker = cluster.from_environment()
     is_first = worker is None or worker.is_first
     say = functools.partial(print, flush=True) if show and is_first else _quiet
@@ -125,7 +125,7 @@ def check(
         job_token.discard()
     say(f"checking {job['build']}: {LOADING}")
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-check-") as name:
-        checks = _Checks(pathlib.Path(name), job, seconds, say, token)
+        checks = _Checks(pathlib.Path(name), job, say, token)
         runs = [checks.run(ONE_DEVICE)] if is_first else []
         runs.append(checks.run("all devices"))
     errors = [s for run in runs for s in run["stages"] if s["error"]]
@@ -148,7 +148,6 @@ class _Checks:
     Args:
         folder: `pathlib.Path` for their files.
         job: Dictionary, the settings.
-        seconds: Number, time-out of each process.
         say: Function that prints a line of progress.
         token: String, see `job_token.read`; empty outside of a job.
     """
@@ -157,13 +156,12 @@ class _Checks:
         self,
         folder: pathlib.Path,
         job: dict[str, Any],
-        seconds: float,
         say: Callable[[str], None],
         token: str,
     ) -> None:
         self._folder = folder
         self._job = job
-        self._seconds = seconds
+        self._seconds = job["timeout_seconds"]
         self._say = say
         self._token = token
 
@@ -176,6 +174,7 @@ class _Checks:
         job = {**self._job, "on_one_device": on_one, "files": str(files)}
         stages, facts = self._process(files / "train", job, resumes=False)
         if "losses" in facts:
+            self._say("   a new process:")
             again = {"losses": facts["losses"], "is_saved": "bytes" in facts}
             later, _ = self._process(
                 files / "resume", {**job, **again}, resumes=True
@@ -219,7 +218,7 @@ class _Checks:
                 tell,
             )
         except ChildCrashed as error:
-            crash = str(error)
+            crash = _reason(error, folder)
         finally:
             job_token.discard(environment)
         tell()
@@ -245,3 +244,17 @@ class _Checks:
         if self._token:
             environment[job_token.FILE_VARIABLE] = job_token.write(self._token)
         return environment
+
+
+def _reason(error: ChildCrashed, folder: pathlib.Path) -> str:
+    """Returns why a process crashed, with the user's line where it was."""
+    log = (folder / "log.txt").read_text("utf-8", errors="replace")
+    # `faulthandler` lists the innermost call first.
+    stacks = log.rpartition("(most recent call first)")[2]
+    place = user_errors.place_in(stacks.splitlines())
+    if place is None:
+        return str(error)
+    what = str(error)
+    if error.status is not None and error.status < 0:
+        what = f"ended by signal {-error.status}"
+    return f"{what} ({place})"

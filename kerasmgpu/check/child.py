@@ -1,5 +1,6 @@
 """One process of a check, `python -m kerasmgpu.check.child FOLDER`."""
 
+import faulthandler
 import pathlib
 import sys
 import traceback
@@ -7,6 +8,9 @@ from typing import Any
 
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import child_processes
+
+_PART_OF_TIME = 0.95
+"""Share of the time-out after which the stacks of threads are logged."""
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -16,6 +20,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         job: Dictionary, as `checking.check` makes it.
     """
     record = StageRecord(pathlib.Path(job["folder"]))
+    # The log then shows where a crash or a time-out has found it.
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(_PART_OF_TIME * job["timeout_seconds"])
     sys.path[:] = job["sys_path"]
     try:
         record.enter("TensorFlow starts")

@@ -1,8 +1,8 @@
 """What the processes of a check do with the user's model, stage by stage."""
 
 import contextlib
+import functools
 import gc
-import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.callbacks import Checkpoint
+from kerasmgpu.callbacks import Checkpoint, NotFinite
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.errors import InputError
@@ -136,42 +136,42 @@ class _Program:
 
 
 class _Steps(keras.callbacks.Callback):
-    """Makes each step a stage, and refuses a loss that is not finite."""
+    """Makes each step a stage.
 
-    def __init__(self, record: StageRecord) -> None:
+    Args:
+        record: `StageRecord`, in which the first step is running.
+        count: Integer, steps of the epoch.
+    """
+
+    def __init__(self, record: StageRecord, count: int) -> None:
         super().__init__()
         self._record = record
+        self._count = count
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        loss = float(np.mean((logs or {}).get("loss", 0.0)))
-        if not math.isfinite(loss):
-            raise InputError(
-                f"the loss is {loss} after step {batch + 1}; "
-                "kerasmgpu.callbacks.NotFinite() names the layer"
-            )
-        self._record.enter(f"step {batch + 2}")
-
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        self._record.enter("checkpoint")
+        is_last = batch + 1 == self._count
+        self._record.enter("checkpoint" if is_last else f"step {batch + 2}")
 
 
 def _train(program: _Program) -> None:
     record = program.record
     model, dataset = program.build(record.enter)
-    if not any(True for _ in dataset):
+    count = sum(1 for _ in dataset)
+    if count == 0:
         raise InputError("the data are empty; at least one batch is needed")
     record.enter("step 1")
-    losses = program.fit(model, dataset, 1, [_Steps(record)])
+    callbacks = [_Steps(record, count), NotFinite()]
+    losses = program.fit(model, dataset, 1, callbacks)
     record.end()
     record.tell(losses=losses)
-    program.attempt("evaluate", lambda: training.evaluation(model, dataset))
+    if training.can_evaluate(model):
+        evaluate = functools.partial(model.evaluate, dataset, verbose=0)
+        program.attempt("evaluate", evaluate)
     if training.has_call(model):
-        predict = "predict"
-        program.attempt(predict, lambda: model.predict(dataset, verbose=0))
+        predict = functools.partial(model.predict, dataset, verbose=0)
+        program.attempt("predict", predict)
     path = program.folder / _MODEL
     if program.attempt("save", lambda: model.save(path)):
         record.tell(bytes=path.stat().st_size if path.exists() else 0)

@@ -22,6 +22,7 @@ from typing import Any
 
 import kerasmgpu
 from kerasmgpu import atomic_files
+from kerasmgpu.commands import user_errors
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.commands.references import CHILD
 from kerasmgpu.errors import InputError
@@ -286,15 +287,5 @@ def failure_reason(status: int, lines: Sequence[str]) -> str:
     if status < 0:
         return f"ended by signal {-status}; last line: {reason}"
     if reason.endswith("Graph execution error:"):
-        return f"{reason} {_cause_in_graph(lines)}".rstrip()
+        return f"{reason} {user_errors.cause_in_graph(lines)}".rstrip()
     return reason.removeprefix("error: ")
-
-
-def _cause_in_graph(lines: Sequence[str]) -> str:
-    """Returns the line with the cause of a "Graph execution error", or ""."""
-    # TensorFlow numbers several errors, and shows a single error's node below.
-    for line, following in zip(lines, lines[1:]):
-        numbered = line.lstrip().startswith("(0) ")
-        if numbered or following.startswith("\t [["):
-            return line.strip()
-    return ""

@@ -100,7 +100,7 @@ def record(
         for program in getattr(model.train_function, "programs", [])[:1]
         for part in by_layer(program, described[0]["rows"])
     ]
-    facts["evaluation"] = evaluation(model, dataset)
+    facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
     with scope():
@@ -207,17 +207,21 @@ def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
     return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
-def evaluation(
-    model: keras.Model, dataset: tf.data.Dataset
-) -> dict[str, float] | None:
-    """Returns the logs of `evaluate`, or `None` if it may not work.
+def can_evaluate(model: keras.Model) -> bool:
+    """Whether `evaluate` works: Keras's `test_step` needs a compiled loss.
 
-    A model with its own `train_step` may compile no loss for Keras's
-    `test_step`.
+    A model with its own `train_step` may have none.
     """
     own_train = type(model).train_step is not keras.Model.train_step
     own_test = type(model).test_step is not keras.Model.test_step
-    if own_train and not own_test:
+    return own_test or not own_train
+
+
+def _evaluation(
+    model: keras.Model, dataset: tf.data.Dataset
+) -> dict[str, float] | None:
+    """Returns the logs of `evaluate`, or `None` if it may not work."""
+    if not can_evaluate(model):
         return None
     return _numbers(model.evaluate(dataset, verbose=0, return_dict=True))
 
