@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,9 @@ from kerasmgpu.job.rendezvous import START_VARIABLE
 from kerasmgpu.replica_arithmetic import SHARDS
 
 ONE_DEVICE = "one device"
+_SECONDS_BEHIND_THE_FIRST = 3.0
+"""How much later another worker ends: a launcher that sees its failure ends the
+first one, which prints the table."""
 
 
 def check(
@@ -78,8 +82,9 @@ def check(
     Returns:
         Dictionary, as `--output` writes it: `"build"`; `"is_well"`, whether no
         stage failed; and `"runs"`, one for one device and one for all: `"on"`,
-        `"replicas"`, `"workers"`, and `"stages"` with `"stage"`, `"seconds"`
-        and `"error"`, which is `None` if it worked.
+        `"replicas"`, `"workers"`, `"losses"` of the epoch, `"file_bytes"` of
+        the model, and `"stages"` with `"stage"`, `"seconds"` and `"error"`,
+        which is `None` if it worked.
 
     Raises:
         InputError: If an argument is invalid.
@@ -132,9 +137,10 @@ def check(
     result = {"build": job["build"], "is_well": not errors, "runs": runs}
     if show and is_first:
         check_report.print_table(result)
-    elif show and worker is not None:
-        for stage in errors:
+    elif errors and worker is not None:
+        for stage in errors if show else ():
             print(f"worker {worker.index}: {stage['stage']}: {stage['error']}")
+        time.sleep(_SECONDS_BEHIND_THE_FIRST)
     return result
 
 
@@ -175,10 +181,8 @@ class _Checks:
         stages, facts = self._process(files / "train", job, resumes=False)
         if "losses" in facts:
             self._say("   a new process:")
-            again = {"losses": facts["losses"], "is_saved": "bytes" in facts}
-            later, _ = self._process(
-                files / "resume", {**job, **again}, resumes=True
-            )
+            job["is_saved"] = "bytes" in facts
+            later, _ = self._process(files / "resume", job, resumes=True)
             for stage in later:
                 if stage["stage"] in ("load", "resume"):
                     stages.append(stage)
@@ -188,6 +192,7 @@ class _Checks:
             "on": devices,
             "replicas": facts.get("replicas"),
             "workers": facts.get("workers"),
+            "losses": facts.get("losses"),
             "file_bytes": facts.get("bytes"),
             "stages": stages,
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 from kerasmgpu.commands import user_errors
 from kerasmgpu.errors import InputError
+from kerasmgpu.job import loss
 
 _FILE = "stages.jsonl"
 
@@ -32,12 +33,8 @@ class StageRecord:
         """Ends the running stage, if there is one."""
         if self._running is None:
             return
-        text = None
-        if isinstance(error, InputError):
-            text = " ".join(str(error).split())
-        elif error is not None:
-            text = user_errors.in_one_line(error)
         seconds = time.perf_counter() - self._began
+        text = error and _described(error)
         self._write({"stage": self._running, "seconds": seconds, "error": text})
         self._running = None
 
@@ -48,6 +45,16 @@ class StageRecord:
     def _write(self, line: dict[str, Any]) -> None:
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _described(error: Exception) -> str:
+    """Returns an error in one line, with the user's line of code."""
+    if isinstance(error, InputError):
+        return " ".join(str(error).split())
+    lost = loss.lost_in([" ".join(str(error).split())])
+    if lost is not None:
+        return f"worker {lost[0]} is lost: {lost[1]}"
+    return user_errors.in_one_line(error)
 
 
 def read(

@@ -189,18 +189,32 @@ def _keep_predictions(
 
 
 def _resume(program: _Program) -> None:
-    record, losses = program.record, program.job["losses"]
+    record = program.record
     model, dataset = program.build()
     if program.job["is_saved"]:
         program.attempt("load", lambda: _load(program, dataset))
         gc.collect()  # It needs no memory any more.
     record.enter("resume")
-    resumed = program.fit(model, dataset, 2, [])
-    if losses and (len(resumed) != 2 or resumed[0] != losses[0]):
+    begun = _BegunEpochs()
+    program.fit(model, dataset, 2, [begun])
+    if begun.epochs != [1]:
         raise InputError(
-            "fit began anew instead of resuming from the checkpoint: its losses "
-            f"by epoch are {resumed}, and that of the first was {losses[0]}"
+            "fit began anew instead of resuming from the checkpoint of its "
+            f"first epoch. Received: epochs {begun.epochs}, from 0"
         )
+
+
+class _BegunEpochs(keras.callbacks.Callback):
+    """Notes the epochs that are run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self.epochs.append(epoch)
 
 
 def _load(program: _Program, dataset: tf.data.Dataset) -> None:

@@ -1,0 +1,96 @@
+"""`kerasmgpu check`, as a user runs it."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import kerasmgpu
+
+LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
+PROGRAMS = pathlib.Path(__file__).with_name("programs.py")
+
+
+def start(folder, *arguments, launch=()):
+    return subprocess.Popen(
+        [sys.executable, "-m", "kerasmgpu", *launch, "check", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(LIBRARY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def check(folder, *arguments, launch=()):
+    """Runs the command; returns its status, and its output."""
+    process = start(folder, *arguments, launch=launch)
+    output, _ = process.communicate(timeout=500)
+    return process.returncode, output
+
+
+def words(output):
+    """The text of a table, whose cells may be of several lines."""
+    return " ".join(output.replace("│", " ").split())
+
+
+@pytest.mark.slow
+def test_a_module_in_the_working_directory(tmp_path):
+    shutil.copy(PROGRAMS, tmp_path / "my_module.py")
+    flags = ["--virtual_devices=3", "--shard=weights", "--output=out.json"]
+    status, output = check(tmp_path, "my_module:sound", *flags)
+    assert status == 0, output
+    assert "ALL WENT WELL on one device and on 3 replicas." in output
+    lines = output.splitlines()
+    assert lines[0].startswith("checking my_module:sound: loading TensorFlow")
+    assert "── one device …" in lines
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["is_well"]
+    assert [run["replicas"] for run in report["runs"]] == [1, 3]
+
+
+def test_something_is_said_at_once(tmp_path):
+    process = start(tmp_path, f"{PROGRAMS}:sleeps")
+    try:
+        began = time.monotonic()
+        line = process.stdout.readline()
+        assert line.startswith("checking ")
+        assert time.monotonic() - began < 10  # On a busy machine.
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_a_crash_and_a_hang_have_their_rows(tmp_path):
+    status, output = check(tmp_path, f"{PROGRAMS}:crashes")
+    assert status == 1
+    assert "ended by signal 11 (programs.py, line " in words(output)
+    assert "FAILED: step 1 (one device), step 1 (2 replicas)." in output
+    limit = "--timeout_seconds=60"
+    status, output = check(tmp_path, f"{PROGRAMS}:sleeps", limit)
+    assert status == 1
+    assert "did not end within 60 s (--timeout_seconds)" in words(output)
+    assert "time.sleep(1000))" in words(output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", ["sound", "predicts_on_one"])
+def test_a_job_of_two_workers(build, tmp_path):
+    launch = ["launch", "--num_workers=2", "-m", "kerasmgpu"]
+    status, output = check(tmp_path, f"{PROGRAMS}:{build}", launch=launch)
+    assert "2 replicas of 2 workers" in output
+    assert output.count("── one device …") == 1
+    if build == "sound":
+        assert status == 0, output
+        assert "[0] ALL WENT WELL on one device and on 2 replicas" in output
+    else:
+        assert status == 1
+        text = words(output.replace("[0]", "").replace("[1]", ""))
+        assert "worker 1 is lost: RuntimeError: worker 1 has no such" in text
+        assert "FAILED: predict (2 replicas of 2 workers)." in output

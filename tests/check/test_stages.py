@@ -1,0 +1,122 @@
+"""What is done with a model, here in this process."""
+
+import pytest
+
+from kerasmgpu.check import stage_record, stages
+from kerasmgpu.check.stage_record import StageRecord
+
+TRAINING = ["import", "build()", "data()", "step 1", "step 2", "checkpoint"]
+REST = ["evaluate", "predict", "save"]
+
+
+def run(folder, build, replicas=None, **changes):
+    """Runs the stages of one process; returns those that ended, and facts."""
+    own = folder / f"{replicas}-{changes.get('resumes')}"
+    files = folder / f"{replicas}"
+    for path in (own, files):
+        path.mkdir(exist_ok=True)
+    job = {
+        "build": f"tests.check.programs:{build}",
+        "data": None,
+        "strategy": {"num_replicas": replicas, "virtual_devices": None},
+        "on_one_device": replicas is None,
+        "files": str(files),
+        "steps": 2,
+        "global_batch_size": None,
+        "seed": 7,
+        "resumes": False,
+        **changes,
+    }
+    record = StageRecord(own)
+    try:
+        stages.run(job, record)
+    except Exception as error:
+        record.end(error)
+    record.end()
+    ended, running, facts = stage_record.read(own)
+    assert running is None
+    return {stage["stage"]: stage["error"] for stage in ended}, facts
+
+
+def resume(folder, build, replicas, facts):
+    is_saved = "bytes" in facts
+    return run(folder, build, replicas, resumes=True, is_saved=is_saved)[0]
+
+
+@pytest.mark.parametrize("replicas", [None, 2])
+def test_all_stages_work(replicas, tmp_path):
+    errors, facts = run(tmp_path, "sound", replicas)
+    assert list(errors) == TRAINING + REST
+    assert not any(errors.values())
+    assert facts["replicas"] == (replicas or 1)
+    assert facts["bytes"] > 1000
+    errors = resume(tmp_path, "sound", replicas, facts)
+    assert errors == {"import": None, "load": None, "resume": None}
+
+
+def test_both_begin_with_the_same_weights(tmp_path):
+    losses = [run(tmp_path, "sound", n)[1]["losses"] for n in (None, 2)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_failure_leaves_later_stages_to_be_tried(tmp_path):
+    errors, facts = run(tmp_path, "predicts")
+    assert list(errors) == TRAINING + REST
+    assert errors["predict"] == (
+        "RuntimeError: no forecast today (programs.py, line "
+        f'{line_of("no forecast today")}: raise RuntimeError("no forecast '
+        'today"))'
+    )
+    assert errors["save"] is None
+    errors = resume(tmp_path, "predicts", None, facts)
+    assert errors == {"import": None, "load": None, "resume": None}
+
+
+@pytest.mark.parametrize("replicas", [None, 2])
+@pytest.mark.parametrize(
+    "build, stage, message",
+    [
+        ("no_model", "build()", "must return a compiled keras.Model"),
+        ("missing", "build()", "has no function 'missing'"),
+        ("nan", "step 1", "Layer 'lambda"),
+        ("graph_error", "step 1", "divided by 0"),
+    ],
+)
+def test_a_failure_in_training_ends_the_process(
+    build, stage, message, replicas, tmp_path
+):
+    errors, facts = run(tmp_path, build, replicas)
+    assert list(errors)[-1] == stage
+    assert message in errors[stage]
+    assert "\n" not in errors[stage]
+    assert "losses" not in facts
+
+
+def test_a_model_without_a_compiled_loss_is_not_evaluated(tmp_path):
+    errors, facts = run(tmp_path, "own_step")
+    assert list(errors) == [*TRAINING, "predict", "save"]
+    assert not any(errors.values())
+    assert resume(tmp_path, "own_step", None, facts)["resume"] is None
+
+
+def test_a_file_that_lacks_something_is_told(tmp_path):
+    errors, facts = run(tmp_path, "shifts")
+    assert not any(errors.values())
+    errors = resume(tmp_path, "shifts", None, facts)
+    assert "the loaded model predicts otherwise: by " in errors["load"]
+    assert errors["resume"] is None
+
+
+def test_a_training_that_begins_anew_is_told(tmp_path):
+    _, facts = run(tmp_path, "sound")
+    (tmp_path / "None/checkpoints").rename(tmp_path / "elsewhere")
+    errors = resume(tmp_path, "sound", None, facts)
+    assert "fit began anew instead of resuming" in errors["resume"]
+
+
+def line_of(text):
+    from tests.check import programs
+
+    with open(programs.__file__, encoding="utf-8") as file:
+        (number,) = [n for n, line in enumerate(file, 1) if text in line]
+    return number
