@@ -5,7 +5,7 @@
 
 On several machines it runs as a job does:
 
-    python -m kerasmgpu.launch --num_workers=2 -- -m kerasmgpu doctor
+    python -m kerasmgpu.launch --num_workers=2 -m kerasmgpu doctor
 
 Without a GPU it examines logical CPU devices. Each finding says what to do;
 `docs/doctor.md` explains them. The exit status is 0 if there is no problem, 1

@@ -2,12 +2,17 @@
 
     cluster.py        the workers' addresses and this worker's index: `TF_CONFIG`
     slurm.py          the same from Slurm's variables
+    launchers.py      the same from those of mpirun, torchrun and others
+    introduction.py   the exchange of addresses that these don't tell
     addresses.py      parsing of hosts and addresses
+    ports.py          free ports
     job_token.py      the shared secret of a run's workers
     channel.py        messages between processes
     handshake.py      mutual authentication of a connection by the token
     entrance.py       a listening port with a thread per new connection
+    gathering.py      reports of all workers to the first one, and its answer
     rendezvous.py     the rendezvous of the workers before TensorFlow starts
+    shared_gpus.py    division of the GPUs that several workers see
     membership.py     a worker joins its job, once TensorFlow runs
     links.py          connections with heartbeats, served by one thread
     watch.py          detection of lost workers
@@ -17,7 +22,6 @@
     exit_status.py    exit statuses for the launcher and Slurm's requeue
     file_sharding.py  whether workers shard a data set by files or by rows
 
-The launcher needs no TensorFlow: `cluster.py`, `slurm.py`, `addresses.py`,
-`job_token.py`, `channel.py`, `handshake.py`, `entrance.py`, `rendezvous.py`,
-`links.py`, `watch.py`, `loss.py` and `exit_status.py` do not import it.
+The launcher needs no TensorFlow: only `file_sharding.py`, `membership.py`,
+`seeds.py` and `workers.py` import it.
 """

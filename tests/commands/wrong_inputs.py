@@ -59,6 +59,11 @@ _SLURM = {
     "SLURM_STEP_NODELIST": "n[1-2]",
     "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
 }
+_MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
 _LAUNCH = "launch --num_workers=2 --dry_run"
 
 CASES = (
@@ -149,6 +154,9 @@ CASES = (
     # The launcher.
     Case("launch --num_workers=2", "There is no command for the workers"),
     Case(f"{_LAUNCH} -- no_such_program", "the program 'no_such_program'"),
+    Case(f"{_LAUNCH} no_such_program --x", "the program 'no_such_program'"),
+    Case(f"{_LAUNCH} true --rank=1", "--rank=1 after true may be for"),
+    Case(f"{_LAUNCH} true", "process 1 of 2 that another", _MPIRUN),
     Case(f"{_LAUNCH} -- python missing.py", "Can't find the file 'missing.py'"),
     Case("launch --num_workers=0 -- true", "num_workers must be an integer of"),
     Case("launch --num_workers=99999999 -- true", "at most 4096 workers"),
@@ -182,6 +190,18 @@ CASES = (
         {**_SLURM, "SLURM_STEP_NODELIST": "n[1-"},
     ),
     Case("polynomial", "must agree", {**_SLURM, "SLURM_NTASKS": "3"}),
+    Case(
+        "polynomial",
+        "mpirun started this process as one of several, but doesn't tell",
+        {**_MPIRUN, "OMPI_COMM_WORLD_SIZE": "4"},
+    ),
+    Case(
+        "autoencoder --steps=1",
+        "mpirun started this job on several machines: set KERASMGPU_JOB_TOKEN",
+        {**_MPIRUN, "OMPI_COMM_WORLD_SIZE": "4", "MASTER_ADDR": "a"},
+        True,
+    ),
+    Case("polynomial", "KERASMGPU_SEPARATE must", {"KERASMGPU_SEPARATE": "x"}),
     # Verify, plan, benchmark, scaling_report.
     Case("verify", "give one function"),
     Case("verify my_module", "such as my_module:build"),
@@ -193,6 +213,12 @@ CASES = (
     Case("verify a:b --timeout_seconds=-1", "timeout_seconds must be"),
     Case("verify a:b --seed=99999999999", "integer from 0 to 4294967295"),
     Case("verify a:b --shard=rows", "shard must be one of optimizer"),
+    Case("check", "give one function"),
+    Case("check missing.py:build", "no such file: missing.py"),
+    Case("check json:build --steps=0", "steps must be an integer of at least"),
+    Case("check json:build --shard=rows", "shard must be one of optimizer"),
+    Case("check json:build --virtual_devices=0", "virtual_devices must be an"),
+    Case("check json:build --output=missing/a.json", "--output must be a fil"),
     Case("find_batch_size", "give one function"),
     Case("find_batch_size a", "such as my_module:build"),
     Case("find_batch_size missing.py:build", "no such file: missing.py"),

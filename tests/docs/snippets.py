@@ -6,8 +6,10 @@ MARK = "*Not run by the tests: needs "
 """How a page says so, in the paragraph before the code."""
 
 NOT_RUN = {
-    ("docs/clusters.md", "a$ python -m kerasmgpu.launch --hosts=a:4,b:4 "),
+    ("docs/clusters.md", "a$ kerasmgpu launch --hosts=a:4,b:4 "),
+    ("docs/clusters.md", "export MASTER_ADDR=a KERASMGPU_JOB_TOKEN="),
     ("docs/clusters.md", "from ray.train import ScalingConfig"),
+    ("docs/clusters.md", "mpirun -np 4 python train.py"),
     ("docs/clusters.md", "srun --nodes=2 --ntasks-per-node=4 "),
     ("docs/docker.md", "docker build --tag kerasmgpu ."),
     ("docs/docker.md", "docker run --rm --gpus all --volume "),
