@@ -16,6 +16,7 @@ the strategy's scope, then calls the watcher's `on_fit_ready`.
 
 import contextlib
 import inspect
+import sys
 from typing import Any
 
 import keras
@@ -71,6 +72,8 @@ def _on_train_begin(
         scope = strategy.scope()
     with scope:
         fit = innermost()
+        if fit is None:
+            _require_made_before(self.callbacks)
         is_first = fit is not None and fit.callback_list is None
         if fit is not None and is_first:
             fit.callback_list = self
@@ -99,6 +102,32 @@ def _metrics_or_logs(
         # length of the data is unknown. The restored metrics are the epoch's.
         logs = self.get_metrics_result()
     return original(self, logs)
+
+
+def _require_made_before(callbacks: list[keras.callbacks.Callback]) -> None:
+    """Raises if `fit` was called before it was patched.
+
+    `model.fit(…, callbacks=[Checkpoint(…)])` looks `fit` up first, then makes
+    the callback, which installs the patches.
+    """
+    ours = [
+        type(callback).__name__
+        for callback in callbacks
+        if type(callback).__module__.startswith("kerasmgpu.")
+    ]
+    frame = sys._getframe() if ours else None
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if (frame.f_code.co_name, module) == (
+            "fit",
+            TensorFlowTrainer.__module__,
+        ):
+            raise InputError(
+                "Make the callbacks of kerasmgpu in a line before the one that "
+                "calls fit: making the first one prepares Keras for them. "
+                f"Received: callbacks={', '.join(ours)}, made in the call of fit"
+            )
+        frame = frame.f_back
 
 
 def _watcher(callbacks: list[keras.callbacks.Callback]) -> EpochWatcher | None:

@@ -254,9 +254,10 @@ class _Checks:
 def _reason(error: ChildCrashed, folder: pathlib.Path) -> str:
     """Returns why a process crashed, with the user's line where it was."""
     log = (folder / "log.txt").read_text("utf-8", errors="replace")
-    # `faulthandler` lists the innermost call first.
-    stacks = log.rpartition("(most recent call first)")[2]
-    place = user_errors.place_in(stacks.splitlines())
+    # `faulthandler` lists the main thread last.
+    main_thread = log.rpartition("(most recent call first)")[2]
+    place = user_errors.place_in_stack(main_thread)
+    place = place or user_errors.place_in_stack(log)
     if place is None:
         return str(error)
     what = str(error)

@@ -1,13 +1,11 @@
 """Exceptions of the user's code as one line."""
 
-import linecache
 import os
 import pathlib
 import re
 import sys
 import sysconfig
 import traceback
-import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,20 +14,25 @@ from kerasmgpu.errors import InputError
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colour codes in Keras's messages."""
 _LONGEST_MESSAGE = 500
-_GRAPH_ERROR = "Graph execution error:"
+_IN_GRAPH = "Graph execution error:"
 _PACKAGES = {"site-packages", "dist-packages"}
-_FILE = re.compile(r'\s*File "([^"]+)", line (\d+)')
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_FAULT = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
 def in_one_line(error: Exception) -> str:
     """Returns type, message and the last line of the user's code."""
     text = _COLOURS.sub("", str(error))
-    place = _users_place(error.__traceback__)
-    if text.startswith(_GRAPH_ERROR):
-        # The step was running when it failed: where its operation was made is
-        # in the message, between many other lines.
-        place = place_in(reversed(text.splitlines())) or place
-        text = f"{_GRAPH_ERROR} {cause_in_graph(text.splitlines()) or text}"
+    frames: list[traceback.FrameSummary] = []
+    if text.startswith(_IN_GRAPH):
+        # The steps run outside of Python: the message has their lines.
+        frames = [
+            traceback.FrameSummary(file, int(number), name)
+            for file, number, name in _FRAME.findall(text)
+        ]
+        text = cause_in_graph(text.splitlines()) or text
+    place = _users_place(frames)
+    place = place or _users_place(traceback.extract_tb(error.__traceback__))
     message = " ".join(text.split())
     if len(message) > _LONGEST_MESSAGE:
         half = _LONGEST_MESSAGE // 2  # The cause may be at either end.
@@ -37,6 +40,31 @@ def in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" + (
         f" ({place})" if place else ""
     )
+
+
+def place_in_stack(text: str) -> str | None:
+    """Returns the user's line in a stack of `faulthandler`, or `None`.
+
+    Args:
+        text: String, the stack, the innermost call first.
+    """
+    frames = [
+        traceback.FrameSummary(file, int(number), name)
+        for file, number, name in _FAULT.findall(text)
+    ]
+    return _users_place(reversed(frames))
+
+
+def cause_in_graph(lines: Sequence[str]) -> str:
+    """Returns the line with the cause of a "Graph execution error", or ""."""
+    # TensorFlow numbers several errors, and shows a single error's node below.
+    for line, following in zip(lines, lines[1:]):
+        numbered = re.match(r"\s*\(0\) [A-Z_]+: *", line)
+        if numbered:
+            return line[numbered.end() :].strip()
+        if following.startswith("\t [["):
+            return line.strip()
+    return ""
 
 
 def naming_the_function(
@@ -64,40 +92,8 @@ def naming_the_function(
     return do
 
 
-def cause_in_graph(lines: Sequence[str]) -> str:
-    """Returns the line with the cause of a "Graph execution error", or ""."""
-    # TensorFlow numbers several errors, and shows a single error's node below.
-    for line, following in zip(lines, lines[1:]):
-        numbered = line.lstrip().startswith("(0) ")
-        if numbered or following.startswith("\t [["):
-            return line.strip()
-    return ""
-
-
-def place_in(lines: Iterable[str]) -> str | None:
-    """Returns the first line of the user's code among those of a traceback.
-
-    Args:
-        lines: Iterable of strings, some of which are `File "…", line …`.
-    """
-    found = (match for line in lines if (match := _FILE.match(line)))
-    places = ((match[1], int(match[2])) for match in found)
-    return _first_of_user(
-        (path, number, linecache.getline(path, number).strip())
-        for path, number in places
-    )
-
-
-def _users_place(trace: types.TracebackType | None) -> str | None:
-    """Returns the last line of the user's code in a traceback, or `None`."""
-    return _first_of_user(
-        (frame.filename, frame.lineno, frame.line)
-        for frame in reversed(traceback.extract_tb(trace))
-    )
-
-
-def _first_of_user(places: Iterable[tuple[Any, ...]]) -> str | None:
-    """Returns the first of some files, lines and code that is the user's.
+def _users_place(frames: Iterable[traceback.FrameSummary]) -> str | None:
+    """Returns the last line of the user's code in a call stack, or `None`.
 
     That is code outside Python, the installed packages and kerasmgpu.
     """
@@ -107,11 +103,12 @@ def _first_of_user(places: Iterable[tuple[Any, ...]]) -> str | None:
         for name in ("stdlib", "purelib", "platlib")
     ]
     foreign.append(str(pathlib.Path(__file__).resolve().parents[1]))
-    for file, number, code in places:
-        path = os.path.realpath(file)
+    for frame in reversed(list(frames)):
+        path = os.path.realpath(frame.filename)
         is_foreign = any(path.startswith(folder) for folder in foreign)
-        # Packages may be in another environment's folder, too.
+        # Packages of another environment, that this one is built on.
         is_foreign |= bool(_PACKAGES & set(pathlib.Path(path).parts))
         if not is_foreign and os.path.exists(path):
-            return f"{os.path.basename(path)}, line {number}: {code}"
+            name = os.path.basename(path)
+            return f"{name}, line {frame.lineno}: {frame.line}"
     return None

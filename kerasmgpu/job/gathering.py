@@ -30,6 +30,9 @@ class Gathering:
         num_workers: Integer, workers of the job.
         timeout_seconds: Float, how long to wait for all reports.
         token: String, see `job_token.read`.
+
+    Attributes:
+        changed: `threading.Condition`, with a lock that may be taken twice.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Gathering:
         self.timeout_seconds = timeout_seconds
         self.token = token
         self._deadline = time.monotonic() + timeout_seconds
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._links: dict[
             int, Channel
         ] = {}  # Index to the channel of a waiting worker.
@@ -71,7 +74,7 @@ class Gathering:
     def run(self, server: socket.socket, purpose: str) -> str | None:
         """Waits for all workers to report; returns an error, or `None`."""
         with Entrance(server, self.welcome, purpose, self.token):
-            with self._changed:
+            with self.changed:
                 while not self._is_decided():
                     left = self._deadline - time.monotonic()
                     if left <= 0:
@@ -80,7 +83,7 @@ class Gathering:
                         absent -= self._links.keys()
                         self._trouble = self.missing(sorted(absent))
                         break
-                    self._changed.wait(left)
+                    self.changed.wait(left)
                 if self._trouble is None:
                     self._trouble = self.decide()
                 for index, channel in self._links.items():
@@ -93,24 +96,24 @@ class Gathering:
 
     def has_report(self, index: int) -> bool:
         """Whether a worker has reported and still waits."""
-        with self._changed:
+        with self.changed:
             return index in self._links and self._links[index].is_open()
 
     def accept(self, index: int, channel: Channel) -> None:
         """Counts a worker's report."""
-        with self._changed:
+        with self.changed:
             self._links[index] = channel
-            self._changed.notify()
+            self.changed.notify()
 
     def refuse(self, channel: Channel, trouble: str, for_all: bool) -> None:
         """Tells a worker an error, and perhaps the others, too."""
         with contextlib.suppress(ConnectionError):
             channel.send(trouble=trouble)
         channel.close()
-        with self._changed:
+        with self.changed:
             if for_all:
                 self._trouble = self._trouble or trouble
-            self._changed.notify()
+            self.changed.notify()
 
     def _answer(self, index: int, channel: Channel) -> None:
         with contextlib.suppress(ConnectionError):

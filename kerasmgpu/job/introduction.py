@@ -163,26 +163,26 @@ class _Introductions(gathering.Gathering):
                 channel.socket.getpeername(),
             )
         )
-        trouble = None
-        if count != self.num_workers:
-            trouble = (
-                f"Worker {index} (on {there}) was started as one of {count}, "
-                f"and worker 0 as one of {self.num_workers}."
-            )
-        elif self.has_report(index):
-            trouble = (
-                f"Two processes have rank {index} (the second on {there}). If "
-                "they are of two jobs, give each job its own "
-                f"{PORT_VARIABLE}."
-            )
-        if trouble is not None:
-            self.refuse(channel, trouble, for_all=True)
-            return
         # A connection of this machine with itself shows an address by which
         # the other machines may not reach it.
         host = self._meeting.host if there == here else there
-        self._known[index] = join_address(host, port)
-        self.accept(index, channel)
+        with self.changed:  # Of two processes with one rank, one comes first.
+            if count != self.num_workers:
+                trouble = (
+                    f"Worker {index} (on {there}) was started as one of "
+                    f"{count}, and worker 0 as one of {self.num_workers}."
+                )
+            elif self.has_report(index):
+                trouble = (
+                    f"Two processes have rank {index} (the second on {there}). "
+                    "If they are of two jobs, give each job its own "
+                    f"{PORT_VARIABLE}."
+                )
+            else:
+                self._known[index] = join_address(host, port)
+                self.accept(index, channel)
+                return
+        self.refuse(channel, trouble, for_all=True)
 
     def answers(self, index: int) -> Iterator[dict[str, Any]]:
         addresses = self.addresses

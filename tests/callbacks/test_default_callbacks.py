@@ -1,6 +1,8 @@
 """The callbacks of a run in one list."""
 
 import json
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -150,3 +152,40 @@ def test_a_nan_ends_the_run_and_is_named(replicas):
         model.fit(
             x, x[:, :2], batch_size=20, verbose=0, callbacks=callbacks.default()
         )
+
+
+INLINE = """
+import keras, numpy as np
+import kerasmgpu
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x = np.ones((4, 2), "float32")
+{line}
+print("trained")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line, works",
+    [
+        (
+            "model.fit(x, x[:, :1], callbacks=kerasmgpu.callbacks.default())",
+            False,
+        ),
+        (
+            "made = kerasmgpu.callbacks.default()\n"
+            "model.fit(x, x[:, :1], callbacks=made)",
+            True,
+        ),
+    ],
+)
+def test_callbacks_made_in_the_call_of_fit(line, works, tmp_path):
+    """Python looks `fit` up before it makes them, and so before the patches."""
+    done = subprocess.run(
+        [sys.executable, "-c", INLINE.format(line=line)],
+        capture_output=True,
+        text=True,
+    )
+    assert ("trained" in done.stdout) == works
+    assert ("in a line before the one that calls fit" in done.stderr) != works

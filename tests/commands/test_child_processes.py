@@ -76,7 +76,7 @@ ERROR = "a.InvalidArgumentError: Graph execution error:"
     [
         (["ValueError: no"], "ValueError: no"),
         ([ERROR, "", "x defined at", "No kernel", "\t [[x]]"], "No kernel"),
-        ([ERROR, "", "2 root errors", "  (0) OOM: full", "x"], "(0) OOM: full"),
+        ([ERROR, "", "2 root errors", "  (0) OOM: full", "x"], " full"),
         ([ERROR, "x"], ERROR),
     ],
 )
