@@ -170,12 +170,9 @@ def median_speed(model: keras.Model, *data: Any, **arguments: Any) -> float:
     Returns:
         Float; NaN if all steps of all epochs were traced.
     """
+    throughput = ThroughputLogger()
     history = model.fit(
-        *data,
-        shuffle=False,
-        verbose=0,
-        callbacks=[ThroughputLogger()],
-        **arguments,
+        *data, shuffle=False, verbose=0, callbacks=[throughput], **arguments
     ).history["examples_per_second"]
     # An epoch whose steps were all traced has NaN.
     return statistics.median([v for v in history if v > 0] or [math.nan])

@@ -23,6 +23,7 @@ import keras
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu import _keras
 from kerasmgpu import callbacks as kerasmgpu_callbacks
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
@@ -93,6 +94,9 @@ class TrainingRun:
         devices: Sequence[str] | None = None,
         num_replicas: int | None = None,
     ) -> None:
+        # A recipe's callbacks are made in its call of `fit`, which Python looks
+        # up before it makes them.
+        _keras.install()
         self._settings = settings
         self._is_first_worker = cluster.is_first_worker()
         # An unusable folder is refused before a device is started.
