@@ -3,12 +3,14 @@
 Every worker runs the callbacks, since reading a model's variables is a
 collective. On all workers but the first, their paths are redirected to a
 private folder that is deleted when `fit` ends. `BackupAndRestore` restores the
-first worker's backup on all workers. Only the first worker keeps the files of
-`model.save`. Files of models and weights are renamed atomically. The progress
+first worker's backup on all workers. In `model.save` and `save_weights` the first
+worker writes, and the others give it their parts of sharded variables, one after
+the other. Files of models and weights are renamed atomically. The progress
 bar and callbacks that report to a service run on the first worker only.
 """
 
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -21,10 +23,11 @@ from typing import Any
 import keras
 
 from kerasmgpu import atomic_files
+from kerasmgpu._keras import training_state
 from kerasmgpu._keras.fit import Fit, innermost
+from kerasmgpu.engine import first_worker_reads
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
 
 _PATHS = {
     keras.callbacks.CSVLogger: ("filename",),
@@ -134,32 +137,12 @@ def _unpack(data: bytes, folder: str) -> None:
             archive.extractall(folder)
 
 
-def _is_private(path: Any) -> bool:
-    """Whether a path is in the private folder of the running `fit`."""
-    fit = innermost()
-    folder = None if fit is None else fit.private_folder
-    return folder is not None and str(path).startswith(folder)
-
-
-def _save_and_forget(
-    save: Callable[..., Any],
-    model: keras.Model,
-    path: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
-    """Saves to a file and deletes it: a save may be a collective."""
-    with tempfile.TemporaryDirectory(prefix="kerasmgpu-") as folder:
-        copy = os.path.join(folder, os.path.basename(os.fspath(path)))
-        save(model, copy, *args, **kwargs)
-
-
 def _save_whole(
     save: Callable[..., Any],
     model: keras.Model,
     path: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    *args: Any,
+    **kwargs: Any,
 ) -> None:
     """Saves into a temporary folder, then renames the complete files.
 
@@ -205,10 +188,12 @@ def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     )
 
 
-def _is_sharded(model: keras.Model) -> bool:
-    return any(
-        isinstance(weight.value, ShardedVariable) for weight in model.weights
-    )
+def _saved_variables(model: keras.Model) -> list[Any]:
+    """TensorFlow's variables that a model's file holds."""
+    variables = list(model.variables)
+    for optimizer in training_state.optimizers(model):
+        variables += optimizer.variables
+    return [variable.value for variable in variables]
 
 
 def _seam_of_save(name: str) -> None:
@@ -219,15 +204,19 @@ def _seam_of_save(name: str) -> None:
         strategy = getattr(self, "distribute_strategy", None)
         if not is_ours(strategy):
             return original(self, filepath, *args, **kwargs)
-        if not strategy.is_first_worker and not _is_private(filepath):
-            _save_and_forget(original, self, filepath, args, kwargs)
-        elif _is_file(filepath, args, kwargs):
-            _save_whole(original, self, filepath, args, kwargs)
-        else:
-            original(self, filepath, *args, **kwargs)
-        if strategy.num_workers > 1 and _is_sharded(self):
-            # All workers save such a model, and may load the file next.
-            strategy.any_worker(False)
+        write = original
+        if _is_file(filepath, args, kwargs):
+            write = functools.partial(_save_whole, original)
+
+        def on_first_worker() -> None:
+            write(self, filepath, *args, **kwargs)
+
+        if strategy.num_workers > 1 and first_worker_reads.are_collective(
+            _saved_variables(self)
+        ):
+            first_worker_reads.run(strategy, f"model.{name}", on_first_worker)
+        elif strategy.is_first_worker:
+            on_first_worker()
 
 
 for _name in ("save", "save_weights"):

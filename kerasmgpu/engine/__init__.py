@@ -8,6 +8,7 @@
     feeds.py               how a data set's batches reach the steps
     pipelines.py           stateful parts of a `tf.data` pipeline
     files.py               files that a data set reads
+    first_worker_reads.py  what the first worker alone reads, the others give
     freed_iterators.py     frees iterators in a background thread
     optionals.py           empty optionals in batches
 

@@ -59,13 +59,24 @@ class AxisToShard(Protocol):
 
 
 class OneDevice(_Extended):
-    """Mixin for the `extended` of a strategy, before TensorFlow's class."""
+    """Mixin for the `extended` of a strategy, before TensorFlow's class.
+
+    Attributes:
+        axis_to_shard: `AxisToShard`, or `None`: no variable is sharded.
+        read_timeout_seconds: Seconds that a worker waits for the others to
+            read a sharded variable.
+        announce: Function of a variable that is called before a collective
+            reads it; `None` where all workers read by themselves.
+        times_first_read: Integer, how often `engine.first_worker_reads` ran.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._mode = threading.local()
         self._created: dict[int, weakref.ref] = {}
         self._numbers = itertools.count()
         self.axis_to_shard: AxisToShard | None = None
+        self.announce: Callable[[Any], None] | None = None
+        self.times_first_read = 0
         self.read_timeout_seconds = READ_TIMEOUT_SECONDS
         super().__init__(*args, **kwargs)
 
@@ -161,6 +172,21 @@ class OneDevice(_Extended):
         alive = self._by_number()
         shared = self._container_strategy().replicas.common(list(alive))
         return [one for number, one in alive.items() if number in shared]
+
+    def number_of(self, variable: Any) -> int:
+        """The number of a variable of the scope, which is equal on all workers."""
+        (number,) = (
+            n for n, one in self._by_number().items() if one is variable
+        )
+        return number
+
+    def give(self, number: int) -> None:
+        """Takes part in another worker's read of a variable; keeps nothing."""
+        variable = self._by_number()[number]
+        if isinstance(variable, ShardedVariable):
+            variable.give()
+        else:
+            variable.read_value()
 
     def _note_created(self, variable: Any) -> None:
         self._created[next(self._numbers)] = weakref.ref(variable)
@@ -269,6 +295,8 @@ class OneDevice(_Extended):
     ) -> Any:
         if self.is_one_device:
             return value
+        if self.announce is not None and isinstance(value, tf.Variable):
+            self.announce(value)
         return super()._reduce_to(reduce_op, value, destinations, options)
 
     def _batch_reduce_to(

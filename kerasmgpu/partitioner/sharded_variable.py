@@ -149,10 +149,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             and not tf.executing_eagerly()
         ):
             return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
-        with tf.device(replicas.host):
-            own = tf.concat(
-                [part.value() for part in self.parts], self.shard_axis
-            )
+        own = self._own()
         if replicas.num == replicas.total:
             return own
         if not tf.executing_eagerly():
@@ -164,30 +161,24 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             )
         return self._gathered(own)
 
-    def _gathered(self, own: tf.Tensor) -> tf.Tensor:
-        """All-gathers the workers' parts, padded to one length."""
-        replicas, axis = self._replicas, self.shard_axis
-        bounds = bounds_of(self.shape[axis], replicas.total)
-        ends = [*bounds[:: replicas.num]]
-        counts = [end - start for start, end in zip(ends, ends[1:])]
-        longest = max(counts)
-        sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
-        padding = [[0, 0] for _ in self.shape]
-        padding[axis][1] = longest - own.shape[axis]
-        with tf.device(replicas.host):
-            padded = tf.pad(tf.cast(own, sent), padding)
-            instance = self._number * _MOST_READS
-            instance += self._reads % _MOST_READS
-            self._wait_for_workers()
-            self._reads += 1
-            gathered = tf.raw_ops.CollectiveGatherV2(
-                input=padded[None],
-                group_size=len(counts),
-                group_key=_GROUP,
-                instance_key=instance,
-                ordering_token=[],
-                communication_hint="ring",
+    def _own(self) -> tf.Tensor:
+        """This worker's part: those of its replicas."""
+        with tf.device(self._replicas.host):
+            return tf.concat(
+                [part.value() for part in self.parts], self.shard_axis
             )
+
+    def give(self) -> None:
+        """Takes part in another worker's read, and keeps nothing of it."""
+        self._all_parts(self._own())
+
+    def _gathered(self, own: tf.Tensor) -> tf.Tensor:
+        """The whole value, of the workers' parts."""
+        if self._extended.announce is not None:
+            self._extended.announce(self)
+        counts, axis = self._counts(), self.shard_axis
+        gathered = self._all_parts(own)
+        with tf.device(self._replicas.host):
             rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
             return tf.concat(
                 [
@@ -195,6 +186,34 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                     for one, count in zip(rows, counts)
                 ],
                 axis,
+            )
+
+    def _counts(self) -> list[int]:
+        """Elements of each worker's part along the sharded axis."""
+        replicas = self._replicas
+        bounds = bounds_of(self.shape[self.shard_axis], replicas.total)
+        ends = [*bounds[:: replicas.num]]
+        return [end - start for start, end in zip(ends, ends[1:])]
+
+    def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
+        """All-gathers the workers' parts, padded to one length."""
+        counts, axis = self._counts(), self.shard_axis
+        sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
+        padding = [[0, 0] for _ in self.shape]
+        padding[axis][1] = max(counts) - own.shape[axis]
+        with tf.device(self._replicas.host):
+            padded = tf.pad(tf.cast(own, sent), padding)
+            instance = self._number * _MOST_READS
+            instance += self._reads % _MOST_READS
+            self._wait_for_workers()
+            self._reads += 1
+            return tf.raw_ops.CollectiveGatherV2(
+                input=padded[None],
+                group_size=len(counts),
+                group_key=_GROUP,
+                instance_key=instance,
+                ordering_token=[],
+                communication_hint="ring",
             )
 
     def _wait_for_workers(self) -> None:

@@ -47,11 +47,25 @@ def main(output_dir, virtual_devices, *runs):
         strategy.micro_batches = 2 if setting.endswith("in 2") else 1
         outcomes[run] = harness.run(CASES[name], strategy)
     setting, strategy.micro_batches = "weights", 1
+    saves = outcomes["saves"] = []
+
+    class Backwards(keras.layers.Dense):
+        """Reads its variables in an order of its own when it is saved."""
+
+        def save_own_variables(self, store):
+            saves.append([v.numpy().shape for v in reversed(self.weights)])
+            super().save_own_variables(store)
+
     with strategy.scope():
-        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
+        model = keras.Sequential([keras.Input((5,)), Backwards(7)])
     outcomes["weights"] = model.get_weights()
     outcomes["part"] = model.weights[0].value.parts[0].numpy()
     model.save(folder / "model.keras")
+    model.save_weights(folder / "all.weights.json", max_shard_size=1)
+    try:
+        model.save_weights(folder / "nowhere" / "all.weights.h5")
+    except FileNotFoundError:
+        outcomes["failed"] = True
     model.set_weights([np.ones([5, 7]), np.zeros(7)])
     model.load_weights(folder / "model.keras")
     outcomes["loaded weights"] = model.get_weights()
