@@ -94,17 +94,10 @@ def replicas():
 
 
 @pytest.fixture
-def like_gpus(monkeypatch):
+def like_gpus():
     """Like `replicas`, but devices share no memory and are fed as GPUs are."""
     import kerasmgpu
-    from kerasmgpu.engine.extended import LocalExtended
+    from tests.strategies.sharded import pretended_devices
 
-    original = LocalExtended.replicas
-
-    def replicas(self, *arguments):
-        made = original(self, *arguments)
-        made.shares_memory = False
-        return made
-
-    monkeypatch.setattr(LocalExtended, "replicas", replicas)
-    return kerasmgpu.strategy
+    with pretended_devices(shares_memory=False):
+        yield kerasmgpu.strategy

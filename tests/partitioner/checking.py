@@ -73,7 +73,7 @@ def _on_one_device(step, inputs, variables, setting, changes):
     def traced():
         return tf.function(
             functools.partial(step, *made),
-            input_signature=_specifications(inputs, setting),
+            input_signature=specifications(inputs, setting),
             autograph=False,
         )
 
@@ -138,7 +138,7 @@ def _on_replicas(step, inputs, variables, setting):
             else [given.tensor()]
         )
     program = partitioned.program(
-        tuple(_specifications(inputs, setting)), tuple(in_shares)
+        tuple(specifications(inputs, setting)), tuple(in_shares)
     )
 
     def run():
@@ -150,7 +150,8 @@ def _on_replicas(step, inputs, variables, setting):
     return found
 
 
-def _specifications(inputs, setting):
+def specifications(inputs, setting):
+    """The `tf.TensorSpec`s of a step's inputs, in their order."""
     return [
         tf.TensorSpec(
             given.shape

@@ -60,3 +60,18 @@ def pretended_worker(index, num_workers, shares_memory=True):
         # A process counts its groups, as all workers do from the first one on.
         patch.setattr(collectives, "_groups", itertools.count(70_000))
         yield
+
+
+@contextlib.contextmanager
+def pretended_devices(shares_memory):
+    """In this context devices share memory, or are fed and read as GPUs are."""
+    original = LocalExtended.replicas
+
+    def replicas(self, *arguments):
+        made = original(self, *arguments)
+        made.shares_memory = shares_memory
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExtended, "replicas", replicas)
+        yield
