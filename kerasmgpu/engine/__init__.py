@@ -13,6 +13,7 @@
     optionals.py           empty optionals in batches
 
     seams.py               registers and installs patches
+    graph_resets.py        scopes when the default graph is reset
     generators.py          `tf.random.Generator` in a step
     scalars.py             distributed variables as numbers and arrays
     slices.py              sliced assignment to distributed variables

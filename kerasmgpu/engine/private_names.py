@@ -13,6 +13,8 @@ from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.eager import backprop, context, tape
+from tensorflow.python.framework import ops as graphs
+from tensorflow.python.ops import variable_scope
 
 __all__ = [
     "CollectiveAllReduce",
@@ -21,7 +23,9 @@ __all__ = [
     "MirroredExtended",
     "backprop",
     "context",
+    "graphs",
     "pywrap_tfe",
     "tape",
     "values_util",
+    "variable_scope",
 ]

@@ -140,7 +140,22 @@ def _verdict(result: dict[str, Any]) -> str:
             "IN PARITY: replicas train the same model as one device, within "
             f"W {result['tolerance']:.0e}."
         )
-    bad = [
-        str(run["replicas"]) for run in result["runs"] if not run["in_parity"]
+    crashed = [run for run in result["runs"] if "failed" in run]
+    different = [
+        run
+        for run in result["runs"]
+        if "checks" in run and not run["in_parity"]
     ]
-    return f"OUT OF PARITY with {' and '.join(bad)} replicas."
+    verdicts = []
+    if different:
+        verdicts.append(f"OUT OF PARITY with {_counts(different)} replicas.")
+    if crashed:
+        verdicts.append(
+            f"CRASHED with {_counts(crashed)} replicas, so there is nothing to "
+            "compare: see the line above."
+        )
+    return " ".join(verdicts)
+
+
+def _counts(runs: list[dict[str, Any]]) -> str:
+    return " and ".join(str(run["replicas"]) for run in runs)

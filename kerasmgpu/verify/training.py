@@ -77,6 +77,7 @@ def record(
     keras.utils.set_random_seed(job["seed"])
     with scope():
         model, data = build()
+        tell("reading the data")
         dataset = batches.first_batches(
             data, job["steps"], job["global_batch_size"]
         )
@@ -85,6 +86,7 @@ def record(
             raise InputError("the data are empty; at least one batch is needed")
         start = _set_start(model, job)
         save_arrays(folder / "start.npz", start)
+        tell("leaving the strategy's scope")
     tell("fitting the model to the data")
     # Training draws the same numbers however many build() drew.
     keras.utils.set_random_seed(job["seed"])

@@ -46,6 +46,12 @@ def masked_tokens():
     return model, (x, y)
 
 
+def clears_session():
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    return net()
+
+
 class RunningMean(layers.Layer):
     """Subtracts a running mean of its inputs, of this step's among them."""
 
@@ -170,6 +176,21 @@ class Devices(keras.metrics.Mean):
 
 def metric_that_asks_for_devices():
     return net(metrics=[Devices(name="devices")])
+
+
+def crashes_on_replicas():
+    1 / (num_devices() == 1)
+    return net()
+
+
+def crashes_on_three_replicas():
+    1 / (num_devices() != 3)
+    return layer_that_asks_for_devices()
+
+
+def data_that_crashes():
+    yield data()
+    raise ZeroDivisionError("division")
 
 
 def unseeded_order():

@@ -82,7 +82,8 @@ def test_optimizer_made_at_import_is_one_clear_line(tmp_path):
     beginning = "2 replicas failed: the optimizer 'sgd' was made"
     assert told[0].lower().startswith(beginning)
     assert "outside `strategy.scope()`" in told[0]
-    assert "OUT OF PARITY with 2 replicas" in done.stdout
+    assert "CRASHED with 2 replicas" in done.stdout
+    assert "OUT OF PARITY" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,11 @@ class InProcess:
         folder.mkdir()
         self.names.append(name)
         job = {**self.job, "num_replicas": num_replicas, "perturb": perturb}
-        facts = train({**job, "folder": str(folder)}, tell=lambda phase: None)
+        phases = []
+        try:
+            facts = train({**job, "folder": str(folder)}, tell=phases.append)
+        except ZeroDivisionError as error:  # As `verify.child` does.
+            raise InputError(f"{phases[-1]} raised {error}") from error
         # As through a file, which makes lists of tuples.
         return Outcome(folder, json.loads(json.dumps(facts)))
 
@@ -63,6 +67,7 @@ def verify(tmp_path):
         ("sound", [2, 4]),
         ("masked_tokens", [2]),
         ("subclassed", [4]),
+        ("clears_session", [2]),
         ("unseeded_start", [2]),
         ("batch_dependent_state", [2]),
         ("running_maximum", [2]),
@@ -159,3 +164,25 @@ def test_tables_repeat_no_cause(verify, capsys):
     assert shown.count("a metric, a loss or a callback") == 1
     assert "likely cause: the same as with 2 replicas" in shown
     assert "OUT OF PARITY with 2 and 4 replicas" in shown
+
+
+def test_a_crash_is_no_difference(verify, capsys):
+    result = verify("crashes_on_replicas", replica_counts=(2, 3))
+    assert not result["in_parity"]
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 replicas failed: build() raised division" in shown
+    assert "CRASHED with 2 and 3 replicas" in shown
+    assert "OUT OF PARITY" not in shown
+
+
+def test_a_crash_beside_a_difference(verify, capsys):
+    result = verify("crashes_on_three_replicas", replica_counts=(2, 3))
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "OUT OF PARITY with 2 replicas. CRASHED with 3 replicas" in shown
+
+
+def test_reading_the_data_is_a_phase(verify):
+    with pytest.raises(InputError, match="^reading the data raised division"):
+        verify("sound", data="tests.verify.programs:data_that_crashes")
