@@ -22,7 +22,7 @@ from typing import Any
 import keras
 from keras.src.callbacks.callback_list import CallbackList
 
-from kerasmgpu._keras import step_hooks, unread_logs, writers
+from kerasmgpu._keras import scope, step_hooks, unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
 from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
 from kerasmgpu.engine.exact_strategy import is_ours
@@ -65,17 +65,18 @@ def _on_train_begin(
     original: Original, self: Any, logs: dict[str, Any] | None = None
 ) -> None:
     strategy = getattr(self._model, "distribute_strategy", None)
-    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if is_ours(strategy):
         unread_logs.begin(self, "train_step")
         # Callbacks that restore a model create its missing variables.
-        scope = strategy.scope()
-    with scope:
+        context = strategy.scope()
+    with context:
         fit = innermost()
         if fit is None:
             _require_made_before(self.callbacks)
         is_first = fit is not None and fit.callback_list is None
         if fit is not None and is_first:
+            scope.warn_if_forgotten(fit.model)
             fit.callback_list = self
             fit.watcher = _watcher(self.callbacks)
         original(self, logs)

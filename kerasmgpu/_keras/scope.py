@@ -1,4 +1,4 @@
-"""Raises `InputError` if part of a model was made outside `strategy.scope()`."""
+"""What was made outside `strategy.scope()`: refused, or a warning."""
 
 import weakref
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
-from kerasmgpu.engine.extended import in_job
+from kerasmgpu.engine.extended import in_job, most_replicas
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
 """Models to the parts with which they last passed the check."""
+_has_warned = False
 
 
 def check(model: keras.Model) -> None:
@@ -49,6 +50,33 @@ def check(model: keras.Model) -> None:
                 model.name,
             )
     _checked[model] = made_with
+
+
+def warn_if_forgotten(model: keras.Model) -> None:
+    """Warns, once in a process, that `fit` leaves a strategy's replicas unused.
+
+    A model in the scope of any strategy, TensorFlow's among them, is where it
+    is meant to be.
+    """
+    global _has_warned
+    replicas = most_replicas()
+    if (
+        _has_warned
+        or replicas == 1
+        or in_job()  # `check` has warned.
+        or model._distribute_strategy is not None
+        or tf.distribute.has_strategy()
+    ):
+        return
+    _has_warned = True
+    logging.warning(
+        "kerasmgpu: the model %r was made outside `strategy.scope()`: it trains "
+        "on one device, and the strategy's %d replicas are not used. Move the "
+        "lines that build and compile it into `with strategy.scope():`. If one "
+        "device is meant, `kerasmgpu.strategy(num_replicas=1).scope()` says so.",
+        model.name,
+        replicas,
+    )
 
 
 def _is_built(model: keras.Model) -> bool:

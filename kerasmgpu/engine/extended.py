@@ -9,6 +9,7 @@ import contextlib
 import math
 import re
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from kerasmgpu.partitioner.one_device import OneDevice
 from kerasmgpu.partitioner.replicas import Replicas
 
 _in_job = False
+_made: "weakref.WeakSet[_SharedNames]" = weakref.WeakSet()
 
 _HEARTBEAT_FACTOR = 4
 """TensorFlow's heartbeat time-out divided by ours, so that ours expires first.
@@ -41,6 +43,10 @@ class _SharedNames(OneDevice):
     one more copy of the same name takes a tenth of that. The names are not
     visible: a mirrored variable has the name of its first copy.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _made.add(self)
 
     def _create_variable(
         self, next_creator: Callable[..., Any], **kwargs: Any
@@ -277,3 +283,8 @@ def _hint(extended: Any) -> str:
 def in_job() -> bool:
     """Whether this process has joined a job of several workers."""
     return _in_job
+
+
+def most_replicas() -> int:
+    """Replicas of the largest of this process's strategies, or 1."""
+    return max((made._num_replicas_in_sync for made in _made), default=1)
