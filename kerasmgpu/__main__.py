@@ -1,11 +1,10 @@
 """The command line, `kerasmgpu COMMAND` or `python -m kerasmgpu COMMAND`."""
 
-import difflib
 import runpy
 import sys
-import textwrap
 
 import kerasmgpu
+from kerasmgpu.commands import search_path
 
 COMMANDS = {
     "autoencoder": (
@@ -84,6 +83,7 @@ def main() -> None:
 
     Exits with status 2 if there is no such command.
     """
+    search_path.leave_to_the_user()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "--helpfull", "help"):
         print(usage())
@@ -100,6 +100,8 @@ def main() -> None:
         )
         sys.exit(2)
     else:
+        import difflib
+
         near = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.4)
         expected = near or list(COMMANDS)
         print(
@@ -113,6 +115,8 @@ def main() -> None:
 
 def usage() -> str:
     """Returns the help text, which lists the commands."""
+    import textwrap  # Ours may be imported when the search path is ready only.
+
     width = max(map(len, COMMANDS))
     lines = [
         f"kerasmgpu {kerasmgpu.__version__}",

@@ -8,18 +8,11 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu import __main__ as commands
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", *arguments],
-        capture_output=True,
-        text=True,
-    )
+from tests import console
 
 
 def test_all_commands_are_listed_in_lines_of_80():
-    done = run()
+    done = console.run()
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     for name in commands.COMMANDS:
@@ -28,11 +21,14 @@ def test_all_commands_are_listed_in_lines_of_80():
 
 
 def test_the_version_is_the_packages():
-    assert run("--version").stdout == f"kerasmgpu {kerasmgpu.__version__}\n"
+    assert (
+        console.run("--version").stdout
+        == f"kerasmgpu {kerasmgpu.__version__}\n"
+    )
 
 
 def test_an_unknown_command_ends_with_the_nearest():
-    done = run("autoencodr", "--epochs=1")
+    done = console.run("autoencodr", "--epochs=1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: unknown command. Received: autoencodr; ")
@@ -41,7 +37,7 @@ def test_an_unknown_command_ends_with_the_nearest():
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_help_is_that_of_the_module(name):
-    done = run(name, "--help")
+    done = console.run(name, "--help")
     module, _ = commands.COMMANDS[name]
     same = subprocess.run(
         [sys.executable, "-m", module, "--help"], capture_output=True, text=True

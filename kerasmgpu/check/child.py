@@ -7,7 +7,7 @@ import traceback
 from typing import Any
 
 from kerasmgpu.check.stage_record import StageRecord
-from kerasmgpu.commands import child_processes
+from kerasmgpu.commands import child_processes, search_path
 
 _PART_OF_TIME = 0.95
 """Share of the time-out after which the stacks of threads are logged."""
@@ -23,7 +23,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     # The log then shows where a crash or a time-out has found it.
     faulthandler.enable()
     faulthandler.dump_traceback_later(_PART_OF_TIME * job["timeout_seconds"])
-    sys.path[:] = job["sys_path"]
+    search_path.enter(job["search_path"])
     try:
         record.enter("TensorFlow starts")
         from kerasmgpu.check import stages

@@ -22,7 +22,7 @@ from typing import Any
 
 import kerasmgpu
 from kerasmgpu import atomic_files
-from kerasmgpu.commands import user_errors
+from kerasmgpu.commands import search_path, user_errors
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.commands.references import CHILD
 from kerasmgpu.errors import InputError
@@ -136,13 +136,13 @@ def _exit_status(
     environment: dict[str, str] | None,
     watch: Callable[[], None],
 ) -> int | None:
-    """Runs `python -m module folder`; returns its status, `None` on time-out."""
+    """Runs the module on a folder; returns its status, `None` on time-out."""
     library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
     inherited = os.environ.get("PYTHONPATH")
     with open(log, "w", encoding="utf-8") as file:
         # In a new session, so that its whole process group can be killed.
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)],
+            search_path.python(module, str(folder)),
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(
@@ -246,7 +246,7 @@ def output_of_python(arguments: Sequence[str]) -> str:
     return done.stdout
 
 
-_LIST_GPUS = """
+_LIST_GPUS = f"""{search_path.WITHOUT_WORKING_DIRECTORY}
 import json, tensorflow as tf
 details = tf.config.experimental.get_device_details
 gpus = tf.config.list_physical_devices("GPU")

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from kerasmgpu import atomic_files, signals, stderr_filter
-from kerasmgpu.commands import flag_parsing
+from kerasmgpu.commands import flag_parsing, search_path
 from kerasmgpu.errors import InputError, printable
 
 LOADING = "loading TensorFlow, which takes some seconds"
@@ -54,6 +54,7 @@ def start(
             returns those that are no flags. Defaults to `flag_parsing.parse`.
     """
     began = time.time()
+    search_path.leave_to_the_user()
     sys.argv[0] = _program()  # abseil's heading of the flags in --help.
     define_flags(flags.FLAGS)
     if ends_children:

@@ -1,6 +1,5 @@
 """References `"module:function"`, by which child processes find functions."""
 
-import importlib
 import importlib.util
 import os
 import pathlib
@@ -9,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from kerasmgpu.commands import search_path
 from kerasmgpu.errors import InputError
 
 CHILD = "KERASMGPU_CHILD"
@@ -39,8 +39,7 @@ def job(
     return {
         "build": reference(build, "build"),
         "data": None if data is None else reference(data, "data"),
-        # Absolute, since '' is the parent's working directory.
-        "sys_path": [os.path.abspath(path) for path in sys.path],
+        "search_path": search_path.for_child(),
     }
 
 
@@ -100,7 +99,7 @@ def _checked(text: str, name: str) -> str:
             raise InputError(f"no such file: {module} (in {name}={text!r})")
         return f"{path}:{function}"
     top = module.partition(".")[0]
-    if not top.isidentifier() or importlib.util.find_spec(top) is None:
+    if not top.isidentifier() or search_path.find(top) is None:
         raise InputError(
             f"no module named {top!r} (in {name}={text!r}); run the command "
             "in the module's folder, or give the path of its file"
@@ -109,22 +108,45 @@ def _checked(text: str, name: str) -> str:
 
 
 def load(text: str) -> types.ModuleType:
-    """Imports and returns the module of a reference."""
+    """Imports and returns the module of a reference.
+
+    Raises:
+        InputError: If there is none, or another one of its name is in use.
+    """
     module = text.rpartition(":")[0]
-    if not module.endswith(".py"):
-        try:
-            return importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if not f"{module}.".startswith(f"{error.name}."):
-                raise  # The user's module imports a missing module.
-            raise InputError(f"no module named {error.name!r}") from None
-    path = pathlib.Path(module)
-    sys.path.insert(0, str(path.parent))  # As `python file.py` does.
+    if module.endswith(".py"):
+        return _load_file(pathlib.Path(module))
+    top = module.partition(".")[0]
+    _require_free(top, search_path.place(search_path.find(top)))
+    try:
+        return search_path.load(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # The user's module imports a missing module.
+        raise InputError(f"no module named {error.name!r}") from None
+
+
+def _load_file(path: pathlib.Path) -> types.ModuleType:
+    _require_free(path.stem, str(path))
+    search_path.put_first(str(path.parent))  # As `python file.py` does.
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def _require_free(name: str, path: str | None) -> None:
+    """Refuses a module whose name another one has in `sys.modules`."""
+    other = sys.modules.get(name)
+    place = search_path.place(other)
+    if other is None or path is None or place == path:
+        return
+    if place is None or os.path.realpath(place) != os.path.realpath(path):
+        raise InputError(
+            f"{path} has the name of a module that is in use already "
+            f"({place or name}); rename the file"
+        )
 
 
 def function_of(module: types.ModuleType, text: str) -> Callable[..., Any]:

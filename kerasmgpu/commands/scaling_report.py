@@ -37,7 +37,6 @@ TensorFlow is not imported here, so that only the runs use the devices.
 """
 
 import functools
-import importlib.util
 import json
 import os
 import pathlib
@@ -55,6 +54,7 @@ from kerasmgpu.commands import (
     plots,
     reports,
     scaling_tables,
+    search_path,
 )
 from kerasmgpu.errors import InputError, checked_counts, checked_number
 
@@ -182,7 +182,7 @@ def _module(recipe: str) -> str:
     """Returns the name of a recipe's module; raises if there is none."""
     name = recipe if "." in recipe else f"{_RECIPES}.{recipe}"
     try:
-        found = importlib.util.find_spec(name)
+        found = search_path.find(name)
     except ModuleNotFoundError:
         found = None  # The package of a dotted name is missing.
     room, _, last = name.rpartition(".")

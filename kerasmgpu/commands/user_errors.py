@@ -3,12 +3,12 @@
 import os
 import pathlib
 import re
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kerasmgpu.commands import search_path
 from kerasmgpu.errors import InputError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -74,12 +74,12 @@ def naming_the_function(
 
     Args:
         work: Function of a job, a dictionary. It is called with the job's
-            `"sys_path"`; exceptions but `InputError` become one, which names
+            `"search_path"`; exceptions but `InputError` become one, which names
             the function in `"build"`.
     """
 
     def do(job: dict[str, Any]) -> Any:
-        sys.path[:] = job["sys_path"]
+        search_path.enter(job["search_path"])
         try:
             return work(job)
         except InputError:

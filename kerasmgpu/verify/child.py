@@ -1,11 +1,10 @@
 """One run, as the process `python -m kerasmgpu.verify.child FOLDER`."""
 
 import pathlib
-import sys
 import traceback
 from typing import Any
 
-from kerasmgpu.commands import child_processes, user_errors
+from kerasmgpu.commands import child_processes, search_path, user_errors
 from kerasmgpu.errors import InputError
 
 _PHASE = "phase.txt"
@@ -25,7 +24,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         path = pathlib.Path(job["folder"], _PHASE)
         path.write_text(name, encoding="utf-8")
 
-    sys.path[:] = job["sys_path"]
+    search_path.enter(job["search_path"])
     try:
         enter("starting TensorFlow")
         from kerasmgpu.verify.training import train

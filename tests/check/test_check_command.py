@@ -1,26 +1,24 @@
 """`kerasmgpu check`, as a user runs it."""
 
 import json
-import os
 import pathlib
-import shutil
 import subprocess
-import sys
 import time
 
 import pytest
 
-import kerasmgpu
+from tests import console
+from tests.check import programs
 
-LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs.py")
 
 
 def start(folder, *arguments, launch=()):
-    return subprocess.Popen(
-        [sys.executable, "-m", "kerasmgpu", *launch, "check", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(LIBRARY)},
+    return console.start(
+        *launch,
+        "check",
+        *arguments,
+        folder=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -41,7 +39,7 @@ def words(output):
 
 @pytest.mark.slow
 def test_a_module_in_the_working_directory(tmp_path):
-    shutil.copy(PROGRAMS, tmp_path / "my_module.py")
+    console.put_module(programs, tmp_path)
     flags = ["--virtual_devices=3", "--shard=weights", "--output=out.json"]
     status, output = check(tmp_path, "my_module:sound", *flags)
     assert status == 0, output

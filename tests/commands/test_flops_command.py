@@ -1,32 +1,25 @@
 """The command that counts FLOPs."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.commands import flops_command
 from kerasmgpu.errors import InputError
+from tests import console
+from tests.flops import closed_forms
 
-
-def mlp():
-    from tests.flops import closed_forms
-
-    return closed_forms.mlp()[:2]
-
-
-BUILD = "tests.commands.test_flops_command:mlp"
+BUILD = "tests.verify.programs:sound"
 PER_ROW = 2 * (2 * 100 * 64 + 3 * 64 * 32 + 3 * 32 * 10)
 
 
-def test_the_command_counts_by_layer():
-    done = subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", "flops", BUILD, "--json"]
-        + ["--global_batch_size=128", "--device=h100_sxm"],
-        capture_output=True,
-        text=True,
+def test_the_command_counts_by_layer(tmp_path):
+    console.put_module(closed_forms, tmp_path, "forms")
+    (tmp_path / "my_module.py").write_text(
+        "import forms\n\ndef build():\n    return forms.mlp()[:2]\n"
     )
+    flags = ["--json", "--global_batch_size=128", "--device=h100_sxm"]
+    done = console.run("flops", "my_module:build", *flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["flops_per_step"] == 128 * PER_ROW

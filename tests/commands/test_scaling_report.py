@@ -17,6 +17,7 @@ from kerasmgpu.commands import (
     scaling_tables,
 )
 from kerasmgpu.errors import InputError
+from tests import console
 
 RECIPE = """
 import json, os, sys, time
@@ -255,7 +256,7 @@ def test_nothing_is_overwritten(recipe, tmp_path):
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "kerasmgpu", "scaling_report", *arguments]
+    return console.command("scaling_report", *arguments)
 
 
 def test_command_line(recipe, tmp_path):

@@ -1,15 +1,13 @@
 """The worked example on the page about memory is what its command prints."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.memory.memory_report import size
+from tests import console
 from tests.docs import pages
 
 PAGE = "docs/memory.md"
@@ -29,13 +27,7 @@ def report(tmp_path_factory):
         re.sub(r"\\\n\s*", "", code) for _, _, code in pages.fences(PAGE, "sh")
     )
     _, *words = shlex.split(command)
-    done = subprocess.run(
-        [sys.executable, *words, "--json"],
-        cwd=folder,
-        env=dict(os.environ, PYTHONPATH=str(pages.ROOT)),
-        capture_output=True,
-        text=True,
-    )
+    done = console.run(*words, "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

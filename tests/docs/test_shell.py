@@ -1,19 +1,17 @@
 """The pages' commands exist, know their flags, and the short ones run."""
 
 import functools
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
+from tests import console
 from tests.docs import pages, snippets
 
 SHORT = [
-    ("docs/plan.md", "python -m kerasmgpu.plan --step_seconds=0.3 "),
-    ("docs/slower.md", "python -m kerasmgpu.plan --step_seconds=0.3 "),
+    ("docs/plan.md", "kerasmgpu plan --step_seconds=0.3 "),
+    ("docs/slower.md", "kerasmgpu plan --step_seconds=0.3 "),
 ]
 """Page and begin of commands that take seconds; the README's two are CI's."""
 
@@ -42,14 +40,7 @@ def test_commands_have_their_flags(page):
 @pytest.mark.parametrize("page, begin", SHORT)
 def test_short_commands_run(page, begin, tmp_path):
     (command,) = [c for c in lines(page) if c.startswith(begin)]
-    words = shlex.split(command)
-    done = subprocess.run(
-        [sys.executable, *words[1:]],
-        cwd=tmp_path,
-        env=dict(os.environ, PYTHONPATH=str(pages.ROOT)),
-        capture_output=True,
-        text=True,
-    )
+    done = console.run(*shlex.split(command)[1:], folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -76,12 +67,7 @@ def lines(page):
 def flags_of(command):
     """Names of the flags of `kerasmgpu COMMAND`."""
     command = command.removeprefix("recipes.")
-    done = subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", command, "--helpfull"],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ, PYTHONPATH=str(pages.ROOT)),
-    )
+    done = console.run(command, "--helpfull")
     found = set(
         re.findall(r"^\s+--(?:\[no\])?(\w+)", done.stdout, re.MULTILINE)
     )

@@ -1,33 +1,20 @@
 """The command, as a user runs it, on logical CPU devices."""
 
 import json
-import os
-import pathlib
 import socket
-import subprocess
-import sys
 
 import pytest
 
-import kerasmgpu
-
-LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
+from tests import console
 
 
-def run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        env={**os.environ, "PYTHONPATH": str(LIBRARY), **environment},
-        capture_output=True,
-        text=True,
-        timeout=3000,
-    )
+def run(*arguments, **environ):
+    return console.run(*arguments, timeout=3000, **environ)
 
 
 def test_two_logical_devices(tmp_path):
     text = tmp_path / "doctor.txt"
     done = run(
-        "kerasmgpu",
         "doctor",
         "--virtual_devices=2",
         "--max_megabytes=1",
@@ -57,7 +44,6 @@ def test_two_logical_devices(tmp_path):
 
 def test_a_problem_ends_with_status_1():
     done = run(
-        "kerasmgpu",
         "doctor",
         "--max_megabytes=1",
         "--json",
@@ -75,7 +61,7 @@ def test_a_problem_ends_with_status_1():
 @pytest.mark.slow
 def test_a_job_of_two_workers():
     done = run(
-        "kerasmgpu.launch",
+        "launch",
         "--num_workers=2",
         "--",
         "-m",
@@ -94,7 +80,7 @@ def test_a_job_of_two_workers():
 @pytest.mark.slow
 def test_training_holds():
     flags = ["--train", "--max_megabytes=1", "--json", "--timeout_seconds=600"]
-    done = run("kerasmgpu", "doctor", *flags)
+    done = run("doctor", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert len(report["trials"]) == 14

@@ -1,15 +1,15 @@
 """Sizes of real runs that fail, each in its own way."""
 
-import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
+from tests import console
 from tests.commands.process_watch import is_gone, wait_for
+from tests.finders import programs
 
 PROGRAMS = "tests.finders.programs"
 
@@ -91,11 +91,12 @@ def test_a_size_that_takes_too_long_has_failed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_process(tmp_path, number):
+    console.put_module(programs, tmp_path)
     file = tmp_path / "process"
     parent = subprocess.Popen(
-        [sys.executable, "-m", "kerasmgpu", "find_batch_size"]
-        + [f"{PROGRAMS}:waits"],
-        env={**os.environ, "WAITS": str(file)},
+        console.command("find_batch_size", "my_module:waits"),
+        cwd=tmp_path,
+        env=console.environment(WAITS=str(file)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

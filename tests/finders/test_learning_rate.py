@@ -13,6 +13,8 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import random_state
 from kerasmgpu.errors import InputError
+from tests import console
+from tests.finders import programs
 
 ROWS = np.random.default_rng(0).normal(size=(300, 6))
 TARGETS = np.tanh(ROWS @ np.arange(6.0)[:, None] / 3)
@@ -246,13 +248,11 @@ def test_models_that_can_not_be_restored():
         find(model)
 
 
-def test_the_command_prints_a_suggestion():
-    done = subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", "find_learning_rate"]
-        + ["tests.finders.programs:sound", "--virtual_devices=2"]
-        + ["--steps=30", "--low=1e-4"],
-        capture_output=True,
-        text=True,
+def test_the_command_prints_a_suggestion(tmp_path):
+    console.put_module(programs, tmp_path)
+    flags = ["--virtual_devices=2", "--steps=30", "--low=1e-4"]
+    done = console.run(
+        "find_learning_rate", "my_module:sound", *flags, folder=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("learning rate: 0.")

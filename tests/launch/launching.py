@@ -1,14 +1,13 @@
 """Starts real launchers whose workers are tiny programs without TensorFlow."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
 
-import kerasmgpu
+from tests import console
 
 _PRELUDE = """
 import json, os, pathlib, signal, subprocess, sys, time
@@ -37,15 +36,10 @@ def save_on_sigterm():
 def launcher(folder, program, *flags, command=None):
     """Starts a launcher in `folder`; kills it, if need be, in the end."""
     command = command or [sys.executable, "-c", _PRELUDE + program]
-    root = pathlib.Path(kerasmgpu.__file__).parent.parent
     process = subprocess.Popen(
-        [sys.executable, "-m", "kerasmgpu.launch", *flags, "--", *command],
+        console.command("launch", *flags, "--", *command),
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(root),
-            "CUDA_VISIBLE_DEVICES": "-1",
-        },
+        env=console.environment(CUDA_VISIBLE_DEVICES="-1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

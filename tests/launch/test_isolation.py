@@ -11,6 +11,7 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.launch import isolation, settings
+from tests import console
 from tests.launch.launching import finish, launch, launcher, wait_for_files
 
 NOBODY = 65534
@@ -114,18 +115,14 @@ def test_any_user_has_one_and_stays_who_they_are(tmp_path):
 
 @needs_namespaces
 def test_a_system_that_has_none_is_told_in_one_line(tmp_path):
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--isolate"]
-    command += ["--num_workers=1", "--", "touch", "started"]
+    flags = ["--isolate", "--num_workers=1"]
+    command = console.command("launch", *flags, "--", "touch", "started")
     forbid = "echo 0 > /proc/sys/user/max_net_namespaces"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c"]
         + [f'{forbid}; exec "$@"', "sh", *command],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(pathlib.Path(settings.__file__).parents[2]),
-            "CUDA_VISIBLE_DEVICES": "-1",
-        },
+        env=console.environment(CUDA_VISIBLE_DEVICES="-1"),
         capture_output=True,
         text=True,
         check=False,

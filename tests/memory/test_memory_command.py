@@ -1,33 +1,28 @@
 """The command, and what it says of wrong input."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory import memory, memory_prediction
+from tests import console
+from tests.verify import programs
 
 BUILD = "tests.verify.programs:masked_tokens"
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", "memory", *arguments],
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_command_prints_what_fits():
-    done = run(
-        BUILD,
+def test_the_command_prints_what_fits(tmp_path):
+    console.put_module(programs, tmp_path)
+    done = console.run(
+        "memory",
+        "my_module:masked_tokens",
         "--global_batch_size=4096",
         "--replicas=1,4",
         "--shard=none,weights",
         "--device_memory=3MiB",
         "--json",
+        folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -82,11 +77,11 @@ def test_wrong_arguments(arguments, message):
     [
         ([], "give one function that returns your compiled model"),
         (["nowhere:build"], "no module named 'nowhere'"),
-        ([BUILD, "--replicas=two"], "Received: replica_counts='two'"),
+        (["json:build", "--replicas=two"], "Received: replica_counts='two'"),
     ],
 )
 def test_one_line_for_wrong_input(arguments, message):
-    done = run(*arguments)
+    done = console.run("memory", *arguments)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and message in line

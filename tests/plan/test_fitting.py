@@ -1,13 +1,13 @@
 """Which numbers of replicas fit, and the setting that makes them fit."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.memory import memory, memory_prediction
 from kerasmgpu.plan import fitting
+from tests import console
+from tests.verify import programs
 
 BUILD = "tests.verify.programs:masked_tokens"
 
@@ -90,16 +90,14 @@ def test_a_number_that_does_not_fit_is_not_recommended_without_its_setting(
 
 
 def test_the_command_asks_memory_for_the_rows_of_each_replica(tmp_path):
-    flags = ["--step_seconds=0.1", "--parameters=1e3", f"--module={BUILD}"]
+    console.put_module(programs, tmp_path)
+    flags = ["--step_seconds=0.1", "--parameters=1e3"]
+    flags += ["--module=my_module:masked_tokens"]
     flags += ["--batch_size_per_replica=512", "--replica_counts=2"]
-    flags += ["--device_memory=600KiB", f"--output_dir={tmp_path}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", "plan", *flags],
-        capture_output=True,
-        text=True,
-    )
+    flags += ["--device_memory=600KiB", f"--output_dir={tmp_path / 'out'}"]
+    done = console.run("plan", *flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "plan.json").read_text())
+    report = json.loads((tmp_path / "out" / "plan.json").read_text())
     _, two = report["memory"]
     (plain,) = memory(BUILD, replicas=[2], global_batch_size=1024, show=False)[
         "rows"

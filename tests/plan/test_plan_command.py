@@ -1,14 +1,13 @@
 """The command, as a user runs it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.plan.link_rates import link
 from kerasmgpu.plan.scaling_prediction import plan
 from kerasmgpu.plan.step_time import Link, Machines, Step
+from tests import console
 
 RESNET = (
     "--step_seconds=0.3",
@@ -18,11 +17,7 @@ RESNET = (
 
 
 def command(*flags):
-    return subprocess.run(
-        [sys.executable, "-m", "kerasmgpu.plan", *flags],
-        capture_output=True,
-        text=True,
-    )
+    return console.run("plan", *flags)
 
 
 def test_table_file_and_plot(tmp_path):

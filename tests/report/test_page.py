@@ -2,12 +2,11 @@
 
 import datetime
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.report import page, run_files, units
+from tests import console
 from tests.report import samples
 from tests.report.pages import parse
 
@@ -167,12 +166,7 @@ def test_a_run_that_goes_on_says_so(tmp_path):
 
 
 def command(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", "report", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-    )
+    return console.run("report", *arguments, folder=cwd)
 
 
 def test_the_command_prints_the_path(three, tmp_path):

@@ -15,6 +15,8 @@ import pytest
 import kerasmgpu.verify
 from kerasmgpu.commands.references import reference
 from kerasmgpu.errors import InputError
+from tests import console
+from tests.verify import programs
 
 LIBRARY = pathlib.Path(kerasmgpu.__file__).resolve().parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs.py")
@@ -33,7 +35,7 @@ def command(*arguments, folder=None):
 
 
 def verify(function, *flags, folder=None):
-    return command("-m", "kerasmgpu.verify", function, *flags, folder=folder)
+    return console.run("verify", function, *flags, folder=folder)
 
 
 def one_error(done):
@@ -45,9 +47,10 @@ def one_error(done):
 
 
 def test_sound_model_ends_with_status_0(tmp_path):
+    console.put_module(programs, tmp_path)
     output = tmp_path / "report.json"
     flags = ["--float64", "--replica_counts=4", f"--output={output}"]
-    done = verify(f"{PROGRAMS}:sound", *flags)
+    done = verify("my_module:sound", *flags, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "── 4 replicas …" in done.stdout
     assert "IN PARITY" in done.stdout
@@ -127,7 +130,7 @@ def test_program_that_can_not_run_is_one_line(program, flags, message):
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message):
-    line = one_error(command("-m", "kerasmgpu.verify", *arguments))
+    line = one_error(console.run("verify", *arguments))
     assert message in line
 
 
@@ -149,12 +152,8 @@ def processes_of(text):
 )
 def test_no_process_is_left_over(number, tmp_path):
     parent = subprocess.Popen(
-        [sys.executable, "-m", "kerasmgpu.verify", f"{PROGRAMS}:hangs"],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(LIBRARY),
-            "TMPDIR": str(tmp_path),
-        },
+        console.command("verify", f"{PROGRAMS}:hangs"),
+        env=console.environment(TMPDIR=str(tmp_path)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -6,11 +6,11 @@ configuration is code.
 """
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kerasmgpu.commands import search_path
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.convnet.yaml_sections import Section
 
@@ -81,7 +81,7 @@ def _find(section: Section, parts: Sequence[str]) -> Any:
     for count in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:count])
         try:
-            found = importlib.import_module(module_name)
+            found = search_path.load(module_name)
         except (ImportError, SyntaxError) as error:
             problem = f"can't be imported: {module_name}: {error}"
             if isinstance(error, ModuleNotFoundError):

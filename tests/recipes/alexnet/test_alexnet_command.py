@@ -1,19 +1,11 @@
 """The command as a person runs it, each in a process of its own."""
 
-import subprocess
-import sys
-
-COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.alexnet"]
-
-
-def run(*arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300
-    )
+from tests import console
 
 
 def test_two_virtual_devices_train_to_the_closing_table():
-    done = run(
+    done = console.run(
+        "alexnet",
         "--num_replicas=2",
         "--virtual_devices=2",
         "--image_size=8",

@@ -5,16 +5,15 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.datasets import generated_ratings
+from tests import console
 from tests.recipes.datasets import ratings_file
 
-COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.autoencoder"]
 # Weights that differ in the last bits only, after a whole run.
 SAME_MODEL = 1e-4
 
@@ -42,9 +41,7 @@ def data_flags(data):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300
-    )
+    return console.run("autoencoder", *arguments)
 
 
 def result_of(folder):
@@ -77,8 +74,12 @@ def test_a_killed_run_goes_on_to_the_same_end(data, data_flags, tmp_path):
     cut = tmp_path / "cut"
     length = dict(num_replicas=1, epochs=20)
     flags = [f"--{name}={value}" for name, value in length.items()]
-    process = subprocess.Popen(
-        [*COMMAND, *data_flags, *flags, f"--output_dir={cut}"],
+    process = console.start(
+        "autoencoder",
+        *data_flags,
+        *flags,
+        f"--output_dir={cut}",
+        folder=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,6 +11,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import convnet
 from kerasmgpu.recipes.convnet import example
+from tests import console
 
 PRESETS = pathlib.Path(convnet.__file__).parent / "presets"
 EXAMPLE = (PRESETS / "gratings.yaml").read_text()
@@ -267,10 +266,7 @@ def test_another_models_weights_are_refused(trained, tmp_path):
 def test_the_command_tells_the_line(tmp_path):
     path = tmp_path / "net.yaml"
     path.write_text(EXAMPLE.replace("epochs", "epoch"))
-    command = [sys.executable, "-m", "kerasmgpu.recipes.convnet"]
-    done = subprocess.run(
-        [*command, f"--config={path}"], capture_output=True, text=True
-    )
+    done = console.run("convnet", f"--config={path}")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()

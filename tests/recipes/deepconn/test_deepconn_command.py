@@ -1,24 +1,19 @@
 """The command as a person runs it, in a process of its own."""
 
-import subprocess
-import sys
-
 import pytest
 
-COMMAND = [sys.executable, "-m", "kerasmgpu.recipes.deepconn"]
-
-
-def run(*arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300
-    )
+from tests import console
 
 
 @pytest.mark.slow
 def test_without_a_gpu_two_logical_cpus_stand_in():
     """They can be made only before anything is computed."""
-    done = run(
-        "--placement=dual", "--steps=2", "--words=20", "--profile_steps=0"
+    done = console.run(
+        "deepconn",
+        "--placement=dual",
+        "--steps=2",
+        "--words=20",
+        "--profile_steps=0",
     )
     assert done.returncode == 0, done.stderr
     assert "2 logical CPU devices stand in" in done.stdout

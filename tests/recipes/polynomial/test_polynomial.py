@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import polynomial
+from tests import console
 
 PRESET = pathlib.Path(polynomial.__file__).parent / "presets/published.flags"
 
@@ -88,9 +87,7 @@ def test_a_file_that_is_not_there():
 
 @pytest.mark.slow
 def test_the_command_tells_bad_input_in_one_line():
-    command = [sys.executable, "-m", "kerasmgpu.recipes.polynomial"]
-    command += ["--num_replicas=3", "--virtual_devices=2"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = console.run("polynomial", "--num_replicas=3", "--virtual_devices=2")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()
