@@ -101,7 +101,7 @@ def test_unknown_attribute():
 
 
 LEVELS = [
-    {"atomic_files", "errors", "signals", "stderr_filter"},
+    {"atomic_files", "errors", "signals", "stderr_filter", "user_lines"},
     {"hardware", "partitioner", "replica_arithmetic", "schedules"},
     {"engine", "flops"},
     {"job"},

@@ -33,7 +33,14 @@ from kerasmgpu.engine.seams import replaces
 
 @replaces(trainer_module, "TFEpochIterator")
 class EpochSteps(trainer_module.TFEpochIterator):
-    """Keras's epoch iterator, with the same arguments."""
+    """Keras's epoch iterator, with the same arguments.
+
+    Attributes:
+        steps_asked: Integer, steps of the epoch that have been asked for.
+        steps_done: Integer, those before the last execution.
+    """
+
+    steps_asked = steps_done = 0
 
     def __init__(
         self, distribute_strategy: Any = None, *args: Any, **kwargs: Any
@@ -89,6 +96,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
     def __iter__(self) -> Any:
         if self._is_ours:  # A collective: every worker must call it.
             unread_logs.look_again()
+        self.steps_asked = self.steps_done = 0
         watched = self._watched()
         if watched is None:
             return super().__iter__()
@@ -100,7 +108,9 @@ class EpochSteps(trainer_module.TFEpochIterator):
     def __next__(self) -> Any:
         # Raises at the end of the epoch, so the last step is followed by
         # `after_epoch` instead of `after_step`.
+        self.steps_done = self.steps_asked
         item = super().__next__()
+        self.steps_asked += self.steps_per_execution
         unread_logs.comes_next(item[-1])
         watched = self._watched()
         if watched is not None:

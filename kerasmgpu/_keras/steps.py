@@ -20,6 +20,7 @@ from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed
+from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner import report
@@ -82,6 +83,7 @@ class Steps:
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
         self._executions = {}
         self._last: tuple[Any, Any, Any] = (None, None, None)
+        self._in_job = self._strategy.num_workers > 1
         _say_that_xla_is_off(model)
 
     def __call__(self, iterator: Any) -> Any:
@@ -96,6 +98,8 @@ class Steps:
         Raises:
             StopIteration, tf.errors.OutOfRangeError: If the data is exhausted.
         """
+        if self._in_job:
+            joint_calls.note(self._step.__name__)
         with self._strategy.scope():
             if self._model.run_eagerly or tf.config.functions_run_eagerly():
                 return self._run_eagerly(iterator)
@@ -231,6 +235,8 @@ class PredictSteps:
         Args:
             batches: List of batches, as an iterator of the data set gave them.
         """
+        if self._strategy.num_workers > 1:
+            joint_calls.note("predict_step")
         with self._strategy.scope():
             outputs = [self._predict(batch) for batch in batches]
         if len(outputs) == 1:

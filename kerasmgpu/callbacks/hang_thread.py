@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import keras
 from absl import logging
 
-from kerasmgpu.callbacks import devices_state, whereabouts
+from kerasmgpu._keras import whereabouts
+from kerasmgpu.callbacks import devices_state
 from kerasmgpu.job import membership, places, workers
 from kerasmgpu.partitioner import report
+from kerasmgpu.user_lines import frames_of_thread
 
 if TYPE_CHECKING:
     from kerasmgpu.callbacks.hang_watch import Pulse
@@ -52,13 +54,18 @@ class HangThread(threading.Thread):
         strategy = model.distribute_strategy
         self._index = workers.index(strategy)
         self._num_workers = workers.count(strategy)
-        self._places = (
-            membership.places(self._index) if self._num_workers > 1 else None
-        )
+        self._places = membership.places() if self._num_workers > 1 else None
         self._longest = 0.0
         self._reported: float | None = None
 
     def run(self) -> None:
+        if self._places is not None:
+            self._places.waits_for_input = self._pulse.mark.is_pending
+        self._look()
+        if self._places is not None:
+            self._places.waits_for_input = None
+
+    def _look(self) -> None:
         least = self._hang_seconds or _LEAST_SECONDS
         interval = min(1.0, least / 4)
         while not self._end.wait(interval):
@@ -100,10 +107,12 @@ class HangThread(threading.Thread):
         return execution * statistics.median(seconds) if seconds else 0.0
 
     def _place(self, pause: float) -> places.Place:
-        kind, text = whereabouts.of(self._thread)
+        kind, text = whereabouts.of(frames_of_thread(self._thread))
+        if self._places is not None:
+            return self._places.here(kind, text, pause)
         if kind == places.IN_STEP and self._pulse.mark.is_pending():
             kind, text = "input", "waiting for input"
-        return places.Place(self._pulse.steps, kind, text, pause)
+        return places.Place(kind, text, pause)
 
     def _write(self, pause: float, place: places.Place) -> None:
         median = self._median()

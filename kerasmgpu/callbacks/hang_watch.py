@@ -162,7 +162,6 @@ class Pulse(step_hooks.StepHook):
 
     Attributes:
         since: Float, time of the last progress, by `time.monotonic`.
-        steps: Integer, steps completed in this `fit`.
         seconds: Seconds per step of the last executions that didn't trace.
         is_first: Boolean, whether no execution has ended yet.
         end: Event, set when `fit` returns or raises.
@@ -173,7 +172,6 @@ class Pulse(step_hooks.StepHook):
         self._iterator: Any = None
         self._marked: Any = None
         self.since = time.monotonic()
-        self.steps = 0
         self.is_first = True
         self.end = threading.Event()
         self.seconds: collections.deque[float] = collections.deque(maxlen=100)
@@ -188,7 +186,6 @@ class Pulse(step_hooks.StepHook):
         logs = run(self._marked)
         self.since = time.monotonic()
         steps = self._model.steps_per_execution
-        self.steps += steps
         if self.mark.traces == traces:
             self.seconds.append((self.since - start) / steps)
         self.is_first = False

@@ -1,21 +1,18 @@
 """Exceptions of the user's code as one line."""
 
-import os
-import pathlib
 import re
-import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import search_path
 from kerasmgpu.errors import InputError
+from kerasmgpu.user_lines import users_line
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colour codes in Keras's messages."""
 _LONGEST_MESSAGE = 500
 _IN_GRAPH = "Graph execution error:"
-_PACKAGES = {"site-packages", "dist-packages"}
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _FAULT = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
@@ -31,8 +28,8 @@ def in_one_line(error: Exception) -> str:
             for file, number, name in _FRAME.findall(text)
         ]
         text = cause_in_graph(text.splitlines()) or text
-    place = _users_place(frames)
-    place = place or _users_place(traceback.extract_tb(error.__traceback__))
+    place = users_line(frames)
+    place = place or users_line(traceback.extract_tb(error.__traceback__))
     message = " ".join(text.split())
     if len(message) > _LONGEST_MESSAGE:
         half = _LONGEST_MESSAGE // 2  # The cause may be at either end.
@@ -52,7 +49,7 @@ def place_in_stack(text: str) -> str | None:
         traceback.FrameSummary(file, int(number), name)
         for file, number, name in _FAULT.findall(text)
     ]
-    return _users_place(reversed(frames))
+    return users_line(reversed(frames))
 
 
 def cause_in_graph(lines: Sequence[str]) -> str:
@@ -90,25 +87,3 @@ def naming_the_function(
             raise InputError(f"{job['build']} raised {line}") from error
 
     return do
-
-
-def _users_place(frames: Iterable[traceback.FrameSummary]) -> str | None:
-    """Returns the last line of the user's code in a call stack, or `None`.
-
-    That is code outside Python, the installed packages and kerasmgpu.
-    """
-    paths = sysconfig.get_paths()
-    foreign = [
-        os.path.realpath(paths[name])
-        for name in ("stdlib", "purelib", "platlib")
-    ]
-    foreign.append(str(pathlib.Path(__file__).resolve().parents[1]))
-    for frame in reversed(list(frames)):
-        path = os.path.realpath(frame.filename)
-        is_foreign = any(path.startswith(folder) for folder in foreign)
-        # Packages of another environment, that this one is built on.
-        is_foreign |= bool(_PACKAGES & set(pathlib.Path(path).parts))
-        if not is_foreign and os.path.exists(path):
-            name = os.path.basename(path)
-            return f"{name}, line {frame.lineno}: {frame.line}"
-    return None

@@ -4,6 +4,7 @@
     extended.py            their engines (`StrategyExtended`)
     devices.py             chooses the replicas' devices
     context.py             state of TensorFlow's process-wide context
+    joint_calls.py         counts the calls that all workers make together
 
     feeds.py               how a data set's batches reach the steps
     pipelines.py           stateful parts of a `tf.data` pipeline

@@ -12,9 +12,20 @@ def has_started() -> bool:
     return context.context()._context_handle is not None
 
 
+_why_aborted: str | None = None
+
+
 def abort_collectives(message: str) -> None:
     """Makes all pending and future collectives raise `UnavailableError`."""
+    global _why_aborted
+    _why_aborted = message
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
+
+
+def require_collectives() -> None:
+    """Raises `UnavailableError` if collectives are aborted."""
+    if _why_aborted is not None:
+        raise tf.errors.UnavailableError(None, None, _why_aborted)
 
 
 def abort_step() -> None:

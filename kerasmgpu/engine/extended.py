@@ -15,6 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.engine.context import require_collectives
+from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.private_names import (
     CollectiveAllReduce,
     CollectiveAllReduceExtended,
@@ -34,6 +36,10 @@ _HEARTBEAT_FACTOR = 4
 """TensorFlow's heartbeat time-out divided by ours, so that ours expires first.
 
 A worker waits for the answer to a heartbeat for half of TensorFlow's."""
+
+
+_SECONDS_OF_A_WAIT = 2.0
+"""Longest wait for a key, between looks for a lost worker."""
 
 
 class _SharedNames(OneDevice):
@@ -192,7 +198,11 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         """The first worker's value: TensorFlow broadcasts no bfloat16."""
         settings, given = kwargs, kwargs["initial_value"]
         create = super()._get_variable_creator_initial_value
-        is_narrow = replica_id == 0 and kwargs.get("dtype") == tf.bfloat16
+        is_narrow = (
+            replica_id == 0
+            and self._num_workers > 1
+            and kwargs.get("dtype") == tf.bfloat16
+        )
 
         def widened() -> tf.Tensor:
             value = given() if callable(given) else given
@@ -206,7 +216,14 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
                 "dtype": tf.float32,
             }
         made = create(replica_id, device, primary_var, **settings)
-        return (lambda: tf.cast(made(), tf.bfloat16)) if is_narrow else made
+        if replica_id or self._num_workers == 1:
+            return made
+        return lambda: self._broadcast(made, is_narrow)
+
+    def _broadcast(self, made: Callable[[], tf.Tensor], narrow: bool) -> Any:
+        """Calls the function of a new variable's value; a joint call."""
+        joint_calls.note("new variable")
+        return tf.cast(made(), tf.bfloat16) if narrow else made()
 
     def wait_for_workers(self, name: str, timeout_seconds: float) -> None:
         """Waits until all workers have called this with a name.
@@ -219,14 +236,23 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         Raises:
             tf.errors.DeadlineExceededError: If some have not within the time.
         """
+        joint_calls.note(name)
         service, others = context.context(), range(1, self._num_workers)
         deadline = time.monotonic() + timeout_seconds
 
         def wait(worker: int) -> None:
-            left = max(deadline - time.monotonic(), 0.001)
-            service.get_config_key_value(
-                f"{name}/{worker}", _milliseconds(left)
-            )
+            while True:
+                require_collectives()
+                left = max(deadline - time.monotonic(), 0.001)
+                with contextlib.ExitStack() as is_over:
+                    if left > _SECONDS_OF_A_WAIT:
+                        late = tf.errors.DeadlineExceededError
+                        is_over.enter_context(contextlib.suppress(late))
+                    service.get_config_key_value(
+                        f"{name}/{worker}",
+                        _milliseconds(min(left, _SECONDS_OF_A_WAIT)),
+                    )
+                    return
 
         if self._task_id == 0:
             for worker in others:
@@ -238,6 +264,38 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             service.set_config_key_value(f"{name}/{self._task_id}", "here")
         if self._task_id != 0:
             wait(0)
+
+    def _reduce_to(
+        self, reduce_op: Any, value: Any, destinations: Any, options: Any
+    ) -> Any:
+        self._note("reduction", value)
+        return super()._reduce_to(reduce_op, value, destinations, options)
+
+    def _batch_reduce_to(
+        self, reduce_op: Any, value_destination_pairs: Any, options: Any
+    ) -> list:
+        pairs = list(value_destination_pairs)
+        self._note("reduction", [value for value, _ in pairs])
+        return super()._batch_reduce_to(reduce_op, pairs, options)
+
+    def _gather_to_implementation(
+        self, value: Any, destinations: Any, axis: int, options: Any
+    ) -> Any:
+        self._note("gathering", None)
+        return super()._gather_to_implementation(
+            value, destinations, axis, options
+        )
+
+    def _note(self, what: str, values: Any) -> None:
+        """Counts a joint call of the workers, outside of steps."""
+        if self.is_one_device or not tf.executing_eagerly():
+            return
+        kinds = [
+            f"{one.dtype.name}{list(one.shape)}"
+            for one in map(_first_value, tf.nest.flatten(values))
+            if isinstance(one, tf.Tensor)
+        ]
+        joint_calls.note(f"{what} of {', '.join(kinds)}")
 
     def _initialize_local_devices(
         self,
@@ -252,6 +310,12 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
 def _milliseconds(seconds: float) -> int:
     """Converts seconds, rounded up: 0 would select TensorFlow's default."""
     return math.ceil(1000 * seconds)
+
+
+def _first_value(value: Any) -> Any:
+    if isinstance(value, tf.distribute.DistributedValues):
+        return value.values[0]
+    return value
 
 
 def _not_started(

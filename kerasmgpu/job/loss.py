@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from kerasmgpu.job.cluster import Worker
 
-_LINE = re.compile(r"kerasmgpu: worker (\d+) \(\S+\) is lost: (.*)\. This ")
+OUT_OF_STEP = "out of step: "
+"""Begins the reason of a worker that is there, but in other collectives."""
+
+_IN_ANOTHER = "while other workers were in another collective"
+
+_LINE = re.compile(
+    r"kerasmgpu: worker (\d+) \(\S+\) is "
+    rf"(?:lost: |(?={OUT_OF_STEP}))(.*)\. This "
+)
 
 
 def line(
@@ -29,20 +37,34 @@ def line(
     """
     reason = " ".join(reason.split())
     if lost == worker.index:
-        return (
-            f"kerasmgpu: this worker ({lost}) is lost to the others, which "
-            f"end: {reason}. It can't continue."
+        what = state(reason).replace(
+            "lost:", "lost to the others, which end:", 1
         )
-    address = worker.addresses[lost]
-    if has_ended:
-        return (
-            f"kerasmgpu: worker {lost} ({address}) is lost: {reason}. "
-            f"This worker ({worker.index}) had ended."
-        )
+        return f"kerasmgpu: this worker ({lost}) is {what}. It can't continue."
+    ends = "had ended" if has_ended else "can't continue"
     return (
-        f"kerasmgpu: worker {lost} ({address}) is lost: {reason}. "
-        f"This worker ({worker.index}) can't continue."
+        f"kerasmgpu: worker {lost} ({worker.addresses[lost]}) is "
+        f"{state(reason)}. This worker ({worker.index}) {ends}."
     )
+
+
+def parted_alone(place: str) -> str:
+    """Returns the reason of a worker that has noticed alone that it parted."""
+    return (
+        f"{OUT_OF_STEP}it was {place}, while other workers were in another "
+        "collective. All workers must run the same steps, evaluations, "
+        "predictions and callbacks"
+    )
+
+
+def names_one(reason: str) -> bool:
+    """Whether a reason is of `parted_alone`."""
+    return _IN_ANOTHER in reason
+
+
+def state(reason: str) -> str:
+    """Returns `"lost: …"`, or a reason that says that it is out of step."""
+    return reason if reason.startswith(OUT_OF_STEP) else f"lost: {reason}"
 
 
 def lost_in(lines: Sequence[str]) -> tuple[int, str] | None:

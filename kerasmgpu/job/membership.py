@@ -15,6 +15,7 @@ from absl import logging
 
 from kerasmgpu import signals
 from kerasmgpu.engine import context, devices
+from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import (
     introduction,
@@ -27,6 +28,7 @@ from kerasmgpu.job import (
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.attempts import Attempts
 from kerasmgpu.job.cluster import Worker
+from kerasmgpu.job.lockstep import Lockstep, Where
 from kerasmgpu.job.places import Places
 from kerasmgpu.job.rendezvous import START_VARIABLE
 from kerasmgpu.job.watch import (
@@ -35,6 +37,7 @@ from kerasmgpu.job.watch import (
     FirstWorker,
     OtherWorker,
 )
+from kerasmgpu.user_lines import frames_of_error, frames_of_thread
 
 PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 """Environment variable for the port of the first worker's watch."""
@@ -55,6 +58,7 @@ _DIFFERENT = re.compile(r"Collective instance \d+ expected type")
 """TensorFlow's error in a worker whose collective is not that of the others."""
 
 _watches: list[FirstWorker | OtherWorker] = []
+_places: list[Places] = []
 
 
 def start_timeout_seconds(environ: Mapping[str, str] = os.environ) -> float:
@@ -127,7 +131,11 @@ def meet(
 
 
 def join(
-    strategy: tf.distribute.Strategy, worker: Worker, seconds: float, token: str
+    strategy: tf.distribute.Strategy,
+    worker: Worker,
+    seconds: float,
+    token: str,
+    where: Where,
 ) -> None:
     """Joins the job; all workers call this once the engine runs.
 
@@ -136,11 +144,15 @@ def join(
         worker: `cluster.Worker`, this worker's place in it.
         seconds: See `timeout_seconds`.
         token: String, see `job_token.read`.
+        where: See `lockstep.Lockstep`.
     """
     signals.end_on_sigterm()
 
     def on_lost(lost: int, reason: str) -> None:
         message = loss.line(worker, lost, reason)
+        if loss.names_one(reason) and lost != worker.index:
+            _, here = where(frames_of_thread(joint_calls.thread))
+            message = f"{message[:-1]}: it is {here}."
         logging.error("%s", message)
         context.abort_collectives(message)
 
@@ -157,8 +169,14 @@ def join(
             worker.index, host, invitation, seconds, on_lost, token
         )
     _watches.append(watch)
+    told = Places(worker.index, worker.num_workers, watch.tell, joint_calls)
+    watch.hear_place = told.hear
+    _places.append(told)
+    Lockstep(watch, told, joint_calls, seconds, where).start()
     atexit.register(_leave, watch, worker)
-    sys.excepthook = functools.partial(_report, watch, sys.excepthook)
+    sys.excepthook = functools.partial(
+        _report, watch, worker, where, sys.excepthook
+    )
     seeds.share(strategy)
 
 
@@ -180,22 +198,15 @@ def attempts(num_workers: int) -> Attempts:
     return made
 
 
-def places(index: int) -> Places | None:
-    """Where the workers of this worker's job are; `None` without a job.
-
-    Args:
-        index: Index of this worker.
-    """
-    if not _watches:
-        return None
-    watch = _watches[-1]
-    made = Places(index, watch.tell)
-    watch.hear_place = made.hear
-    return made
+def places() -> Places | None:
+    """Where the workers of this worker's job are; `None` without a job."""
+    return _places[-1] if _places else None
 
 
 def _report(
     watch: FirstWorker | OtherWorker,
+    worker: Worker,
+    where: Where,
     report: Callable[..., Any],
     kind: type[BaseException],
     error: BaseException,
@@ -206,15 +217,17 @@ def _report(
     The loss is already reported in one line.
     """
     follows = issubclass(kind, _OF_A_LOSS)
-    if not follows or not watch.wait_for_a_loss(_SECONDS_TO_NOTICE):
-        report(kind, error, trace)
-        if _DIFFERENT.search(str(error)):
-            logging.error(
-                "kerasmgpu: workers ran different collectives at the same "
-                "time; this one's is in the traceback above. All workers must "
-                "run the same steps, evaluations, predictions and callbacks. "
-                "Look for code that only one of them runs."
-            )
+    if follows and watch.wait_for_a_loss(_SECONDS_TO_NOTICE):
+        return
+    report(kind, error, trace)
+    reason = f"{kind.__name__}: {error}"
+    if _DIFFERENT.search(str(error)):
+        _, there = where(frames_of_error(trace))
+        reason = loss.parted_alone(there)
+        logging.error("%s", loss.line(worker, worker.index, reason))
+    if not (sys.flags.interactive or hasattr(sys, "ps1")):
+        # Now, not at the exit, for which Python waits for other threads.
+        leave(reason)
 
 
 def leave(failure: str) -> None:

@@ -1,18 +1,27 @@
 """Where the workers of a job are, and which of them the others wait for.
 
-A worker whose step takes long tells the first worker where it is, over the
+A worker that makes no progress tells the first worker where it is, over the
 connection of the watch. Imports no TensorFlow.
 """
 
+import collections
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kerasmgpu.engine.joint_calls import JointCalls
 
 IN_STEP, IN_VALIDATION, TOGETHER = "step", "validation", "together"
 """Kinds of places with collectives: workers wait for one another there."""
 
+_MOST_CALLS = 20
+"""Names of joint calls that a worker tells."""
+
 _WAITS = (IN_STEP, IN_VALIDATION, TOGETHER)
+
+_SAME = "All workers must run the same steps, evaluations, predictions and callbacks"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,21 +29,32 @@ class Place:
     """Where a worker is.
 
     Attributes:
-        steps: Integer, steps that it has completed in this `fit`.
         kind: String: `IN_STEP`, `IN_VALIDATION`, `TOGETHER`, or another word.
         text: String, the same in words: `"in callback Save.on_epoch_end"`.
         seconds: Float, how long it has been there.
+        count: Integer, joint calls that the worker has begun
+            (`engine/joint_calls.py`).
+        calls: List of strings, the names of the last ones.
     """
 
-    steps: int
     kind: str
     text: str
     seconds: float
+    count: int = 0
+    calls: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
-        return (
-            f"{self.text} since {self.seconds:.0f} s, after {self.steps} steps"
-        )
+        return f"{self.text} since {self.seconds:.0f} s"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for other workers."""
+        return self.kind in _WAITS
+
+    def call(self, number: int) -> str | None:
+        """The name of a joint call; `None` if it isn't among the last ones."""
+        place = number - self.count - 1 + len(self.calls)
+        return self.calls[place] if 0 <= place < len(self.calls) else None
 
 
 class Places:
@@ -42,22 +62,40 @@ class Places:
 
     Args:
         index: Integer, index of this worker.
+        num_workers: Integer, workers of the job.
         send: Function that sends a message to the first worker.
+        calls: `JointCalls` of this process.
         clock: Function that returns seconds.
+
+    Attributes:
+        waits_for_input: Function that returns whether a step waits for its
+            batch. While `HangWatch` has set it, that callback tells of pauses.
     """
 
     def __init__(
         self,
         index: int,
+        num_workers: int,
         send: Callable[..., None],
+        calls: "JointCalls",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._index, self._send, self._clock = index, send, clock
+        self.index, self.num_workers, self._calls = index, num_workers, calls
+        self._send, self._clock = send, clock
         self._heard: dict[int, tuple[float, Place]] = {}
+        self.waits_for_input: Callable[[], bool] | None = None
+
+    def here(self, kind: str, text: str, seconds: float) -> Place:
+        """Returns this worker's `Place`, with its joint calls."""
+        if kind == IN_STEP and self.waits_for_input is not None:
+            if self.waits_for_input():
+                kind, text = "input", "waiting for input"
+        calls = self._calls.last(_MOST_CALLS)
+        return Place(kind, text, seconds, self._calls.count, calls)
 
     def tell(self, place: Place) -> None:
         """Tells the first worker where this one is."""
-        if self._index:
+        if self.index:
             self._send(place=dataclasses.asdict(place))
         else:
             self._heard[0] = self._clock(), place
@@ -76,6 +114,58 @@ class Places:
         }
 
 
+def parted(places: Mapping[int, Place]) -> list[int]:
+    """Returns the workers whose joint calls are not those of the others.
+
+    That is the smaller group where workers' calls first differ; of two equal
+    ones that without the first worker. Empty if all known calls are the same.
+
+    Args:
+        places: Maps indices of workers to their `Place`s.
+    """
+    first = max(p.count - len(p.calls) for p in places.values()) + 1
+    last = min(place.count for place in places.values())
+    for number in range(first, last + 1):
+        groups = collections.defaultdict(list)
+        for worker, place in sorted(places.items()):
+            groups[place.call(number)].append(worker)
+        if len(groups) > 1:
+            return min(
+                groups.values(), key=lambda group: (len(group), -group[0])
+            )
+    return []
+
+
+def difference(places: Mapping[int, Place], workers: list[int]) -> str:
+    """Returns what some workers do, what the others do, and how to fix it.
+
+    Args:
+        places: Maps indices of workers to their `Place`s.
+        workers: Indices of the workers that differ.
+
+    Example:
+
+    >>> evaluates = Place("validation", "in validation after epoch 1", 31)
+    >>> difference({0: Place("step", "in step 1 of epoch 2", 31), 1: evaluates}, [1])
+    'worker 1 is in validation after epoch 1, worker 0 is in step 1 of epoch \
+2. All workers must run the same steps, evaluations, predictions and callbacks'
+    """
+    others = [worker for worker in places if worker not in workers]
+    groups = [*_by_text(places, workers), *_by_text(places, others)]
+    told = ", ".join(
+        f"{_named(group)} {_verb(group, 'is', 'are')} {text}"
+        for text, group in groups
+    )
+    texts = " ".join(text for text, _ in groups)
+    advice = ""
+    if "the end of epoch" in texts and "step" in texts:
+        advice = (
+            ": give each the same number of batches, and the same "
+            "steps_per_epoch"
+        )
+    return f"{told}. {_SAME}{advice}"
+
+
 def verdict(places: Mapping[int, Place], num_workers: int) -> str:
     """Returns which worker the others wait for, as far as places tell.
 
@@ -85,10 +175,10 @@ def verdict(places: Mapping[int, Place], num_workers: int) -> str:
 
     Example:
 
-    >>> sleeping = Place(41, "callback", "in callback Save.on_epoch_end", 34)
-    >>> verdict({0: Place(41, "step", "in the step", 33), 1: sleeping}, 2)
-    'worker 1 is in callback Save.on_epoch_end since 34 s, after 41 steps; \
-worker 0 waits for it in the collectives of step 42'
+    >>> sleeping = Place("callback", "in callback Save.on_epoch_end", 34)
+    >>> verdict({0: Place("step", "in step 42 of epoch 1", 33), 1: sleeping}, 2)
+    'worker 1 is in callback Save.on_epoch_end since 34 s; worker 0 waits for \
+it in step 42 of epoch 1'
     """
     silent = [n for n in range(num_workers) if n not in places]
     if silent:
@@ -96,29 +186,23 @@ worker 0 waits for it in the collectives of step 42'
             f"{_named(silent)} {_verb(silent, 'runs', 'run')} on, or can't "
             "say where; the others wait"
         )
-    late = [n for n, place in places.items() if place.kind not in _WAITS]
+    late = [n for n, place in places.items() if not place.waits]
     waiting = [n for n in places if n not in late]
-    kinds = {places[n].kind for n in waiting}
-    steps = {places[n].steps for n in waiting}
-    if late and waiting:
-        return (
-            f"{_told(places, late)}; {_named(waiting)} "
-            f"{_verb(waiting, 'waits', 'wait')} for "
-            f"{'it' if len(late) == 1 else 'them'} in "
-            + (
-                f"the collectives of step {max(steps) + 1}"
-                if kinds == {IN_STEP}
-                else "the collectives of validation"
-                if kinds == {IN_VALIDATION}
-                else "a collective of all workers"
-            )
-        )
     if late:
-        return _told(places, late)
-    if len(kinds) > 1 or len(steps) > 1:
-        return (
-            f"workers run different collectives: {_told(places, waiting)}. All "
-            "workers must run the same steps, evaluations and callbacks"
+        told = "; ".join(f"worker {n} is {places[n]}" for n in late)
+        for text, group in _by_text(places, waiting):
+            told += (
+                f"; {_named(group)} {_verb(group, 'waits', 'wait')} for "
+                f"{'it' if len(late) == 1 else 'them'} {text}"
+            )
+        return told
+    differ = parted(places)
+    if differ:
+        return difference(places, differ)
+    if len({(place.text, place.count) for place in places.values()}) > 1:
+        behind = min(place.count for place in places.values())
+        return difference(
+            places, [n for n in waiting if places[n].count == behind]
         )
     return (
         f"all workers are {places[0].text}: one computes, or a collective "
@@ -126,8 +210,13 @@ worker 0 waits for it in the collectives of step 42'
     )
 
 
-def _told(places: Mapping[int, Place], workers: list[int]) -> str:
-    return "; ".join(f"worker {n} is {places[n]}" for n in workers)
+def _by_text(
+    places: Mapping[int, Place], workers: list[int]
+) -> list[tuple[str, list[int]]]:
+    groups: dict[str, list[int]] = {}
+    for worker in workers:
+        groups.setdefault(places[worker].text, []).append(worker)
+    return list(groups.items())
 
 
 def _named(workers: list[int]) -> str:

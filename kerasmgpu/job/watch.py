@@ -64,6 +64,10 @@ class _Watch:
         self._over.wait(seconds)
         return self.lost is not None
 
+    def wait_for_the_end(self, seconds: float) -> bool:
+        """Waits up to `seconds`; returns whether the job is over."""
+        return self._over.wait(seconds)
+
     def _report(self, worker: int, reason: str) -> bool:
         """Calls `on_lost` for the first loss; ignores later ones."""
         with self._lock:
@@ -192,6 +196,10 @@ class FirstWorker(_Watch):
     def _report_and_tell(self, worker: int, reason: str) -> None:
         if self._report(worker, reason):
             self._tell(lost=worker, reason=reason)
+
+    def part(self, worker: int, reason: str) -> None:
+        """Ends the job, since a worker does what the others don't do."""
+        self._report_and_tell(worker, reason)
 
     def tell(self, **message: Any) -> None:
         """Sends a message to all other workers."""

@@ -129,7 +129,7 @@ def _worker_lost(
     if not culprit.was_asked and culprit.status not in (0, EXIT_PREEMPTED):
         return _failed(culprit, ends)
     lines = [
-        f"worker {culprit.number} on {culprit.host} is lost: {reason}; "
+        f"worker {culprit.number} on {culprit.host} is {loss.state(reason)}; "
         f"reported by worker {witness.number} on {witness.host}. Its last lines:",
         *_last_lines(culprit),
     ]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import _keras
+from kerasmgpu._keras import whereabouts
 from kerasmgpu.engine import context, log_filter
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
@@ -202,7 +203,9 @@ class MultiWorkerMirroredStrategy(
         self._shard(shard, min_shard_bytes)
         if worker is not None:
             self.compute_time = ComputeTime()
-            membership.join(self, worker, timeout_seconds, token)
+            membership.join(
+                self, worker, timeout_seconds, token, whereabouts.of
+            )
 
 
 def strategy(

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.private_names import tape
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
@@ -191,8 +192,8 @@ class PartitionedFunction:
         self._fn = fn
         self._make = partitioned
         self._scope = scope
-        name = getattr(fn, "__name__", type(fn).__name__)
-        self._partitioned = partitioned(self._traced, name=name)
+        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self._partitioned = partitioned(self._traced, name=self._name)
         self._backward: weakref.WeakKeyDictionary[Any, Any] = (
             weakref.WeakKeyDictionary()
         )
@@ -202,6 +203,9 @@ class PartitionedFunction:
         if is_ours(current) and current.extended.is_one_device:
             # Inside a step's one-device trace, which is partitioned whole.
             return self._fn(*args, **kwargs)
+        if tf.executing_eagerly() and is_ours(current):
+            if current.num_workers > 1:
+                joint_calls.note(f"partition of {self._name}")
         inputs = tf.nest.map_structure(as_tensor, (args, kwargs))
         with self._scope():
             program, tensors = self._partitioned.prepared(inputs)

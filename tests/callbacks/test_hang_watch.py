@@ -113,9 +113,9 @@ def test_the_place_is_named_once(replicas, caplog, tmp_path, place):
     )
     words = {
         "input": "Worker 0 is waiting for input since",
-        "step": "Worker 0 is in the step since",
-        "callback": "Worker 0 is in callback Users.on_epoch_end since",
-        "validation": "Worker 0 is in validation since",
+        "step": "Worker 0 is in step 1 of epoch 2 since",
+        "callback": "Worker 0 is in callback Users.on_epoch_end of epoch 2 since",
+        "validation": "Worker 0 is in step 1 of the validation of epoch 2 since",
     }[place]
     # The stack of `Pause.here` is in it.
     (text,) = [text for text in said_of(caplog) if "in here" in text]

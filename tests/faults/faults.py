@@ -66,8 +66,8 @@ FAULTS = {
     "data block": Fault(
         "a data set blocks on one worker",
         (
-            r"worker 1 is waiting for input since \d+ s.*; worker 0 waits for "
-            r"it in the collectives of step \d+",
+            r"worker 1 is waiting for input since \d+ s; worker 0 waits for "
+            r"it in step \d+ of epoch 3",
             r"time\.sleep\(FOREVER\)",
         ),
     ),
@@ -78,14 +78,16 @@ FAULTS = {
     "callback sleeps": Fault(
         "a callback sleeps on one worker",
         (
-            r"worker 1 is in callback Users\.on_epoch_end since \d+ s.*; "
-            "worker 0 waits for it in a collective of all workers",
+            r"worker 1 is in callback Users\.on_epoch_end of epoch 3 since \d+ "
+            "s; worker 0 waits for it in a collective of all workers",
         ),
     ),
     "skipped evaluation": Fault(
         "only one worker evaluates: the other skips its collectives",
         (
-            "workers ran different collectives at the same time",
+            r"worker 1 \S+ is out of step: it was in a collective of all "
+            r"workers.*, while other workers were in another collective\..* it "
+            "is in .* epoch 4",
             r"in on_epoch_end\n.*model\.evaluate",
         ),
     ),

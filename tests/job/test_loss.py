@@ -30,3 +30,16 @@ def test_a_worker_that_is_lost_itself_blames_nobody():
         "heartbeat for 3 s. It can't continue."
     )
     assert loss.lost_in([text]) is None
+
+
+def test_a_worker_that_is_out_of_step_is_not_called_lost():
+    reason = "out of step: worker 1 is in predict, worker 0 in step 2"
+    text = loss.line(Worker(ADDRESSES, 0), 1, reason)
+    assert text == (
+        f"kerasmgpu: worker 1 ([fd00::1]:2) is {reason}. This worker (0) can't "
+        "continue."
+    )
+    assert loss.lost_in([text]) == (1, reason)
+    text = loss.line(Worker(ADDRESSES, 1), 1, reason)
+    assert text.startswith("kerasmgpu: this worker (1) is out of step: worker")
+    assert loss.state(reason) == reason

@@ -27,10 +27,16 @@ class Watch:
 def test_workers_in_different_collectives_are_told_so(message, is_told, caplog):
     error, reported = tf.errors.InternalError(None, None, message), []
     membership._report(
-        Watch(), lambda *given: reported.append(given), type(error), error, None
+        Watch(),
+        Worker(("a:1", "b:2"), 1),
+        lambda frames: ("step", "in step 2"),
+        lambda *given: reported.append(given),
+        type(error),
+        error,
+        None,
     )
     assert reported == [(type(error), error, None)]
-    assert ("only one of them runs" in caplog.text) == is_told
+    assert ("in another collective" in caplog.text) == is_told
 
 
 @pytest.mark.parametrize("divides", [True, False])
