@@ -129,6 +129,70 @@ def test_imports_point_downwards():
                 assert level[imported] < level[room], f"{path}: {imported}"
 
 
+PARTITIONER = [
+    "step",
+    "rules",
+    "mesh",
+    "planning",
+    "ir",
+    "passes",
+    "lowering",
+    "runtime",
+]
+"""Rooms of the partitioner from the ground up."""
+
+
+def test_imports_within_the_partitioner_point_upwards():
+    level = {room: number for number, room in enumerate(PARTITIONER)}
+    for path in (PACKAGE / "partitioner").rglob("*.py"):
+        parts = path.relative_to(PACKAGE / "partitioner").parts
+        room = parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for module in modules_imported_by(path):
+            names = module.split(".")
+            if names[:2] == ["kerasmgpu", "partitioner"] and len(names) > 2:
+                assert level[names[2]] <= level[room], f"{path}: {module}"
+
+
+def arrows():
+    """`{module: modules of the package that it imports}`, also for types."""
+    files = {
+        ".".join(
+            path.relative_to(PACKAGE.parent).with_suffix("").parts
+        ).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    found = {}
+    for module, path in files.items():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    names.add(full if full in files else node.module)
+            elif isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+        found[module] = (names & files.keys()) - {module}
+    return found
+
+
+def test_no_circle_of_files():
+    """Imports for type checking count: who may know whom is the question."""
+    waiting = arrows()
+    while free := [m for m, names in waiting.items() if not names]:
+        for module in free:
+            del waiting[module]
+        for names in waiting.values():
+            names.difference_update(free)
+    # What is left is in a circle, or imports one: follow it until it repeats.
+    trail = sorted(waiting)[:1]
+    while trail and trail[-1] not in trail[:-1]:
+        trail.append(min(waiting[trail[-1]]))
+    circle = trail[trail.index(trail[-1]) :] if trail else []
+    assert not circle, " imports ".join(circle)
+
+
 def test_keras_is_imported_where_it_is_entered():
     for room in ("partitioner", "engine", "job"):
         for path in (PACKAGE / room).rglob("*.py"):

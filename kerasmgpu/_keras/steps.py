@@ -23,8 +23,9 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.program import Program, Written
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.written import Written
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
 def read(

@@ -18,7 +18,7 @@ from kerasmgpu._keras.step_hooks import HookedSteps
 from kerasmgpu._keras.steps import PredictSteps, Steps
 from kerasmgpu.engine.extended import WorkerExtended
 from kerasmgpu.job.places import IN_STEP, IN_VALIDATION, TOGETHER
-from kerasmgpu.partitioner.one_device import OneDevice
+from kerasmgpu.partitioner.runtime.one_device import OneDevice
 from kerasmgpu.user_lines import users_line
 
 TRACING, IN_CALLBACK, BETWEEN = "tracing", "callback", "between"

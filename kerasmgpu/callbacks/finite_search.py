@@ -11,7 +11,7 @@ import tensorflow as tf
 from kerasmgpu._keras import checked_steps
 from kerasmgpu._keras.patches import Patches
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.replica_arithmetic import per_replica_batch_sizes
 
 _MOST = 5

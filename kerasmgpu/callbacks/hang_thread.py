@@ -4,19 +4,16 @@ import os
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import keras
 from absl import logging
 
 from kerasmgpu._keras import whereabouts
 from kerasmgpu.callbacks import devices_state
+from kerasmgpu.callbacks.pulse import Pulse
 from kerasmgpu.job import membership, places, workers
-from kerasmgpu.partitioner import report
+from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.user_lines import frames_of_thread
-
-if TYPE_CHECKING:
-    from kerasmgpu.callbacks.hang_watch import Pulse
 
 _LEAST_SECONDS = 30.0
 """Shortest hang without `hang_seconds`: others are pauses of a busy machine."""
@@ -35,7 +32,7 @@ class HangThread(threading.Thread):
 
     Args:
         model: The `keras.Model` in training, by the thread that calls this.
-        pulse: `hang_watch.Pulse` of its steps.
+        pulse: `pulse.Pulse` of its steps.
         hang_seconds: See `HangWatch`.
         path: See `HangWatch`.
     """
@@ -43,7 +40,7 @@ class HangThread(threading.Thread):
     def __init__(
         self,
         model: keras.Model,
-        pulse: "Pulse",
+        pulse: Pulse,
         hang_seconds: float | None,
         path: str | os.PathLike[str] | None,
     ) -> None:

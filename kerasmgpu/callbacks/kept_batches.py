@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.callbacks.timed_iterator import Probe
-from kerasmgpu.partitioner.execution import is_empty
-from kerasmgpu.partitioner.function import Shares, joined
+from kerasmgpu.partitioner.runtime.execution import is_empty
+from kerasmgpu.partitioner.runtime.function import Shares, joined
 
 NUM_KEPT = 2
 """A loop of several steps requests the next batch while a step runs."""

@@ -11,7 +11,7 @@ import kerasmgpu
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.job import workers
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
 def of_model(model: keras.Model) -> dict[str, Any]:

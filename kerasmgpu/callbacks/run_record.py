@@ -15,7 +15,7 @@ from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
-from kerasmgpu.partitioner import traffic
+from kerasmgpu.partitioner.runtime import traffic
 
 _BINS_PER_DECADE = 40
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +11,22 @@ from kerasmgpu._keras import step_hooks
 from kerasmgpu._keras.norms import FunctionWithNorms
 from kerasmgpu.job import workers
 
-if TYPE_CHECKING:
-    from kerasmgpu.callbacks.monitors import Monitors
-
 _NOTHING = contextlib.nullcontext()
+
+
+class Sampled(Protocol):
+    """What is sampled of a callback; see `monitors.Monitors`."""
+
+    model: Any
+    every: int
+    norms: Any
+    function: Any
+    log_dir: Any
+    measurement: Any
+    profile_steps: Any
+
+    def write(self, scalars: dict[str, Any]) -> None:
+        """Writes figures of a step."""
 
 
 class Samples(step_hooks.StepHook):
@@ -27,7 +39,7 @@ class Samples(step_hooks.StepHook):
         step: Integer, batches of the optimizer so far.
     """
 
-    def __init__(self, monitors: "Monitors") -> None:
+    def __init__(self, monitors: Sampled) -> None:
         self.step = 0
         self._monitors = monitors
         self._model = monitors.model
@@ -83,7 +95,7 @@ class Samples(step_hooks.StepHook):
 class _Profile:
     """Profiles some steps of a `fit`, on the first worker."""
 
-    def __init__(self, monitors: "Monitors") -> None:
+    def __init__(self, monitors: Sampled) -> None:
         self._log_dir = monitors.log_dir
         self._measurement = monitors.measurement
         is_first = workers.is_first(monitors.measurement.strategy)

@@ -48,7 +48,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 def _layers(flops: Any, paths: set[str], rows: int) -> list[dict[str, Any]]:
     """A row for each layer, with its share of the model FLOPs."""
     from kerasmgpu.flops.step_flops import text, value
-    from kerasmgpu.partitioner import sizes
+    from kerasmgpu.partitioner.step import sizes
 
     def number(products: list[Any]) -> float | str:
         """Operations of a batch, or as text where they are unknown."""

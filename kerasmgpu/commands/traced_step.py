@@ -13,7 +13,7 @@ from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.program import Program
+from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.strategies import MirroredStrategy
 
 DEFAULT_ROWS = 32
@@ -25,7 +25,7 @@ class TracedStep:
     """A model's training step.
 
     Attributes:
-        program: `partitioner.program.Program`.
+        program: `partitioner.runtime.program.Program`.
         shapes: For each tensor of a batch its shape.
         rows: Integer, rows of a global batch.
         jit_compile: Whether XLA compiles it.

@@ -7,11 +7,12 @@ from typing import Any, Protocol, TypeGuard
 import tensorflow as tf
 
 from kerasmgpu.engine.feeds import Feed
-from kerasmgpu.partitioner.execution import Execution
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.one_device import OneDevice
-from kerasmgpu.partitioner.program import Program, Written
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.execution import Execution
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.runtime.one_device import OneDevice
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.written import Written
 
 
 class ExactStrategy(Protocol):

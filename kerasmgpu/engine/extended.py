@@ -24,10 +24,10 @@ from kerasmgpu.engine.private_names import (
     context,
 )
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
-from kerasmgpu.partitioner.cross_device import CrossDeviceReplicas
-from kerasmgpu.partitioner.one_device import OneDevice
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.cross_device import CrossDeviceReplicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.one_device import OneDevice
 
 _in_job = False
 _made: "weakref.WeakSet[_SharedNames]" = weakref.WeakSet()

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.execution import is_empty
+from kerasmgpu.partitioner.runtime.execution import is_empty
 
 _feeds: weakref.WeakKeyDictionary[Any, "Feed"] = weakref.WeakKeyDictionary()
 """Maps iterators to the feeds that made them."""

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.one_device import is_sum
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.runtime.one_device import is_sum
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 _END = b""
 

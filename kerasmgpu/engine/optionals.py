@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.execution import is_empty
+from kerasmgpu.partitioner.runtime.execution import is_empty
 
 
 def without_optionals(batch: Any) -> Any:

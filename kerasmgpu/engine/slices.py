@@ -12,7 +12,7 @@ import tensorflow as tf
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner.one_device import is_sum
+from kerasmgpu.partitioner.runtime.one_device import is_sum
 
 
 @seam(DistributedVariable, "__getitem__")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable, backprop
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner.one_device import container, is_sum
+from kerasmgpu.partitioner.runtime.one_device import container, is_sum
 
 
 @seam(backprop, "_handle_or_self")

@@ -5,19 +5,19 @@ import collections
 from kerasmgpu.flops import operations
 from kerasmgpu.flops.recomputation import is_backward, recomputed
 from kerasmgpu.flops.step_flops import Product, StepFlops
-from kerasmgpu.partitioner import loop_rounds, sizes
-from kerasmgpu.partitioner.cost import CostModel
-from kerasmgpu.partitioner.graph import Graph, Node
-from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.step import loop_rounds, sizes
+from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
 def count(graph: Graph) -> StepFlops:
     """Counts the operations of a step; runs nothing.
 
     Args:
-        graph: `partitioner.graph.Graph` of the step as one device runs it, with
-            shapes that `partitioner.facts` inferred: `program.trace.graph`.
+        graph: `partitioner.step.graph.Graph` of the step as one device runs it, with
+            shapes that `partitioner.planning.facts` inferred: `program.trace.graph`.
     """
     walk = _Walk(recomputed(graph))
     walk.run(graph, 1, False, False)

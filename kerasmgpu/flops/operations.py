@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.records import Trait, declared, record
 from kerasmgpu.partitioner.rules import table
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, declared, record
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 _Rule: TypeAlias = Callable[[Node], SizeLike | None]
 

@@ -4,8 +4,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from kerasmgpu.flops.operations import has_rule
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def is_backward(node: Node) -> bool:

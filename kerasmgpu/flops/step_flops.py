@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from kerasmgpu.hardware.data_sheets import Device
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import weakref
 
 from kerasmgpu.flops.counting import count
 from kerasmgpu.flops.step_flops import StepFlops
-from kerasmgpu.partitioner.graph import Graph
+from kerasmgpu.partitioner.step.graph import Graph
 
 
 class TrainedStep:

@@ -12,15 +12,14 @@ import collections
 import dataclasses
 from collections.abc import Iterator
 
-from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
     Instruction,
     Operation,
-    Region,
     Value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 
 
 @dataclasses.dataclass

@@ -1,21 +1,43 @@
 """Loops and branches in a walk through a program."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import ACTIVATIONS, WORKSPACE
-from kerasmgpu.partitioner import loop_rounds
-from kerasmgpu.partitioner.cost import ASSUMED_SIZE
-from kerasmgpu.partitioner.ir import instructions as ir
+from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE
+from kerasmgpu.partitioner.step import loop_rounds
+from kerasmgpu.partitioner.step.graph import Node
 
-if TYPE_CHECKING:
-    from kerasmgpu.memory.walk import Walk
+
+class Walk(Protocol):
+    """The walk through a program; see `walk.Walk`."""
+
+    setting: Any
+    ledger: Ledger
+    rounds: dict[Node, int]
+
+    def run(
+        self, given: Sequence[Buffer], owned: Collection[int] = ()
+    ) -> list[Buffer]:
+        """Runs it; returns the buffers of its outputs."""
+
+    def shared(self, buffer: Buffer, one: Value) -> Buffer:
+        """An existing buffer for one more value."""
+
+    def is_backward(self, node: Node) -> bool:
+        """Whether a node is of the backward pass."""
+
+    def inside(self, region: Region, body: Lowered, ledger: Ledger) -> "Walk":
+        """The walk of a body of a loop or branch."""
 
 
 def region(
-    walk: "Walk", instruction: ir.Region, inputs: list[Buffer]
+    walk: Walk, instruction: Region, inputs: list[Buffer]
 ) -> list[Buffer]:
     """Walks through a loop or branch.
 
@@ -36,9 +58,7 @@ def region(
     return made
 
 
-def _branch(
-    walk: "Walk", branch: ir.Region, inputs: list[Buffer]
-) -> list[Buffer]:
+def _branch(walk: Walk, branch: Region, inputs: list[Buffer]) -> list[Buffer]:
     """The body with the highest peak."""
     peaks = []
     for body in branch.bodies:
@@ -52,7 +72,7 @@ def _branch(
     return made
 
 
-def _loop(walk: "Walk", loop: ir.Region, inputs: list[Buffer]) -> list[Buffer]:
+def _loop(walk: Walk, loop: Region, inputs: list[Buffer]) -> list[Buffer]:
     """The last round: lists that grow are as long as the rounds before."""
     body, ledger = loop.bodies[1], walk.ledger
     rounds = _rounds(walk, loop)
@@ -79,7 +99,7 @@ def _loop(walk: "Walk", loop: ir.Region, inputs: list[Buffer]) -> list[Buffer]:
     return made
 
 
-def _invariant(loop: ir.Region) -> set[int]:
+def _invariant(loop: Region) -> set[int]:
     """Numbers of the loop variables that stay as they are."""
     body = loop.bodies[1]
     return {
@@ -89,9 +109,7 @@ def _invariant(loop: ir.Region) -> set[int]:
     }
 
 
-def _growth(
-    walk: "Walk", loop: ir.Region, inputs: list[Buffer]
-) -> dict[int, int]:
+def _growth(walk: Walk, loop: Region, inputs: list[Buffer]) -> dict[int, int]:
     """Bytes by which each list grows in a round, by number."""
     given = [_like(buffer) for buffer in inputs]
     body, invariant = loop.bodies[1], _invariant(loop)
@@ -132,7 +150,7 @@ def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
     return found
 
 
-def _rounds(walk: "Walk", loop: ir.Region) -> int:
+def _rounds(walk: Walk, loop: Region) -> int:
     """Rounds of a loop for this batch."""
     size = loop_rounds.rounds_of(loop.node, walk.rounds)
     rounds = 0

@@ -19,8 +19,8 @@ from kerasmgpu.memory.memory_prediction import PARTS
 from kerasmgpu.memory.memory_report import size
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import TracedStep, with_variables
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.function import Partitioned
 
 _MOST_LAYERS = 6
 

@@ -7,17 +7,17 @@ import functools
 
 from kerasmgpu.flops.recomputation import is_backward
 from kerasmgpu.memory.executor_order import executor_order
-from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.micro_batches import split
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.mesh import split
 from kerasmgpu.partitioner.passes.lower_micro_batches import (
     lower_micro_batches,
 )
 from kerasmgpu.partitioner.passes.order_micro_batches import (
     order_micro_batches,
 )
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 ACTIVATIONS, GRADIENTS, WORKSPACE = "activations", "gradients", "workspace"
 """What bytes count as at the peak."""
@@ -97,7 +97,7 @@ def of_all_rows(program: Lowered) -> frozenset[Tensor]:
     """
     parts = dataclasses.replace(
         program,
-        replicas=split(program.replicas, 2),
+        mesh=split(program.mesh, 2),
         instructions=list(map(copy.copy, program.instructions)),
         phases={},
         after={},
@@ -118,7 +118,7 @@ def of_all_rows(program: Lowered) -> frozenset[Tensor]:
         else:
             kept += instruction.outputs
         found.update(one.tensor for one in kept)
-        if isinstance(instruction, ir.Region) and phase is None:
+        if isinstance(instruction, Region) and phase is None:
             for body in instruction.bodies:
                 for inner in body.all_instructions():
                     found.update(one.tensor for one in inner.outputs)

@@ -16,9 +16,9 @@ from kerasmgpu.memory.state_bytes import MIN_SHARD_BYTES, part_bytes
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.walk import Setting, Walk
-from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.one_device import container
-from kerasmgpu.partitioner.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.one_device import container
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.step.graph import Tensor
 
 _VARIABLES, _BATCH = "variables", "batch"
 

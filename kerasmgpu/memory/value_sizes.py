@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.cost import CostModel
-from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import Value
-from kerasmgpu.partitioner.kinds import Owned, Sharded
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Tensor
 
 
 class ValueSizes:

@@ -21,11 +21,11 @@ from kerasmgpu.memory.program_facts import (
     facts_of,
 )
 from kerasmgpu.memory.value_sizes import ValueSizes
-from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import Partial, Replicated
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.kinds import Partial, Replicated
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, record
 
 _WRITE_IN_PLACE = {
     "BiasAdd",
@@ -128,7 +128,7 @@ class Walk:
             self.ledger.release(given[position])
         for instruction in self._static.order:
             inputs = [buffers[one] for one in instruction.inputs]
-            if isinstance(instruction, ir.Region):
+            if isinstance(instruction, Region):
                 outputs = loops.region(self, instruction, inputs)
             else:
                 outputs = self._outputs(instruction, inputs)
@@ -312,8 +312,6 @@ class Walk:
         """Whether a node is of the backward pass."""
         return self._in_backward or is_backward(node)
 
-    def inside(
-        self, region: ir.Region, body: Lowered, ledger: Ledger
-    ) -> "Walk":
+    def inside(self, region: Region, body: Lowered, ledger: Ledger) -> "Walk":
         """The walk of a body of a loop or branch."""
         return Walk(body, self.setting, ledger, self.is_backward(region.node))

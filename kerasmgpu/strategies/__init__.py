@@ -13,7 +13,7 @@ from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
-from kerasmgpu.partitioner.compute_time import ComputeTime
+from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, Shard
 

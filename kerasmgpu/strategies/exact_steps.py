@@ -15,11 +15,12 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
-from kerasmgpu.partitioner.compute_time import ComputeTime
-from kerasmgpu.partitioner.execution import Execution, RepeatedExecution
-from kerasmgpu.partitioner.function import Partitioned, joined
-from kerasmgpu.partitioner.program import Program, Written
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.execution import Execution, RepeatedExecution
+from kerasmgpu.partitioner.runtime.function import Partitioned, joined
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.strategies import shares
 from kerasmgpu.strategies.sharding import Shard, Sharding
 
@@ -182,7 +183,7 @@ class ExactSteps(_Strategy):
             name: String, for messages. Default: the function's name.
 
         Returns:
-            A `partitioner.function.Partitioned`.
+            A `partitioner.runtime.function.Partitioned`.
         """
         return Partitioned(
             function,

@@ -22,8 +22,12 @@ from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.private_names import tape
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.function import Partitioned, as_tensor, with_tensors
-from kerasmgpu.partitioner.program import Program
+from kerasmgpu.partitioner.runtime.function import (
+    Partitioned,
+    as_tensor,
+    with_tensors,
+)
+from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.strategies import MirroredStrategy
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -179,7 +183,7 @@ class PartitionedFunction:
     Args:
         fn: Function as it runs on one device.
         partitioned: Function that is called with a function of one nest and
-            its `name`, and returns a `partitioner.function.Partitioned`.
+            its `name`, and returns a `partitioner.runtime.function.Partitioned`.
         scope: Function that returns the context in which functions are traced.
     """
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError, checked_integer
-from kerasmgpu.partitioner.one_device import is_sum_of_settings
+from kerasmgpu.partitioner.runtime.one_device import is_sum_of_settings
 from kerasmgpu.replica_arithmetic import SHARDS, shard_axis
 
 MIN_SHARD_BYTES = 1 << 14

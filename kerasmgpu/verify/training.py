@@ -13,7 +13,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.report import by_layer
+from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import strategies
 from kerasmgpu.doctor import collective_times
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 
 WRITTEN_AS = {
     "all_reduce": ["all_reduce"],

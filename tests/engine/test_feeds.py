@@ -8,7 +8,7 @@ import tensorflow as tf
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner import program
+from kerasmgpu.partitioner.runtime import program
 
 
 def batches(drop_remainder=False):

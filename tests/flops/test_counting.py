@@ -4,15 +4,15 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.flops.counting import count
-from kerasmgpu.partitioner import facts
-from kerasmgpu.partitioner import graph as graphs
+from kerasmgpu.partitioner.planning import facts
+from kerasmgpu.partitioner.step import reading
 
 
 def counted(function, *shapes, dtype=tf.float32):
     """The `StepFlops` of a function of tensors of these shapes."""
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     traced = tf.function(function).get_concrete_function(*specs)
-    graph = graphs.read(traced.graph)
+    graph = reading.read(traced.graph)
     for tensor in graph.inputs:
         tensor.complete()
     facts.infer(graph, [])

@@ -10,7 +10,7 @@ import tensorflow as tf
 from kerasmgpu.memory import memory_prediction
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
-from kerasmgpu.partitioner.cost import ASSUMED_SIZE
+from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 
 QUICK = ("dense", "dense that is computed again", "clip", "unrolled lstm")

@@ -5,8 +5,8 @@ import dataclasses
 
 import numpy as np
 
-from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.one_device import is_sum
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.one_device import is_sum
 from tests.parity import harness
 
 

@@ -7,10 +7,10 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.partitioner import planning
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.micro_batches import split
-from kerasmgpu.partitioner.replicas import Replicas, bounds_of
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import bounds_of, split
+from kerasmgpu.partitioner.planning import planner as planning
+from kerasmgpu.partitioner.runtime.function import Partitioned
 
 NUM_STEPS = 2
 """Number of steps of a program with variables."""

@@ -165,7 +165,7 @@ def library(program, setting):
     import tensorflow as tf
 
     import kerasmgpu
-    from kerasmgpu.partitioner import planning
+    from kerasmgpu.partitioner.planning import planner as planning
     from tests.partitioner.checking import specifications
     from tests.strategies.sharded import pretended_devices, pretended_worker
 

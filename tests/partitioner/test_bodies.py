@@ -6,13 +6,13 @@ import sys
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import replicas, same
 
 PROGRAM = """
 from tests import conftest  # Eight logical CPU devices.
 import tensorflow as tf
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.checking import _strategy
 
 strategy = _strategy(3)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.writing import node_name
+from kerasmgpu.partitioner.step.definitions import node_name
 from tests.strategies.sharded import pretended_worker
 from tests.strategies.sharded_programs import PROGRAMS
 

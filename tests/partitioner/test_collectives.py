@@ -5,8 +5,8 @@ import itertools
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests import conftest  # noqa: F401 - Eight logical CPU devices.
 
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(2)]

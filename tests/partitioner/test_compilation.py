@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.function import Partitioned
 
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(3)]
 

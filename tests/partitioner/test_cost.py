@@ -2,15 +2,10 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.cost import ASSUMED_SIZE, CostModel
-from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import (
-    PARTIAL,
-    REPLICATED,
-    Rows,
-    Sharded,
-)
+from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE, CostModel
+from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Rows, Sharded
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 
 ROWS = sizes.Symbol("rows")
 

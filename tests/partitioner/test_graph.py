@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import graph
+from kerasmgpu.partitioner.step import reading
 
 
 def read(function, *shapes):
     """Returns the graph of a function of float32 tensors."""
     specifications = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     traced = tf.function(function, specifications, autograph=False)
-    return graph.read(traced.get_concrete_function().graph)
+    return reading.read(traced.get_concrete_function().graph)
 
 
 def types(found):
@@ -127,9 +127,9 @@ def test_the_order_of_effects_is_that_of_the_operations():
 
     traced = tf.function(step, [tf.TensorSpec([])], autograph=False)
     source = traced.get_concrete_function().graph
-    expected = [node.name for node in graph.read(source).effects]
+    expected = [node.name for node in reading.read(source).effects]
     assert len(expected) == 4
     outputs = list(source.control_outputs)
     for order in (outputs, outputs[::-1], outputs[1:] + outputs[:1]):
         source.control_outputs[:] = order
-        assert [node.name for node in graph.read(source).effects] == expected
+        assert [node.name for node in reading.read(source).effects] == expected

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import replicas
 
 

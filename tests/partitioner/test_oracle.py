@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 from tensorflow.core.framework import function_pb2
 
-from kerasmgpu.partitioner import replicas
+from kerasmgpu.partitioner.lowering import replicas
 from tests.partitioner import oracle
 from tests.partitioner.canonical import Canonical, difference
 from tests.partitioner.program import Input, Program, Setting, Variable

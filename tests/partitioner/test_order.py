@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.tracing import Trace
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.runtime.tracing import Trace
 from tests.partitioner.rules.planned import replicas
 
 NUM_DRAWS = 6

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner import facts
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Rows, Sharded
-from kerasmgpu.partitioner.planning import placement_of, plan_mesh
-from kerasmgpu.partitioner.tracing import Trace
+from kerasmgpu.partitioner.planning import facts
+from kerasmgpu.partitioner.planning.planner import (
+    placement_of,
+    plan_mesh,
+)
+from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Rows, Sharded
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.runtime.tracing import Trace
 from tests.partitioner.rules import planned
 
 

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import ROWS, replicas
 
 WEIGHTS = tf.ones([4, 3])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kerasmgpu.partitioner import sizes
+from kerasmgpu.partitioner.step import sizes
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.graph import Tensor
-from kerasmgpu.partitioner.replicas import Replicas, packs
+from kerasmgpu.partitioner.lowering.replicas import Replicas, packs
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.step.graph import Tensor
 from tests.partitioner.rules import planned
 
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.program import Program
-from kerasmgpu.partitioner.replicas import Replicas
-from kerasmgpu.partitioner.tracing import Trace
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.tracing import Trace
 
 
 def momentum_step(first_value):

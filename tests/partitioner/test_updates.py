@@ -4,7 +4,7 @@ import collections
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.tracing import Trace
+from kerasmgpu.partitioner.runtime.tracing import Trace
 from tests.partitioner.program import Input, Variable
 from tests.partitioner.rules.planned import same
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
-from kerasmgpu.partitioner.kinds import Rows, Sharded
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.rules.kinds import Rows, Sharded
 
 HOST = "/job:worker/replica:0/task:1/device:CPU:0"
 

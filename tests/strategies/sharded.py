@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
-from kerasmgpu.partitioner import collectives
-from kerasmgpu.partitioner.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.lowering import collectives
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
 def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):

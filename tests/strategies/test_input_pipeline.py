@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.callbacks.timed_iterator import TimedIterator
-from kerasmgpu.partitioner.kinds import is_local
+from kerasmgpu.partitioner.rules.kinds import is_local
 from kerasmgpu.strategies import input_speed
 from kerasmgpu.strategies.input_speed import InputSpeed, compare_input
 

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import ClassVar
 
-from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir.instructions import Communication, Sent
 from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.step.graph import Node
 
 
 @dataclasses.dataclass(eq=False)

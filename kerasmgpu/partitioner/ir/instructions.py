@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import Kind, Placement, Rows, Sharded
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules.kinds import Kind, Placement, Rows, Sharded
 from kerasmgpu.partitioner.rules.table import Plan
-from kerasmgpu.partitioner.sizes import SizeLike, Symbol
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
 
 if TYPE_CHECKING:
-    from kerasmgpu.partitioner.ir.lowered import Lowered
+    pass
 
 
 Sent = tuple[Tensor, SizeLike | None, int]
@@ -86,31 +85,6 @@ class Operation(Instruction):
     plan: Plan
     runs: Runs | None = None
     is_guarded: bool = False
-
-
-@dataclasses.dataclass(eq=False)
-class Region(Instruction):
-    """A loop or branch.
-
-    Attributes:
-        node: The `graph.Node`.
-        plan: Its `rules.table.Plan`.
-        bodies: The programs of its functions, in the order of `graph.BODIES`.
-        runs: Where it runs: in a function of one replica, once or on each, or
-            for all together; `None` before `place_regions`.
-        is_copied: For each input, whether replicas pass references of their
-            own: its rows, its part of a sum, or its copy.
-    """
-
-    node: Node
-    plan: Plan
-    bodies: "list[Lowered]"
-    runs: Runs | None = None
-    is_copied: tuple[bool, ...] = ()
-
-    @property
-    def is_loop(self) -> bool:
-        return Trait.LOOP in record(self.node.type).traits
 
 
 @dataclasses.dataclass(eq=False)

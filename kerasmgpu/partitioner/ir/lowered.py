@@ -3,17 +3,44 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     Communication,
     Instruction,
-    Region,
+    Runs,
     Value,
     value,
 )
-from kerasmgpu.partitioner.kinds import Kind
-from kerasmgpu.partitioner.planning import Plans
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.kinds import Kind
+from kerasmgpu.partitioner.rules.table import Plan, Plans
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+
+
+@dataclasses.dataclass(eq=False)
+class Region(Instruction):
+    """A loop or branch.
+
+    Attributes:
+        node: The `graph.Node`.
+        plan: Its `rules.table.Plan`.
+        bodies: The programs of its functions, in the order of
+            `records.Record.bodies`.
+        runs: Where it runs: in a function of one replica, once or on each, or
+            for all together; `None` before `place_regions`.
+        is_copied: For each input, whether replicas pass references of their
+            own: its rows, its part of a sum, or its copy.
+    """
+
+    node: Node
+    plan: Plan
+    bodies: "list[Lowered]"
+    runs: Runs | None = None
+    is_copied: tuple[bool, ...] = ()
+
+    @property
+    def is_loop(self) -> bool:
+        return Trait.LOOP in record(self.node.type).traits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +69,8 @@ class Lowered:
     Attributes:
         name: Its name, for people.
         graph: The `graph.Graph` that it is lowered from.
-        plans: The `planning.Plans` of the graph.
-        replicas: The `replicas.Replicas` that run it.
+        plans: The `rules.table.Plans` of the graph.
+        mesh: The `mesh.Mesh` that runs it.
         given: How its inputs are given.
         outputs: The values that it returns.
         grouped: Tensors of the outputs that may be summed with others.
@@ -60,7 +87,7 @@ class Lowered:
     name: str
     graph: Graph
     plans: Plans
-    replicas: Replicas
+    mesh: Mesh
     given: list[Value]
     outputs: list[Value]
     grouped: Sequence[Tensor] = ()

@@ -11,11 +11,11 @@ with other elements of the axis.
 
 from collections.abc import Sequence
 
-from kerasmgpu.partitioner import kinds
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor, constant_array
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.planning import Plans
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules import kinds
+from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
 
 _MOST_ELEMENTS = 6
 """Elements of the largest constant that is printed."""
@@ -94,7 +94,7 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
         phase = program.phases.get(instruction)
         turn = "" if phase is None else f", phase {phase}"
         lines.append(indent + _line(instruction) + turn)
-        if isinstance(instruction, ir.Region):
+        if isinstance(instruction, Region):
             for number, body in enumerate(instruction.bodies):
                 lines.append(f"{indent}  body {number}:")
                 lines += _program_lines(body, indent + "    ")
@@ -107,7 +107,7 @@ def _line(instruction: ir.Instruction) -> str:
     arguments = ", ".join(map(_value, instruction.inputs))
     if isinstance(instruction, ir.Constant):
         name, arguments = "Const", _constant(instruction.node)
-    if isinstance(instruction, (ir.Operation, ir.Region)):
+    if isinstance(instruction, (ir.Operation, Region)):
         name = instruction.node.type
         if instruction.runs is not None:
             notes.append(instruction.runs.value)

@@ -19,20 +19,17 @@ dump.py                the program after each pass, as files
 
 from collections.abc import Callable, Sequence
 
-from kerasmgpu.partitioner.facts import is_known
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     Constant,
     Instruction,
     Operation,
-    Region,
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered, values
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
 from kerasmgpu.partitioner.ir.printing import program_text
-from kerasmgpu.partitioner.kinds import REPLICATED
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes.agree import agree
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums, levels
@@ -53,11 +50,12 @@ from kerasmgpu.partitioner.passes.order_micro_batches import (
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
-from kerasmgpu.partitioner.planning import Plans
-from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
-from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.rules.kinds import REPLICATED
+from kerasmgpu.partitioner.rules.table import Plan, Plans
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower(
@@ -83,7 +81,7 @@ def lower(
         ("order_gathers", order_gathers),
         ("localise_sizes", localise_sizes),
     ]
-    if program.replicas.micro_batches > 1:
+    if program.mesh.micro_batches > 1:
         passes += [
             ("lower_micro_batches", lower_micro_batches),
             ("order_micro_batches", order_micro_batches),
@@ -98,7 +96,7 @@ def unlowered(
     name: str,
     graph: Graph,
     plans: Plans,
-    replicas: Replicas,
+    mesh: Mesh,
     given: Sequence[Value],
     outputs: Sequence[Value],
     grouped: Sequence[Tensor] = (),
@@ -110,11 +108,11 @@ def unlowered(
     """
     found = levels(graph, plans)
     program = Lowered(
-        name, graph, plans, replicas, list(given), list(outputs), grouped
+        name, graph, plans, mesh, list(given), list(outputs), grouped
     )
     program.levels = found
     program.instructions = [
-        _instruction(node, plans, replicas)
+        _instruction(node, plans, mesh)
         for node in sorted(graph.nodes, key=found.__getitem__)
         # Known sizes are written where they are needed.
         if node.type != "Input" and not is_known(node)
@@ -122,7 +120,7 @@ def unlowered(
     return program
 
 
-def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
+def _instruction(node: Node, plans: Plans, mesh: Mesh) -> Instruction:
     if node.type == "Const":
         return Constant((), (value(node.outputs[0], REPLICATED),), node)
     plan = plans.nodes[node]
@@ -132,11 +130,11 @@ def _instruction(node: Node, plans: Plans, replicas: Replicas) -> Instruction:
         return LookUp(inputs, outputs, node, plan)
     if not node.bodies:
         return Operation(inputs, outputs, node, plan)
-    bodies = _bodies(node, plan, replicas)
+    bodies = _bodies(node, plan, mesh)
     return Region(inputs, outputs, node, plan, bodies)
 
 
-def _bodies(node: Node, plan: Plan, replicas: Replicas) -> list[Lowered]:
+def _bodies(node: Node, plan: Plan, mesh: Mesh) -> list[Lowered]:
     """The programs of a loop's or branch's functions."""
     is_loop = Trait.LOOP in record(node.type).traits
     carried = plan.wants if is_loop else plan.wants[1:]
@@ -147,5 +145,5 @@ def _bodies(node: Node, plan: Plan, replicas: Replicas) -> list[Lowered]:
         given = values(body.inputs, carried)
         outputs = values(body.outputs, made)
         name = f"{node.name} {number}"
-        bodies.append(unlowered(name, body, inner, replicas, given, outputs))
+        bodies.append(unlowered(name, body, inner, mesh, given, outputs))
     return bodies

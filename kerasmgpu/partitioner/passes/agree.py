@@ -9,7 +9,6 @@ a cause in the graph: draws without a seed, and what Python functions return.
 
 from collections.abc import Collection, Iterable
 
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     Broadcast,
     Instruction,
@@ -18,9 +17,10 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import PER_WORKER, REPLICATED
-from kerasmgpu.partitioner.planning import Plans
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules.kinds import PER_WORKER, REPLICATED
+from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
@@ -28,7 +28,7 @@ _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 def agree(program: Lowered) -> None:
     """Puts a `Broadcast` behind each operation that gives such a value."""
     found = must_agree(program.graph, program.plans)
-    may_differ = program.replicas.may_differ
+    may_differ = program.mesh.may_differ
     _insert(program, {tensor for tensor in found if may_differ(tensor)})
 
 

@@ -9,15 +9,15 @@ backward pass makes them.
 
 import collections
 
-from kerasmgpu.partitioner.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
     Instruction,
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import Partial, PerReplica
-from kerasmgpu.partitioner.planning import Plans
+from kerasmgpu.partitioner.rules.kinds import Partial, PerReplica
+from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 
 LAST = float("inf")
 """Level of what no sum needs."""

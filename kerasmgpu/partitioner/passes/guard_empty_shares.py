@@ -5,11 +5,11 @@ shapes, for no rows; cuDNN's recurrent layers refuse them. `empty_shares.py`
 writes them so that they never see such a share.
 """
 
-from kerasmgpu.partitioner.graph import MUST_COMPILE
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import Sharded
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.step.graph import MUST_COMPILE
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def guard_empty_shares(program: Lowered, is_compiled: bool) -> None:
@@ -36,7 +36,7 @@ def _is_fragile(
     type = operation.node.type
     if operation.runs is Runs.ONCE:
         return False
-    on_cpus = Trait.FRAGILE in record(type).traits and program.replicas.has_cpus
+    on_cpus = Trait.FRAGILE in record(type).traits and program.mesh.has_cpus
     if not on_cpus and {Trait.NEEDS_ROWS, Trait.MIRRORS}.isdisjoint(
         record(type).traits
     ):
@@ -46,6 +46,6 @@ def _is_fragile(
         return False  # XLA's other kernels take no rows as they come.
     return any(
         isinstance(kind, Sharded)
-        and not program.replicas.always_has_rows(kind.rows)
+        and not program.mesh.always_has_rows(kind.rows)
         for kind in (*operation.plan.wants, *operation.plan.gives)
     )

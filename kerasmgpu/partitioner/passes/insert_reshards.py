@@ -2,13 +2,12 @@
 
 from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
-    Region,
     Reshard,
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import KNOWN
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.kinds import KNOWN
 
 
 def insert_reshards(program: Lowered) -> None:

@@ -9,7 +9,6 @@ many rows there are in all, depends on the shares of the other workers.
 from collections.abc import Iterator
 from typing import cast
 
-from kerasmgpu.partitioner import sizes
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
@@ -18,14 +17,13 @@ from kerasmgpu.partitioner.ir.instructions import (
     KnownSizes,
     LocalShape,
     Operation,
-    Region,
     RequireEqualRows,
     Slice,
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.kinds import (
     COUNTS,
     LocalSizes,
     PerReplica,
@@ -33,6 +31,7 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_of_variable,
 )
+from kerasmgpu.partitioner.step import sizes
 
 
 def localise_sizes(program: Lowered) -> None:
@@ -42,8 +41,8 @@ def localise_sizes(program: Lowered) -> None:
     first operations run. Bodies of loops and branches take their sizes from the
     function around.
     """
-    total = program.replicas.total
-    if program.replicas.num == total:
+    total = program.mesh.total
+    if program.mesh.num == total:
         return
     needed = {
         rows

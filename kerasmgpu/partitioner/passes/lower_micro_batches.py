@@ -6,7 +6,6 @@ one part of each sum. Runs only where replicas have several micro-batches.
 
 from typing import cast
 
-from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -15,32 +14,32 @@ from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
     Operation,
     ReduceScatter,
-    Region,
     Runs,
     Slice,
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
     MicroBatchRows,
 )
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
+from kerasmgpu.partitioner.rules.kinds import (
     Partial,
     PerReplica,
     Sharded,
     is_local,
     is_of_variable,
 )
-from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_micro_batches(program: Lowered) -> None:
     """Splits what devices were passed, and adds up what they send."""
-    if program.replicas.micro_batches == 1:
+    if program.mesh.micro_batches == 1:
         return
     rows = [
         MicroBatchRows((one,), (one,))
@@ -67,7 +66,7 @@ def _communicate_in_turns(program: Lowered) -> None:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             (source,) = instruction.inputs
             instruction.in_turns = instruction.outputs[0] not in needed and (
-                program.replicas.has_parts(
+                program.mesh.has_parts(
                     source.tensor, cast(Sharded, source.kind)
                 )
             )
@@ -96,7 +95,7 @@ def _lower(program: Lowered) -> None:
     program.instructions = lowering.instructions
     for region in program.regions:
         for body in region.bodies:
-            if body.replicas.micro_batches > 1:
+            if body.mesh.micro_batches > 1:
                 _lower(body)
 
 

@@ -1,8 +1,6 @@
 """Turns each `Reshard` into communication, slices and recomputation."""
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.exchanges import ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
     Alias,
@@ -14,14 +12,14 @@ from kerasmgpu.partitioner.ir.instructions import (
     LocalShape,
     Operation,
     ReduceScatter,
-    Region,
     Reshard,
     Slice,
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered, values
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
+from kerasmgpu.partitioner.rules import table
+from kerasmgpu.partitioner.rules.kinds import (
     KNOWN,
     PARTIAL,
     REPLICATED,
@@ -36,8 +34,9 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_of_variable,
 )
-from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.rules import table
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_reshards(program: Lowered) -> None:
@@ -91,7 +90,7 @@ class _Lowering:
             self._from(Alias, self._source[tensor], wanted)
         elif isinstance(kind, Sharded):
             if self._is_scattered(tensor, kind):
-                widens = self._program.replicas.total > 1
+                widens = self._program.mesh.total > 1
                 self.instructions.append(
                     ReduceScatter((self._source[tensor],), (wanted,), widens)
                 )
@@ -123,7 +122,7 @@ class _Lowering:
         a collective.
         """
         source = self._source.get(tensor)
-        replicas = self._program.replicas
+        mesh = self._program.mesh
         is_static = is_of_variable(kind) and tensor.num_bytes < float("inf")
         is_needed = self._program.plans.kinds.get(tensor) == kind
         return (
@@ -133,8 +132,8 @@ class _Lowering:
             and kind.outer == 1
             and (
                 is_static
-                or (replicas.num == replicas.total)
-                and replicas.micro_batches == 1
+                or (mesh.num == mesh.total)
+                and mesh.micro_batches == 1
             )
             and value(tensor, REPLICATED) not in self._made
         )
@@ -164,7 +163,7 @@ class _Lowering:
             own = self.want(tensor, plans.kinds[tensor])
             self._from(AllGather, own, wanted)
         elif isinstance(kind, (PerReplica, Partial)):
-            widens = self._program.replicas.total > 1
+            widens = self._program.mesh.total > 1
             self.instructions.append(
                 AllReduce((source,), (wanted,), kind.by, widens)
             )

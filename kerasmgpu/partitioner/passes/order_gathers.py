@@ -9,14 +9,14 @@ each in its turn.
 
 import dataclasses
 
-from kerasmgpu.partitioner.graph import Node, Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     Instruction,
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import is_of_variable
+from kerasmgpu.partitioner.rules.kinds import is_of_variable
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 
 _APART = 2
 """Other weights between two uses from which on a weight is gathered again."""
@@ -44,7 +44,7 @@ class _Gathered:
 
 def order_gathers(program: Lowered) -> None:
     """Gathers weights again where they are used late, and orders all-gathers."""
-    if program.replicas.total == 1:
+    if program.mesh.total == 1:
         return
     _gather_again(program)
     _order(program)

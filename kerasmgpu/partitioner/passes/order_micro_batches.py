@@ -13,7 +13,6 @@ phase comes in the phase that first uses it.
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from kerasmgpu.partitioner.graph import Node
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -23,22 +22,22 @@ from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
     Operation,
     ReduceScatter,
-    Region,
     Runs,
     Slice,
     Value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     MicroBatchRows,
 )
-from kerasmgpu.partitioner.kinds import Sharded
+from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.step.graph import Node
 
 
 def order_micro_batches(program: Lowered) -> None:
     """Sets the phases of a program; see `ir.lowered.Lowered.phases`."""
-    if program.replicas.micro_batches == 1:
+    if program.mesh.micro_batches == 1:
         return
     phases: dict[Instruction, int] = {}
     made: dict[Value, int] = {}

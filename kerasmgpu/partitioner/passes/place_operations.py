@@ -1,19 +1,18 @@
 """Decides which operations run on each replica, and which once for all."""
 
-from kerasmgpu.partitioner.graph import Tensor
 from kerasmgpu.partitioner.ir.instructions import (
     Alias,
     AllGather,
     AllReduce,
     Instruction,
     Operation,
-    Region,
     Runs,
     Value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import is_local
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.kinds import is_local
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_operations(program: Lowered, copied: frozenset[Value]) -> None:
@@ -33,7 +32,7 @@ class _Placing:
 
     def __init__(self, program: Lowered, copied: frozenset[Value]) -> None:
         self._program = program
-        self._replicas = program.replicas
+        self._mesh = program.mesh
         self._copied = set(copied)
         self._assigned: set[Tensor] = {
             node.inputs[1]
@@ -49,10 +48,10 @@ class _Placing:
         elif isinstance(instruction, Region):
             self._place_region(instruction)
         elif isinstance(instruction, AllReduce):
-            if self._replicas.sums_are_copies:
+            if self._mesh.sums_are_copies:
                 self._note(instruction.outputs)
         elif isinstance(instruction, AllGather):
-            if self._replicas.gathers_are_copies:
+            if self._mesh.gathers_are_copies:
                 self._note(instruction.outputs)
         elif isinstance(instruction, Alias):
             if self._is_copied(instruction.inputs[0]):
@@ -72,14 +71,14 @@ class _Placing:
         if (
             Trait.COPIED not in record(node.type).traits
             and Trait.ELEMENTWISE in record(node.type).traits
-            and not self._replicas.shares_memory
+            and not self._mesh.shares_memory
             and any(map(self._is_copied, inputs))
         ):
             return Runs.ON_COPIES
         return Runs.ONCE
 
     def _place_region(self, region: Region) -> None:
-        inside = region.bodies[0].replicas
+        inside = region.bodies[0].mesh
         region.is_copied = tuple(
             inside.num > 1 and self._is_copied(one) for one in region.inputs
         )
@@ -98,10 +97,10 @@ class _Placing:
             )
 
     def _note(self, made: tuple[Value, ...]) -> None:
-        if self._replicas.num > 1:
+        if self._mesh.num > 1:
             self._copied.update(made)
 
     def _is_copied(self, one: Value) -> bool:
         return one in self._copied or (
-            self._replicas.num > 1 and is_local(one.kind)
+            self._mesh.num > 1 and is_local(one.kind)
         )

@@ -5,30 +5,30 @@ replica: run once where all is whole, and on each replica otherwise. Else it is
 one function of all replicas, with communication inside.
 """
 
-from kerasmgpu.partitioner.graph import Node
-from kerasmgpu.partitioner.ir.instructions import Operation, Region, Runs
-from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.kinds import is_local
-from kerasmgpu.partitioner.records import Trait, record
+from kerasmgpu.partitioner.ir.instructions import Operation, Runs
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.rules.kinds import is_local
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_regions(program: Lowered) -> None:
     """Sets where each region runs, and the replicas of its bodies."""
     for region in program.regions:
         together = needs_all_replicas(region) or _has_updates(region.node)
-        if program.replicas.micro_batches > 1:
+        if program.mesh.micro_batches > 1:
             together = together or _reads_sums(region)
-        if program.replicas.total > 1 and together:
+        if program.mesh.total > 1 and together:
             region.runs = Runs.TOGETHER
         elif _is_local(region):
             region.runs = Runs.ON_EACH
         else:
             region.runs = Runs.ONCE
-        inside = program.replicas
+        inside = program.mesh
         if region.runs is not Runs.TOGETHER:
             inside = inside.alone()
         for body in region.bodies:
-            body.replicas = inside
+            body.mesh = inside
             place_regions(body)
 
 

@@ -1,9 +1,10 @@
 """Products that sum over common axes: matrix products and einsum."""
 
-from kerasmgpu.partitioner.graph import Node, Shape
-from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import Axes, Label
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def matmul(node: Node) -> Axes | None:

@@ -1,24 +1,22 @@
 """Loops and branches."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import elements as held
-from kerasmgpu.partitioner.graph import Element, Node, Shape, Tensor, Value
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.kinds import (
     REPLICATED,
     Kind,
     MergedKind,
     is_of_variable,
 )
-from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.protocols import Inference, Planner
 from kerasmgpu.partitioner.rules.table import Plan
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.facts import Inference
-    from kerasmgpu.partitioner.planning import Planner
+from kerasmgpu.partitioner.step import elements as held
+from kerasmgpu.partitioner.step.elements import Element
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape, Value
 
 _MOST_PASSES = 20
 
@@ -26,7 +24,7 @@ _MOST_PASSES = 20
 # Loops -----------------------------------------------------------------------
 
 
-def while_facts(node: Node, inference: "Inference") -> None:
+def while_facts(node: Node, inference: Inference) -> None:
     """Keeps sizes that are the same after every iteration of the loop."""
     condition, body = node.bodies
     shapes = [tensor.shape for tensor in node.inputs]
@@ -62,7 +60,7 @@ def _give(
         tensor.complete()
 
 
-def while_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
+def while_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     """Gives each loop variable a kind that holds for every iteration."""
     condition, body = node.bodies
     merged_kinds = [MergedKind() for _ in kinds]
@@ -112,7 +110,7 @@ operation(
 # Branches --------------------------------------------------------------------
 
 
-def branch_facts(node: Node, inference: "Inference") -> None:
+def branch_facts(node: Node, inference: Inference) -> None:
     """Keeps the facts on which all branches agree."""
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
@@ -131,7 +129,7 @@ def branch_facts(node: Node, inference: "Inference") -> None:
         tensor.complete()
 
 
-def branch_plan(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
+def branch_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     """Gives each output a kind that the outputs of all branches can have."""
     given = kinds[1:]
     plans = [planner(body, given) for body in node.bodies]

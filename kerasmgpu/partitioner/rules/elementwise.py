@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from kerasmgpu.partitioner.graph import Node, Shape, Tensor, constant_array
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kind, Partial
-from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules import integers, lists
-from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Kind, Partial
+from kerasmgpu.partitioner.rules.table import Axes, Emit, Labels, Plan
+from kerasmgpu.partitioner.step.graph import Node, Tensor, constant_array
+from kerasmgpu.partitioner.step.records import Trait, operation, record
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def elementwise(node: Node) -> Axes | None:
@@ -327,7 +324,7 @@ def ensure_shape(node: Node) -> Axes | None:
     if rank is None:
         return None
     labels = tuple(range(rank))
-    return Axes((labels,), (labels,), linear=(0,), emit=_identity)
+    return Axes((labels,), (labels,), linear=(0,), emit=Emit.IDENTITY)
 
 
 operation(
@@ -335,13 +332,6 @@ operation(
     axes=ensure_shape,
     traits={Trait.CHEAP, Trait.CHECKS, Trait.MOVES},
 )
-
-
-def _identity(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Writes an `Identity` instead of the operation."""
-    return build.op("Identity", inputs, {"T": node.inputs[0].dtype}, place)
 
 
 def no_op(node: Node, kinds: Sequence[Kind]) -> Plan | None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, Shape
-from kerasmgpu.partitioner.kinds import Kind
-from kerasmgpu.partitioner.records import Trait, operation
 from kerasmgpu.partitioner.rules import integers, sparse, tables
+from kerasmgpu.partitioner.rules.kinds import Kind
 from kerasmgpu.partitioner.rules.table import Axes, Label, Plan
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def gather(node: Node) -> Axes | None:

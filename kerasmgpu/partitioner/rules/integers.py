@@ -7,16 +7,10 @@ or `None` if it is unknown.
 from collections.abc import Callable
 from typing import TypeAlias
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import (
-    Node,
-    Shape,
-    Tensor,
-    Value,
-    constant_array,
-)
-from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor, constant_array
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape, SizeLike, Value
 
 Known: TypeAlias = SizeLike | None
 """A known entry; `None` for one that is not known."""

@@ -1,14 +1,11 @@
 """Tensor lists, as loops have them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.elements import common
-from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.kinds import (
     REPLICATED,
     Kind,
     ListOf,
@@ -16,28 +13,27 @@ from kerasmgpu.partitioner.kinds import (
     Partial,
     Sharded,
 )
-from kerasmgpu.partitioner.records import Trait, operation, record
+from kerasmgpu.partitioner.rules.protocols import Inference, Planner
 from kerasmgpu.partitioner.rules.table import Plan, whole
-from kerasmgpu.partitioner.sizes import SizeLike
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.facts import Inference
-    from kerasmgpu.partitioner.planning import Planner
-
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.elements import common
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, operation, record
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 ListRule: TypeAlias = Callable[[Node, ListOf, Sequence[Kind]], Plan]
 """Plans an operation on a list: `(node, list, kinds of the inputs)`."""
 
-Control: TypeAlias = Callable[[Node, Sequence[Kind], "Planner"], Plan]
+Control: TypeAlias = Callable[[Node, Sequence[Kind], Planner], Plan]
 """See `records.Record.control`."""
 
 
-def empty_list_facts(node: Node, inference: "Inference") -> None:
+def empty_list_facts(node: Node, inference: Inference) -> None:
     """A new list has no elements."""
     node.outputs[0].element = inference.elements(node)
 
 
-def reserved_list_facts(node: Node, inference: "Inference") -> None:
+def reserved_list_facts(node: Node, inference: Inference) -> None:
     """Elements that aren't set are zeros of the given shape."""
     elements = inference.elements(node)
     value = node.inputs[0].value
@@ -46,7 +42,7 @@ def reserved_list_facts(node: Node, inference: "Inference") -> None:
     node.outputs[0].element = elements
 
 
-def from_tensor_facts(node: Node, inference: "Inference") -> None:
+def from_tensor_facts(node: Node, inference: Inference) -> None:
     """The elements are slices along the tensor's first axis."""
     elements = inference.elements(node)
     shape = node.inputs[0].shape
@@ -55,7 +51,7 @@ def from_tensor_facts(node: Node, inference: "Inference") -> None:
     node.outputs[0].element = elements
 
 
-def put_item_facts(node: Node, inference: "Inference") -> None:
+def put_item_facts(node: Node, inference: Inference) -> None:
     """Adds the last input to the list's elements."""
     elements = node.inputs[0].element
     if elements is not None:
@@ -66,12 +62,12 @@ def put_item_facts(node: Node, inference: "Inference") -> None:
     node.outputs[0].element = elements
 
 
-def same_list_facts(node: Node, inference: "Inference") -> None:
+def same_list_facts(node: Node, inference: Inference) -> None:
     """The output is the input's list."""
     node.outputs[0].element = node.inputs[0].element
 
 
-def zeros_like_facts(node: Node, inference: "Inference") -> None:
+def zeros_like_facts(node: Node, inference: Inference) -> None:
     """A new list of zeros with the input's shapes."""
     like = node.inputs[0].element
     if node.outputs[0].dtype == tf.variant and like is not None:
@@ -80,7 +76,7 @@ def zeros_like_facts(node: Node, inference: "Inference") -> None:
         node.outputs[0].element = elements
 
 
-def of_lists_facts(node: Node, inference: "Inference") -> None:
+def of_lists_facts(node: Node, inference: Inference) -> None:
     """The output has the common facts of its input lists."""
     if node.outputs[0].dtype == tf.variant:
         lists = [t for t in node.inputs if t.dtype == tf.variant]
@@ -93,7 +89,7 @@ def of_lists_facts(node: Node, inference: "Inference") -> None:
 operation("TensorListConcatLists", facts=of_lists_facts)
 
 
-def item_facts(node: Node, inference: "Inference") -> None:
+def item_facts(node: Node, inference: Inference) -> None:
     """The output has the common facts of the list's elements."""
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
@@ -105,7 +101,7 @@ def item_facts(node: Node, inference: "Inference") -> None:
         item.value = elements.value
 
 
-def stack_facts(node: Node, inference: "Inference") -> None:
+def stack_facts(node: Node, inference: Inference) -> None:
     """The number of elements, then the shape of one."""
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
@@ -142,7 +138,7 @@ def _before_items(made: Tensor) -> Tensor:
     return made
 
 
-def element_shape_facts(node: Node, inference: "Inference") -> None:
+def element_shape_facts(node: Node, inference: Inference) -> None:
     """The elements' shape, where TensorFlow may only know -1."""
     elements = node.inputs[0].element
     if elements is None or elements.shape is None:
@@ -154,7 +150,7 @@ def element_shape_facts(node: Node, inference: "Inference") -> None:
 operation("TensorListElementShape", facts=element_shape_facts)
 
 
-def new_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
+def new_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     """Each replica makes a list of its shards."""
     made = planner.lists.setdefault(node, ListOf())
     return Plan((_element_shape(made.kind), REPLICATED), (made,))
@@ -180,7 +176,7 @@ def _element_shape(kind: Kind | None) -> Kind:
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
-def kept_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
+def kept_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     """A list from an `Optional` has whole elements; see `of_lists`."""
     gives: list[Kind] = [REPLICATED] * len(node.outputs)
     for number, tensor in enumerate(node.outputs):
@@ -193,7 +189,7 @@ def kept_list(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
 operation("OptionalGetValue", control=kept_list)
 
 
-def from_tensor(node: Node, kinds: Sequence[Kind], planner: "Planner") -> Plan:
+def from_tensor(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     """`(tensor, element_shape)`: elements are slices along the first axis.
 
     The list, or one joined with it, may have other elements that are sharded.
@@ -218,9 +214,7 @@ operation("TensorListFromTensor", facts=from_tensor_facts, control=from_tensor)
 def _of_known_list(rule: ListRule) -> Control:
     """Extends a rule to lists of unknown origin, which are replicated."""
 
-    def plan_list(
-        node: Node, kinds: Sequence[Kind], planner: "Planner"
-    ) -> Plan:
+    def plan_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
         if isinstance(kinds[0], ListOf):
             return rule(node, kinds[0], kinds)
         return whole(node)

@@ -1,6 +1,6 @@
 """Operations without a rule of which something else is known."""
 
-from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.step.records import Trait, operation
 
 operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
 

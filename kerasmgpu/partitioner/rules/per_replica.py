@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
-from kerasmgpu.partitioner.graph import Node
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.kinds import (
     REPLICATED,
     Kind,
     Partial,
@@ -21,6 +20,7 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.step.graph import Node
 
 _MARK = "_kerasmgpu_per_replica"
 

@@ -8,10 +8,17 @@ so the backward one runs on the same shards.
 import dataclasses
 from collections.abc import Sequence
 
-from kerasmgpu.partitioner.graph import Node, Shape
-from kerasmgpu.partitioner.kinds import PARTIAL, REPLICATED, Kept, Kind, Sharded
-from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kept,
+    Kind,
+    Sharded,
+)
 from kerasmgpu.partitioner.rules.table import Axes, Label, Labels, Plan, by_axes
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def forward_axes(node: Node) -> Axes | None:

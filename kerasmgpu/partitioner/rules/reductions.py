@@ -1,16 +1,11 @@
 """Reductions over axes, and operations along one axis."""
 
-from typing import TYPE_CHECKING, cast
-
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, Shape
-from kerasmgpu.partitioner.kinds import Partial, Sharded
-from kerasmgpu.partitioner.records import operation
 from kerasmgpu.partitioner.rules import integers
-from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan, all_but
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.rules.table import Axes, Emit, Labels, all_but
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import operation
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def reduce(node: Node) -> Axes | None:
@@ -40,7 +35,7 @@ def reduce(node: Node) -> Axes | None:
         sums=tuple(reduced) if by else (),
         by=by or "sum",
         linear=(0,) if is_linear else (),
-        emit=_local_mean if node.type == "Mean" else None,
+        emit=Emit.LOCAL_MEAN if node.type == "Mean" else None,
     )
 
 
@@ -76,20 +71,6 @@ def reduced_axes(node: Node) -> set[int] | None:
     if shape is None or not sizes.are_integers(reduced):
         return None
     return {axis % len(shape) for axis in reduced} if shape else set()
-
-
-def _local_mean(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Writes the mean of a replica's rows, times its fraction of all rows.
-
-    Of no rows it is 0, not NaN.
-    """
-    (mean,) = build.copy(node, inputs, place)
-    if not isinstance(plan.gives[0], Partial):
-        return [mean]
-    rows, dtype = cast(Sharded, plan.wants[0]).rows, node.outputs[0].dtype
-    return [build.times_share(mean, rows, dtype, place)]
 
 
 def arg(node: Node) -> Axes | None:

@@ -3,24 +3,15 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import (
-    Node,
-    Shape,
-    Tensor,
-    Value,
-    constant_array,
-)
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules import integers
+from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
+from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
     LocalSizes,
     Sharded,
 )
-from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules import integers
-from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.table import (
     Axes,
     Labels,
@@ -28,7 +19,10 @@ from kerasmgpu.partitioner.rules.table import (
     all_but,
     shape_of_input,
 )
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor, constant_array
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape, SizeLike, Value
 
 Taken: TypeAlias = tuple[int | None, str, sizes.SizeLike | None]
 """`(axis, what, size)`; see `sliced_axes`."""

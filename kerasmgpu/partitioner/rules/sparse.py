@@ -6,13 +6,8 @@ numbers run on the replica's rows, with numbers relative to its first row.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
 
-import tensorflow as tf
-
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, Shape, Tensor
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
@@ -20,13 +15,11 @@ from kerasmgpu.partitioner.kinds import (
     Rows,
     Sharded,
 )
-from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.records import Trait, operation, record
 from kerasmgpu.partitioner.rules.table import Emit, Plan, shape_of_input
-from kerasmgpu.partitioner.sizes import SizeLike
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, operation, record
+from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 
 def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -36,7 +29,7 @@ def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     entries, rows = found
     wants = (entries, LocalSizes(rows), entries, REPLICATED)
-    return Plan(wants, (rows,), _from_own_first_row(0))
+    return Plan(wants, (rows,), Emit.FIRST_INPUT_FROM_OWN_ROW)
 
 
 operation("SparseToDense", plan=to_dense, shape=shape_of_input(1))
@@ -53,7 +46,7 @@ def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if node.attr("adjoint_a"):
         dense, gives = rows.at(int(node.attr("adjoint_b"))), PARTIAL
     wants = (entries, entries, LocalSizes(rows), dense)
-    return Plan(wants, (gives,), _from_own_first_row(0))
+    return Plan(wants, (gives,), Emit.FIRST_INPUT_FROM_OWN_ROW)
 
 
 def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -87,7 +80,7 @@ def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if entries.rows.input.node.type != "SparseFillEmptyRows":
         return None
     rows = Sharded(0, entries.rows.of)
-    return Plan((entries, entries), (rows,), _from_own_first_row(1))
+    return Plan((entries, entries), (rows,), Emit.SECOND_INPUT_FROM_OWN_ROW)
 
 
 def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -95,7 +88,7 @@ def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
         return None
-    return Plan((kinds[0], entries), (entries,), _from_own_first_row(1))
+    return Plan((kinds[0], entries), (entries,), Emit.SECOND_INPUT_FROM_OWN_ROW)
 
 
 def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -108,7 +101,7 @@ def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if len(node.inputs[1].shape) != 1:
         return None
     wants = (kinds[0], entries, REPLICATED)
-    return Plan(wants, (entries,), _from_own_first_row(1))
+    return Plan(wants, (entries,), Emit.SECOND_INPUT_FROM_OWN_ROW)
 
 
 def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -118,7 +111,7 @@ def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     entries, rows = found
     wants = (entries, entries, LocalSizes(rows))
-    return Plan(wants, (rows,), _from_own_first_row(0))
+    return Plan(wants, (rows,), Emit.FIRST_INPUT_FROM_OWN_ROW)
 
 
 def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -129,7 +122,7 @@ def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if len(node.inputs[1].shape) != 1:
         return None
     rows = Sharded(0, entries.rows.of)
-    return Plan((entries, entries, REPLICATED), (rows,), _segments)
+    return Plan((entries, entries, REPLICATED), (rows,), Emit.OWN_SEGMENTS)
 
 
 def shapes_filled(node: Node) -> list[Shape | None] | None:
@@ -268,67 +261,3 @@ def _is_first_column(node: Node) -> bool:
 def _first(shape: Tensor) -> SizeLike | None:
     """The first entry of a vector of sizes; `None` if unknown."""
     return shape.value[0] if isinstance(shape.value, tuple) else None
-
-
-def _from_own_first_row(position: int) -> Emit:
-    """Returns an `Emit` that makes row numbers relative to the replica's first row.
-
-    Args:
-        position: Number of the input that holds the numbers.
-    """
-
-    def emit(
-        build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-    ) -> list[str]:
-        inputs = list(inputs)
-        inputs[position] = _own_numbers(
-            build,
-            node.inputs[position],
-            cast(Sharded, plan.wants[position]),
-            place,
-            inputs[position],
-        )
-        return build.copy(node, inputs, place)
-
-    return emit
-
-
-def _own_numbers(
-    build: "Build", tensor: Tensor, entries: Sharded, place: int, reference: str
-) -> str:
-    """Writes row numbers relative to the replica's first row.
-
-    Args:
-        build: The `building.Build`.
-        tensor: Row numbers in the whole batch, or indices that begin with them.
-        entries: Its kind.
-        place: The replica's place.
-        reference: The tensor on this replica.
-    """
-    if build.replicas.total == 1:
-        return reference
-
-    def write() -> str:
-        start = build.sizes.start(entries.rows.of, place)
-        start = build.cast(start, tf.int32, tensor.dtype, HOST)
-        if len(tensor.shape) > 1:
-            zero = build.constant(0, tensor.dtype, HOST)
-            others = [zero] * (cast(int, tensor.shape[1]) - 1)
-            start = build.sizes.packed([start, *others], tensor.dtype)
-        where = build.place_of(reference)
-        operands = [reference, start]
-        return build.op("Sub", operands, {"T": tensor.dtype}, where)[0]
-
-    return build.keep(("own numbers", reference), write)
-
-
-def _segments(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    data, ids, _ = inputs
-    entries = cast(Sharded, plan.wants[1])
-    count = build.sizes.count(entries.rows.of, place)
-    dtype = node.inputs[2].dtype
-    count = build.cast(count, tf.int32, dtype, HOST)
-    ids = _own_numbers(build, node.inputs[1], entries, place, ids)
-    return build.copy(node, [data, ids, count], place)

@@ -8,12 +8,11 @@ its reads are sharded.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.graph import Node, Shape
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules import tables
+from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
@@ -21,13 +20,11 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_of_variable,
 )
-from kerasmgpu.partitioner.records import Trait, operation
-from kerasmgpu.partitioner.rules import tables
-from kerasmgpu.partitioner.rules.table import Plan
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
-    from kerasmgpu.partitioner.facts import Inference
+from kerasmgpu.partitioner.rules.protocols import Inference
+from kerasmgpu.partitioner.rules.table import Emit, Plan
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def read(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -75,7 +72,7 @@ operation(
 )
 
 
-def _read_facts(node: Node, inference: "Inference") -> None:
+def _read_facts(node: Node, inference: Inference) -> None:
     """The output has the variable's shape."""
     if node.outputs[0].shape is None:
         node.outputs[0].shape = node.inputs[0].element
@@ -159,13 +156,7 @@ def whole_shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """The whole shape of a sharded variable, whose parts are smaller."""
     if not is_of_variable(kinds[0]):
         return None
-    return Plan((kinds[0],), (REPLICATED,), _write_shape)
-
-
-def _write_shape(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    return [build.sizes.vector(node.inputs[0].element, node.outputs[0].dtype)]
+    return Plan((kinds[0],), (REPLICATED,), Emit.WHOLE_SHAPE)
 
 
 operation(

@@ -8,6 +8,7 @@ Operations without a rule, or whose rule returns `None`, run on whole values.
 """
 
 import dataclasses
+import enum
 from collections.abc import (
     Callable,
     Collection,
@@ -16,12 +17,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.cost import CostModel
-from kerasmgpu.partitioner.graph import Node, Tensor
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
@@ -31,11 +30,10 @@ from kerasmgpu.partitioner.kinds import (
     Sharded,
     is_local,
 )
-from kerasmgpu.partitioner.records import record
-from kerasmgpu.partitioner.sizes import SizeLike
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import record
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 T = TypeVar("T")
 
@@ -45,8 +43,36 @@ Label = Hashable
 Labels = tuple[Label, ...]
 """A label for each axis of a tensor; `None` for an axis that must be whole."""
 
-Emit: TypeAlias = Callable[["Build", Node, "Plan", int, list[str]], list[str]]
-"""See `Plan.emit`."""
+
+class Emit(enum.Enum):
+    """Ways to write an operation other than as a copy of it.
+
+    `lowering/operations.py` has a function for each.
+    """
+
+    IDENTITY = enum.auto()
+    """An identity: checks were made on the whole value."""
+    DRAW_ROWS = enum.auto()
+    """The replica's rows of a random draw."""
+    LOCAL_MEAN = enum.auto()
+    """The mean of the replica's rows, times its fraction of all rows."""
+    FIRST_INPUT_FROM_OWN_ROW = enum.auto()
+    """Row numbers in the first input count from the replica's first row."""
+    SECOND_INPUT_FROM_OWN_ROW = enum.auto()
+    """Row numbers in the second input count from the replica's first row."""
+    OWN_SEGMENTS = enum.auto()
+    """As many segments as the replica has rows, counted from its first one."""
+    WHOLE_SHAPE = enum.auto()
+    """The shape of a whole variable instead of that of its part."""
+    LOOK_UP_OWN = enum.auto()
+    """Rows of a table that the replica owns, and zeros for all others."""
+    UPDATE_OWN = enum.auto()
+    """Of whole updates those of the rows that the replica owns."""
+    UPDATE_OWNED = enum.auto()
+    """Updates that were sent to the owner of their rows."""
+    SUM_OWN = enum.auto()
+    """Sums per row of what was sent to the owner of the rows."""
+
 
 DEFAULT_COST = CostModel()
 """Of a batch of which nothing is known."""
@@ -103,9 +129,8 @@ class Plan:
     Attributes:
         wants: Kind that each input is wanted in.
         gives: Kind of each output.
-        emit: Function `(build, node, plan, place, inputs)` that writes the operation
-            for one replica and returns its outputs; `None` to copy the
-            operation with its local inputs.
+        emit: How the operation is written for one replica; `None` to copy it
+            with its local inputs.
         rule: Whether a rule applied; else the inputs are whole.
         details: Plans of the operation's bodies, by its `control` rule.
         sliced: `{output: kind}`: replicated outputs of which each replica
@@ -123,6 +148,21 @@ class Plan:
     def is_local(self) -> bool:
         """Whether replicas hold different inputs or outputs."""
         return any(map(is_local, (*self.wants, *self.gives)))
+
+
+class Plans:
+    """How each node of a graph is run.
+
+    Attributes:
+        kinds: The kind of each tensor, as its consumers see it.
+        nodes: The `Plan` of each node.
+        free: Tensors whose whole value can be computed without communication.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[Tensor, Kind] = {}
+        self.nodes: dict[Node, Plan] = {}
+        self.free: set[Tensor] = set()
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:

@@ -12,29 +12,24 @@ applies those of its own rows.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, op_definition
-from kerasmgpu.partitioner.kinds import (
+from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
     Owned,
-    Rows,
     Sharded,
     is_of_variable,
 )
-from kerasmgpu.partitioner.places import HOST
-from kerasmgpu.partitioner.records import Trait, record
-from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.rules.table import Emit, Plan
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, op_definition
+from kerasmgpu.partitioner.step.records import Trait, record
 
 Sizes = tuple[sizes.SizeLike, ...]
-
-if TYPE_CHECKING:
-    from kerasmgpu.partitioner.building import Build
 
 
 def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -57,7 +52,7 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer
     ):
         return None
-    return Plan(wants, (PARTIAL,), look_up_own)
+    return Plan(wants, (PARTIAL,), Emit.LOOK_UP_OWN)
 
 
 def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
@@ -95,18 +90,18 @@ def exchange(
             return None
         owned = Owned(cast(Sharded, target), rows, node.inputs[1])
         wants = (owned, owned, REPLICATED)
-        return Plan(wants, (cast(Kind, target),), _sum_own)
+        return Plan(wants, (cast(Kind, target),), Emit.SUM_OWN)
     return None
 
 
 def is_exchanged(plan: Plan) -> bool:
     """Whether a plan is that of a look-up by `exchange`."""
-    return plan.emit is look_up_own and not plan.gives[0] == PARTIAL
+    return plan.emit is Emit.LOOK_UP_OWN and not plan.gives[0] == PARTIAL
 
 
 def has_varying_sizes(plan: Plan) -> bool:
     """Whether the values decide how many rows a replica works on."""
-    return plan.emit is _update_own or any(
+    return plan.emit is Emit.UPDATE_OWN or any(
         isinstance(kind, Owned) for kind in plan.wants
     )
 
@@ -133,7 +128,7 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     kind = kinds[0]
     if not is_of_variable(kind) or not isinstance(kind, Sharded):
         return None
-    ids, rows = _ids_and_rows(node)
+    ids, rows = ids_and_rows(node)
     rank = node.inputs[ids].rank
     if rank is None or node.inputs[rows].rank is None:
         return None
@@ -151,144 +146,15 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
             wants.append(kind.at(kind.axis + rank - 1))
         else:
             wants.append(REPLICATED)
-    emit = None if kind.axis > 0 else _update_owned if owned else _update_own
+    emit = None
+    if kind.axis == 0:
+        emit = Emit.UPDATE_OWNED if owned else Emit.UPDATE_OWN
     return Plan(tuple(wants), tuple(kind for _ in node.outputs), emit)
 
 
-def _ids_and_rows(node: Node) -> tuple[int, int]:
+def ids_and_rows(node: Node) -> tuple[int, int]:
     """Numbers of the inputs with the rows' numbers, and with their updates."""
     names = [arg.name for arg in op_definition(node.type).input_arg]
     return names.index("indices"), names.index(
         "grad" if "grad" in names else "updates"
     )
-
-
-def look_up_own(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Rows that a replica owns, and zeros for all others."""
-    ids, dtype = node.inputs[1], node.outputs[0].dtype
-    start, end = build.replicas.part_of(
-        cast(Sharded, plan.wants[0]).rows, place
-    )
-    if start == end:  # Another micro-batch of the device has its part.
-        return _zeros(build, node, place, inputs[1])
-    is_own, own = _own(build, node, plan, place, inputs[1], 1)
-    zero = build.constant(0, ids.dtype, place)
-    own = build.op("SelectV2", [is_own, own, zero], {"T": ids.dtype}, place)[0]
-    rows = build.copy(node, [inputs[0], own, *inputs[2:]], place)[0]
-    inner = len(node.outputs[0].shape) - len(ids.shape)
-    shape = build.concat(
-        [
-            build.sizes.shape(is_own, tf.bool),
-            build.constant([1] * inner, tf.int32, HOST),
-        ],
-        0,
-        tf.int32,
-        HOST,
-    )
-    is_own = build.reshape(is_own, shape, tf.bool, place)
-    nothing = build.constant(0, dtype, place)
-    return build.op("SelectV2", [is_own, rows, nothing], {"T": dtype}, place)
-
-
-def _zeros(build: "Build", node: Node, place: int, ids: str) -> list[str]:
-    """Zeros of the shape of what is looked up."""
-    dtype, rank = node.outputs[0].dtype, len(node.inputs[1].shape)
-    inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
-    shape = build.sizes.shape(ids, node.inputs[1].dtype)
-    shape = build.concat([shape, inner], 0, tf.int32, HOST)
-    zero = build.constant(0, dtype, place)
-    attributes = {"T": dtype, "index_type": tf.int32}
-    return build.op("Fill", [shape, zero], attributes, place)
-
-
-def _update_own(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Updates of the rows that a replica owns, in their order."""
-    number, rows = _ids_and_rows(node)
-    ids, updates = node.inputs[number], node.inputs[rows]
-    flat = build.flat(inputs[number], ids.dtype, place)
-    is_own, own = _own(build, node, plan, place, flat, number)
-    chosen = build.op("Where", [is_own], {"T": tf.bool}, place)[0]
-    chosen = build.reshape(
-        chosen, build.constant([-1], tf.int32, HOST), tf.int64, place
-    )
-
-    def taken(reference: str, dtype: tf.DType) -> str:
-        zero = build.constant(0, tf.int32, HOST)
-        attributes = {"Tparams": dtype, "Tindices": tf.int64}
-        attributes |= {"Taxis": tf.int32, "batch_dims": 0}
-        return build.op(
-            "GatherV2", [reference, chosen, zero], attributes, place
-        )[0]
-
-    arguments = list(inputs)
-    arguments[number] = taken(own, ids.dtype)
-    if updates.rank:
-        inner = updates.shape[len(ids.shape) :]
-        shape = build.sizes.vector((-1, *inner))
-        flat = build.reshape(inputs[rows], shape, updates.dtype, place)
-        arguments[rows] = taken(flat, updates.dtype)
-    return build.copy(node, arguments, place)
-
-
-def _update_owned(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Updates of the rows that a replica owns, which it was sent."""
-    number, _ = _ids_and_rows(node)
-    arguments, dtype = list(inputs), node.inputs[number].dtype
-    rows = cast(Sharded, plan.wants[0]).rows
-    arguments[number] = in_part(build, rows, place, inputs[number], dtype)
-    return build.copy(node, arguments, place)
-
-
-def _sum_own(
-    build: "Build", node: Node, plan: Plan, place: int, inputs: list[str]
-) -> list[str]:
-    """Sums of the rows that a replica owns, of what it was sent."""
-    _, ids, count = node.inputs
-    rows = cast(Sharded, plan.gives[0]).rows
-    start, end = build.replicas.part_of(rows, place)
-    own = in_part(build, rows, place, inputs[1], ids.dtype)
-    size = build.constant(end - start, count.dtype, HOST)
-    return build.copy(node, [inputs[0], own, size], place)
-
-
-def in_part(
-    build: "Build", rows: Rows, place: int, numbers: str, dtype: tf.DType
-) -> str:
-    """Numbers of a table's rows as numbers in a replica's part of it."""
-    start, _ = build.replicas.part_of(rows, place)
-    first = build.constant(start, dtype, place)
-    return build.op("Sub", [numbers, first], {"T": dtype}, place)[0]
-
-
-def _own(
-    build: "Build", node: Node, plan: Plan, place: int, ids: str, number: int
-) -> tuple[str, str]:
-    """Which rows a replica owns, and all rows' numbers in its part.
-
-    Numbers out of range belong to the first or the last replica, whose kernel
-    then fails, or doesn't, as on one device.
-    """
-    dtype = node.inputs[number].dtype
-    kind = cast(Sharded, plan.wants[0])
-    start, end = build.replicas.part_of(kind.rows, place)
-    own = in_part(build, kind.rows, place, ids, dtype)
-    index = build.replicas.first + place
-    found = []
-    if index > 0:
-        bound = build.constant(start, dtype, place)
-        found += build.op("GreaterEqual", [ids, bound], {"T": dtype}, place)
-    if index < build.replicas.total - 1:
-        bound = build.constant(end, dtype, place)
-        found += build.op("Less", [ids, bound], {"T": dtype}, place)
-    if not found:  # One replica owns all.
-        equal = {"T": dtype, "incompatible_shape_error": True}
-        found = build.op("Equal", [ids, ids], equal, place)
-    if len(found) > 1:
-        found = build.op("LogicalAnd", found, {}, place)
-    return found[0], own

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from kerasmgpu.partitioner import sizes
-from kerasmgpu.partitioner.graph import Node, Shape, Tensor
-from kerasmgpu.partitioner.kinds import REPLICATED, Kind, Sharded
-from kerasmgpu.partitioner.records import Trait, operation
+from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind, Sharded
 from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan
-from kerasmgpu.partitioner.sizes import SizeLike
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 
 def rows_of_images(node: Node) -> Axes | None:

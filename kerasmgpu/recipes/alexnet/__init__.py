@@ -85,7 +85,8 @@ def run(**keywords: Any) -> Any:
     if settings.batch_sizes:
         from kerasmgpu.recipes.alexnet import study
 
-        return study.run(settings)
+        defaults = shared_flags.settings(define_flags, {})
+        return study.run(settings, defaults, build_model)
     run_folder.require_place(settings)
     image_flags.require_packages(settings)
     from kerasmgpu.recipes.alexnet import figures, left_out, networks, synthetic

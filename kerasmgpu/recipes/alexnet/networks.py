@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import images
+from kerasmgpu.recipes.datasets import image_data, images
 
 MIN_IMAGE_SIZES = {"alexnet": 8, "resnet50": 32, "wide_resnet28": 8}
 """Name of a network to the least height and width that it takes."""
@@ -26,7 +26,7 @@ WIDTHS = {"alexnet": 0.25, "resnet50": 1.0, "wide_resnet28": 10.0}
 Shape = tuple[int, int, int]  # Height, width and channels.
 
 
-def image_shape(settings: SimpleNamespace, data: images.ImageData) -> Shape:
+def image_shape(settings: SimpleNamespace, data: image_data.ImageData) -> Shape:
     """Shape of the network's inputs."""
     file_shape = images.FILE_SIZE, images.FILE_SIZE, 3
     height, _, channels = data.image_shape or file_shape

@@ -9,21 +9,21 @@ plot in the folder; `--resume` continues with the remaining runs.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import plots, reports
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.alexnet import image_flags
-from kerasmgpu.recipes.shared import run_folder, shared_flags
+from kerasmgpu.recipes.shared import run_folder
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from kerasmgpu.recipes.alexnet.left_out import LeftOutImages
-    from kerasmgpu.recipes.datasets.images import ImageData
+    from kerasmgpu.recipes.datasets.image_data import ImageData
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -50,6 +50,10 @@ RULES = (
 )
 
 
+BuildModel: TypeAlias = Callable[..., Any]
+"""`build_model` of the recipe."""
+
+
 def batch_sizes(settings: SimpleNamespace) -> list[int]:
     """Converts the flag's list of texts to increasing integers."""
     try:
@@ -65,17 +69,14 @@ def batch_sizes(settings: SimpleNamespace) -> list[int]:
     return sizes
 
 
-def check(settings: SimpleNamespace) -> None:
+def check(settings: SimpleNamespace, defaults: SimpleNamespace) -> None:
     """Validates the settings of a study."""
-    from kerasmgpu.recipes import alexnet
-
     batch_sizes(settings)
     if settings.dataset == "synthetic" or settings.compare_input:
         raise InputError(
             "The study is about accuracy. Received: --dataset=synthetic or "
             "--compare_input, which are about speed"
         )
-    defaults = shared_flags.settings(alexnet.define_flags, {})
     for name in _NOT_OF_A_STUDY:
         value = getattr(settings, name)
         if value != getattr(defaults, name):
@@ -96,9 +97,19 @@ def cells(sizes: Sequence[int]) -> list[tuple[int, Rule]]:
     return [(sizes[0], RULES[0]), *larger]
 
 
-def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
-    """Trains the remaining runs, compares all, and returns their records."""
-    check(settings)
+def run(
+    settings: SimpleNamespace,
+    defaults: SimpleNamespace,
+    build_model: BuildModel,
+) -> list[dict[str, Any]]:
+    """Trains the remaining runs, compares all, and returns their records.
+
+    Args:
+        settings: The recipe's settings.
+        defaults: Its default settings.
+        build_model: `build_model` of the recipe.
+    """
+    check(settings, defaults)
     # Only runs of one length can be compared.
     run_folder.require_place(settings, may_grow=())
     image_flags.require_packages(settings)
@@ -131,7 +142,9 @@ def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
         for size, rule in cells(sizes):
             if (size, rule.label, seed) in done:
                 continue
-            record = train(one, strategy, data, size, rule, left_out_images)
+            record = train(
+                one, build_model, strategy, data, size, rule, left_out_images
+            )
             records.append(record)
             run_report.print_line(
                 f"batch {size}, {rule.label}, seed {seed}: learning rate "
@@ -151,6 +164,7 @@ def run(settings: SimpleNamespace) -> list[dict[str, Any]]:
 
 def train(
     settings: SimpleNamespace,
+    build_model: BuildModel,
     strategy: "tf.distribute.Strategy",
     data: "ImageData",
     size: int,
@@ -158,7 +172,6 @@ def train(
     left_out_images: "LeftOutImages",
 ) -> dict[str, Any]:
     """Trains once with a global batch of `size` rows; returns its record."""
-    from kerasmgpu.recipes import alexnet
     from kerasmgpu.recipes.alexnet import networks
     from kerasmgpu.recipes.datasets import image_batches
     from kerasmgpu.recipes.shared import training_plan
@@ -185,7 +198,7 @@ def train(
         left_out_images.add,
     )
     with strategy.scope():
-        model = alexnet.build_model(settings, shape, data.num_classes, plan)
+        model = build_model(settings, shape, data.num_classes, plan)
     model.fit(
         batches.training(),
         epochs=plan.epochs,

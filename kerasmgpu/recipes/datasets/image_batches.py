@@ -14,8 +14,8 @@ from tensorflow import Tensor
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import image_decoding, image_records, row_order
+from kerasmgpu.recipes.datasets.image_data import ImageData, LabelledImages
 from kerasmgpu.recipes.datasets.image_records import ImageRecords
-from kerasmgpu.recipes.datasets.images import ImageData, LabelledImages
 
 Dataset: TypeAlias = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets.images import (
+from kerasmgpu.recipes.datasets.image_data import (
     ImageData,
     LabelledImages,
     described,

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets.images import ImageData, described
+from kerasmgpu.recipes.datasets.image_data import ImageData, described
 
 _RECORD_FILE = re.compile(r".*(\.tfrecords?|-\d+-of-\d+)(\.tfrecords?)?")
 _FEATURES = {

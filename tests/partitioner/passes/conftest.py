@@ -5,8 +5,8 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
 from kerasmgpu.partitioner.passes import dump
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules import planned
 from tests.strategies.sharded import mirrored
 

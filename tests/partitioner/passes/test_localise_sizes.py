@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from tests.partitioner.passes.conftest import lines
 from tests.partitioner.rules import planned
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.micro_batches import split
-from kerasmgpu.partitioner.writing import node_name
+from kerasmgpu.partitioner.mesh import split
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.step.definitions import node_name
 from tests.partitioner.passes.conftest import lines
 from tests.partitioner.rules import planned
 

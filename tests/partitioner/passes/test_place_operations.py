@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from tests.partitioner.passes.conftest import lines
 from tests.partitioner.rules import planned
 

@@ -11,7 +11,8 @@ from unittest import mock
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.writing import Writer, function_attribute
+from kerasmgpu.partitioner.lowering.writing import Writer
+from kerasmgpu.partitioner.step.definitions import function_attribute
 
 
 @contextlib.contextmanager

@@ -4,9 +4,9 @@ import functools
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
-from kerasmgpu.partitioner.kinds import Sharded
-from kerasmgpu.partitioner.replicas import Replicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.checking import check
 from tests.partitioner.program import Input, Setting
 

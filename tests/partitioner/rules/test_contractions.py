@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner import report
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import (
     ROWS,
     Planned,

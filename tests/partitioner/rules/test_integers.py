@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import ROWS, replicas, same
 
 

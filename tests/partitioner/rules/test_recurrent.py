@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner import report
+from kerasmgpu.partitioner.runtime import report
 from tests.partitioner.rules import cudnn
 from tests.partitioner.rules.planned import ROWS, Planned, same
 

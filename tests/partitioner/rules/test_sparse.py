@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.function import Partitioned
+from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import ROWS, Planned, replicas
 
 SPARSE = tf.SparseTensorSpec([ROWS, 6])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.kinds import is_of_variable
+from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from tests.partitioner.sharded_tables import TABLE, assert_same, tables
 from tests.strategies.sharded import mirrored
 

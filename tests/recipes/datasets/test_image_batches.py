@@ -7,9 +7,9 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import (
     image_batches,
+    image_data,
     image_folders,
     image_records,
-    images,
 )
 
 
@@ -58,8 +58,10 @@ def in_memory():
     levels = np.arange(20) * 10
     pixels = np.broadcast_to(levels[:, None, None, None], (20, 8, 8, 3))
     labels = (np.arange(20) >= 10).astype(np.int32)
-    arrays = images.LabelledImages(pixels.astype(np.uint8), labels)
-    return images.ImageData(*arrays.split(0.2, seed=0), 2, "made up", (8, 8, 3))
+    arrays = image_data.LabelledImages(pixels.astype(np.uint8), labels)
+    return image_data.ImageData(
+        *arrays.split(0.2, seed=0), 2, "made up", (8, 8, 3)
+    )
 
 
 @pytest.fixture(
@@ -120,8 +122,10 @@ def test_held_out_images_have_a_known_number_of_batches(data):
 def test_augmentation_is_for_training_only(tree):
     pixels = np.random.default_rng(0).integers(0, 255, (20, 8, 8, 3), "uint8")
     data = in_memory()
-    part = images.LabelledImages(pixels[: len(data.train)], data.train.labels)
-    data = images.ImageData(part, part, 2, "", (8, 8, 3))
+    part = image_data.LabelledImages(
+        pixels[: len(data.train)], data.train.labels
+    )
+    data = image_data.ImageData(part, part, 2, "", (8, 8, 3))
     batches = make(data, batch=len(part), augment=True)
     (shown, _), *_ = batches.held_out()
     np.testing.assert_array_equal(shown, part.images)

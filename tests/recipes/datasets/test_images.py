@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import images
+from kerasmgpu.recipes.datasets import image_data, images
 
 
 def arrays(count):
     labels = np.arange(count, dtype=np.int32)
-    return images.LabelledImages(np.zeros((count, 2, 2, 1), np.uint8), labels)
+    return image_data.LabelledImages(
+        np.zeros((count, 2, 2, 1), np.uint8), labels
+    )
 
 
 def test_every_image_is_on_one_side_of_the_split():

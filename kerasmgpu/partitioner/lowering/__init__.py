@@ -1,0 +1,13 @@
+"""Writes planned programs as functions for the replicas.
+
+writing.py           nodes as a `FunctionDef`
+operation_writer.py  operations at places
+function_writer.py   a function's values, sizes and order
+host_sizes.py        sizes, computed on the host when the function runs
+building.py          the same with the communication of its replicas
+emission.py          instruction by instruction; `operations.py` has those
+                     that rules name, `regions.py` loops and branches
+replicas.py          communication in shared memory; `collectives.py` and
+                     `cross_device.py` between devices and workers
+finishing.py         late passes on nodes: `turns.py`, `cluster_for_xla.py`
+"""

@@ -1,0 +1,53 @@
+"""A function while it is written, with the communication of its replicas."""
+
+import copy
+from collections.abc import Sequence
+
+from tensorflow.core.framework import function_pb2
+
+from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.step.graph import Tensor
+
+
+class Build(Function):
+    """A function while it is written.
+
+    Args:
+        program: See `Function`.
+        library: See `Function`.
+        replicas: `replicas.Replicas` on the program's mesh.
+        parent: See `Function`.
+        is_compiled: See `Function`.
+    """
+
+    def __init__(
+        self,
+        program: Lowered,
+        library: list[function_pb2.FunctionDef],
+        replicas: Replicas,
+        parent: "Build | None" = None,
+        is_compiled: bool = False,
+    ) -> None:
+        super().__init__(program, library, replicas, parent, is_compiled)
+        self.replicas = replicas
+
+    def of_devices(
+        self, tensors: Sequence[Tensor], replicas: Replicas
+    ) -> "Build":
+        """This function with one place per device.
+
+        Args:
+            tensors: Tensors that each device has a part of.
+            replicas: `replicas.Replicas` with one share per device.
+        """
+        view = copy.copy(self)
+        view.replicas = view._row_shares = view.mesh = replicas
+        view._natural, view._values = {}, {}
+        for tensor in tensors:
+            parts = list(self.given(tensor))
+            made = value(tensor, self.natural(tensor))
+            view.give(made, parts[:: self.mesh.micro_batches])
+        return view

@@ -1,0 +1,275 @@
+"""Decides which nodes XLA compiles together: operations without communication.
+
+XLA can't compile a function with collectives. The operations of a replica are
+cut at communication and at operations without an XLA kernel.
+
+This pass runs on the nodes of a written function, not on instructions: one
+instruction's nodes can be in several clusters. The parts of a sum are packed on
+each replica and added on the first one; rows are cut out of a whole value behind
+a collective; sizes on the host lie in between.
+"""
+
+import collections
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.python.framework import kernels
+
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.step import graph as graphs
+from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.step.records import Trait, record
+
+FEWEST = 2
+"""Operations of the smallest cluster."""
+
+_WORTHWHILE = {Trait.DRAWS, Trait.FRAGILE, Trait.XLA_BODIES}
+"""Traits of operations that are clusters by themselves: loops are many operations,
+XLA's draws differ from the kernels', and its convolutions accept empty shares."""
+
+Nodes = Mapping[str, node_def_pb2.NodeDef]
+"""Nodes of a function by name."""
+
+Edge = tuple[str, str]
+"""A reference and the name of the node that takes it; `""` for the function's
+outputs."""
+
+
+class Key(NamedTuple):
+    """The cluster of a node; see `_by_level`."""
+
+    device: str
+    level: int
+    label: str
+
+    @property
+    def name(self) -> str:
+        """Name of the call of the cluster's function."""
+        return f"compiled/{self.level}_{self.label}"
+
+
+def cluster_for_xla(
+    build: Function,
+    nodes: Nodes,
+    edges: Sequence[Edge],
+    only_marked: bool,
+) -> dict[str, Key]:
+    """Maps nodes to XLA clusters."""
+    compilable = {
+        name
+        for name, node in nodes.items()
+        if _is_compilable(build, name, node)
+        and (not only_marked or graphs.MUST_COMPILE in node.attr)
+    }
+    if not only_marked:
+        compilable -= _sent_early(build, nodes, edges)
+    lists = [
+        (node_name(reference), name)
+        for reference, name in edges
+        if reference[0] != "^" and build.writer.dtype(reference) == tf.variant
+    ]
+    while True:
+        cluster_of = _by_level(nodes, compilable, build.twins)
+        get = cluster_of.get
+        with_lists = {
+            cluster
+            for edge in lists
+            if get(edge[0]) != get(edge[1])
+            for cluster in map(get, edge)
+        }
+        # A compiled function neither takes nor returns lists of tensors.
+        excluded = {
+            name
+            for name in itertools.chain(*lists)
+            if name in cluster_of and cluster_of[name] in with_lists
+        }
+        if not excluded:
+            fewest = 1 if only_marked else FEWEST
+            return _large_enough(nodes, cluster_of, fewest)
+        compilable -= excluded
+
+
+def _sent_early(
+    build: Function, nodes: Nodes, edges: Sequence[Edge]
+) -> set[str]:
+    """Operations on sizes and constants that other devices take results of.
+
+    They run once, such as the first ones of a gradient. In a cluster they would
+    have the other devices wait for all of the first one's forward and backward
+    pass.
+    """
+    known = set(build.sizes.imports.values())
+    for name, node in nodes.items():
+        sources = list(map(node_name, node.input))
+        traits = record(node.op).traits
+        if Trait.OF_SHAPES in traits:
+            is_known = sources[0] not in nodes  # That of an input.
+        else:
+            is_known = known.issuperset(sources)
+        if is_known and _WORTHWHILE.isdisjoint(traits):
+            known.add(name)
+    takers = collections.defaultdict(list)
+    for reference, name in edges:
+        if name:
+            takers[node_name(reference)].append(name)
+    early: set[str] = set()
+    for name in reversed(list(nodes)):
+        if name in known and any(
+            taker in early or nodes[taker].device != nodes[name].device
+            for taker in takers[name]
+        ):
+            early.add(name)
+    return early
+
+
+def _by_level(
+    nodes: Nodes,
+    compilable: set[str],
+    twins: Mapping[str, Sequence[str]],
+) -> dict[str, Key]:
+    """Maps nodes to clusters by device and level.
+
+    The level of a node is the largest number of clusters on a path to it.
+    Between nodes of one device and level there is no path that leaves the
+    device, so they can be one function.
+
+    Twins (`Build.twins`) have clusters of their own, which are equal on all
+    devices: rounding depends on the other operations of a cluster, and copies
+    of a variable would drift apart.
+    """
+    devices: dict[str, int] = {}
+    levels: dict[str, int] = {}
+    early: set[str] = set()
+    cluster_of: dict[str, Key] = {}
+
+    def inputs_of(name: str) -> list[str]:
+        return [
+            other
+            for other in map(node_name, nodes[name].input)
+            if other in nodes and nodes[other].op != "Const"
+        ]
+
+    def is_cut(one: str, other: str) -> bool:
+        return (
+            not compilable.issuperset((one, other))
+            or nodes[one].device != nodes[other].device
+            or (one in twins) != (other in twins)
+        )
+
+    for name, node in nodes.items():
+        if name not in compilable and early.issuperset(inputs_of(name)):
+            # Reads of variables, sizes: they precede all clusters.
+            early.add(name)
+        levels[name] = max(
+            (
+                levels[other] + is_cut(twin, other)
+                for twin in twins.get(name, [name])
+                if twin in nodes
+                for other in inputs_of(twin)
+                if other not in early
+            ),
+            default=0,
+        )
+        if name in compilable and node.op != "Const":
+            device = str(devices.setdefault(node.device, len(devices)))
+            label = f"{device}_twins" if name in twins else device
+            cluster_of[name] = Key(node.device, levels[name], label)
+    return cluster_of
+
+
+def _large_enough(
+    nodes: Nodes, cluster_of: Mapping[str, Key], fewest: int
+) -> dict[str, Key]:
+    """Drops clusters of fewer operations than `fewest`."""
+    size = collections.Counter(cluster_of.values())
+    for name, key in cluster_of.items():
+        if not _WORTHWHILE.isdisjoint(record(nodes[name].op).traits):
+            size[key] += fewest
+    return {
+        name: key for name, key in cluster_of.items() if size[key] >= fewest
+    }
+
+
+def _is_compilable(
+    build: Function, name: str, node: node_def_pb2.NodeDef
+) -> bool:
+    if (
+        not _is_on_replica(build, name, node)
+        or Trait.OUTSIDE_XLA in record(node.op).traits
+        or name in build.writer.of_varying_sizes
+    ):
+        return False
+    if Trait.SIZED_BY_VALUES in record(node.op).traits:
+        return False
+    device_type = "XLA_CPU_JIT" if build.mesh.has_cpus else "XLA_GPU_JIT"
+    if not _has_kernel(node.op, device_type):
+        return False
+    if (
+        Trait.XLA_BODIES not in record(node.op).traits
+        and graphs.op_definition(node.op).is_stateful
+    ):
+        return False
+    return not _UNSUPPORTED_TYPES & _types(node)
+
+
+def _is_on_replica(
+    build: Function, name: str, node: node_def_pb2.NodeDef
+) -> bool:
+    """Whether a node runs on a replica's device, and not on the host."""
+    return name not in build.writer.on_host and node.device in (
+        build.mesh.devices
+    )
+
+
+_UNSUPPORTED_TYPES = {tf.string.as_datatype_enum, tf.resource.as_datatype_enum}
+
+
+def _types(node: node_def_pb2.NodeDef) -> set[int]:
+    """Types among the attributes of a node."""
+    found: set[int] = set()
+    for value in node.attr.values():
+        found.add(value.type)
+        found.update(value.list.type)
+    return found
+
+
+@functools.cache
+def _has_kernel(type: str, device_type: str) -> bool:
+    """Whether XLA has a kernel for a type of operation."""
+    _load_kernels()
+    registered = kernels.get_registered_kernels_for_op(type).kernel
+    return any(kernel.device_type == device_type for kernel in registered)
+
+
+@functools.cache
+def _load_kernels() -> None:
+    """Registers XLA's kernels: its first compilation does."""
+    with tf.init_scope():
+        tf.function(lambda x: x + 1.0, jit_compile=True)(0.0)
+
+
+def log_uncompiled(build: Function, nodes: Nodes) -> None:
+    """Logs the replicas' operations that XLA can't compile, in one line."""
+    uncompiled = sorted(
+        {
+            node.op
+            for name, node in nodes.items()
+            if _is_on_replica(build, name, node)
+            and Trait.OUTSIDE_XLA not in record(node.op).traits
+            and node.op != "Const"
+            and not _is_compilable(build, name, node)
+        }
+    )
+    if uncompiled:
+        logging.log_first_n(
+            logging.INFO,
+            "kerasmgpu: jit_compile=True compiles all but these operations, "
+            "which XLA can't: %s.",
+            1,
+            ", ".join(uncompiled),
+        )

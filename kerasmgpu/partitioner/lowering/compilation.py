@@ -1,0 +1,215 @@
+"""Outlines XLA clusters: each becomes a function that XLA compiles.
+
+`passes/cluster_for_xla.py` decides which nodes are a cluster.
+"""
+
+import collections
+import itertools
+from collections.abc import Mapping
+
+from tensorflow.core.framework import function_pb2, node_def_pb2
+
+from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.lowering.cluster_for_xla import (
+    Key,
+    Nodes,
+    cluster_for_xla,
+    log_uncompiled,
+)
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.writing import Writer
+from kerasmgpu.partitioner.step import graph as graphs
+from kerasmgpu.partitioner.step.definitions import (
+    argument,
+    function_attribute,
+    node_name,
+)
+
+_numbers = itertools.count()
+
+
+def compile_clusters(build: Function, outputs: list[str]) -> list[str]:
+    """Replaces clusters of a function by calls of compiled functions.
+
+    If XLA doesn't compile the function, or compiles it as a part of the
+    enclosing one, as the body of a replica's loop, only operations of a
+    `tf.function(jit_compile=True)` are clustered (`graph.MUST_COMPILE`).
+
+    Args:
+        build: `function_writer.Function` of the function, with all its nodes written.
+        outputs: References to the outputs of the function.
+
+    Returns:
+        The new references to the outputs.
+    """
+    only_marked = not build.is_compiled or build.mesh.is_anywhere
+    if only_marked and not _has_marks(build.graph):
+        return outputs
+    writer, library = build.writer, build.library
+    nodes = writer.needed_nodes(outputs)
+    for node in nodes.values():
+        if node.op == "Const":  # Control inputs only delay a constant.
+            del node.input[:]
+    edges = [
+        (reference, name)
+        for name, node in nodes.items()
+        for reference in node.input
+    ]
+    edges += [(reference, "") for reference in outputs]
+    cluster_of = cluster_for_xla(build, nodes, edges, only_marked)
+    clusters: dict[Key, _Cluster] = collections.defaultdict(_Cluster)
+    for name, key in cluster_of.items():
+        clusters[key].names.append(name)
+    for reference, name in edges:
+        source = node_name(reference)
+        before, after = cluster_of.get(source), cluster_of.get(name)
+        if before == after or source in nodes and nodes[source].op == "Const":
+            continue
+        if after is not None:
+            clusters[after].add_argument(reference)
+        if before is not None:
+            clusters[before].add_result(reference, before.name)
+    replacements: dict[str, str] = {}
+    for cluster in clusters.values():
+        replacements.update(cluster.replacements)
+    values = build.values()
+    for key, cluster in clusters.items():
+        function = cluster.function(writer, nodes)
+        library.append(function)
+        cluster.call(writer, function.signature.name, key, replacements)
+        build.program.clusters.append(
+            Cluster(
+                key.device,
+                key.level,
+                [nodes[name].op for name in cluster.names],
+                [values.get(r, r) for r in cluster.arguments],
+                [values.get(r, r) for r in cluster.results],
+            )
+        )
+    writer.replace(set(cluster_of), replacements)
+    if not only_marked:
+        log_uncompiled(build, nodes)
+    return [replacements.get(reference, reference) for reference in outputs]
+
+
+def _has_marks(graph: graphs.Graph) -> bool:
+    """Whether a graph has operations of `tf.function(jit_compile=True)`."""
+    return any(
+        graphs.MUST_COMPILE in node.definition.attr for node in graph.nodes
+    )
+
+
+class _Cluster:
+    """Nodes that become one compiled function.
+
+    Attributes:
+        names: Their names, in order.
+        replacements: Maps references to outputs of the nodes, and control
+            dependencies on them, to those of the call.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.replacements: dict[str, str] = {}
+        self._arguments: dict[str, str] = {}
+        self._controls: dict[str, None] = {}
+
+    def add_argument(self, reference: str) -> None:
+        """Adds an input, or a control dependency, of the cluster."""
+        if reference[0] == "^":
+            self._controls[reference] = None
+        else:
+            self._arguments.setdefault(
+                reference, f"argument_{len(self._arguments)}"
+            )
+
+    def add_result(self, reference: str, call: str) -> None:
+        """Adds an output of the cluster, or a control dependency on it.
+
+        Args:
+            reference: Reference to the output, or the control dependency.
+            call: Name of the call.
+        """
+        if reference[0] == "^":
+            self.replacements[reference] = f"^{call}"
+        elif reference not in self.replacements:
+            number = sum(other[0] != "^" for other in self.replacements)
+            self.replacements[reference] = f"{call}:output:{number}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """References to the inputs of the function."""
+        return list(self._arguments)
+
+    @property
+    def results(self) -> list[str]:
+        """References to the outputs of the function."""
+        return [r for r in self.replacements if r[0] != "^"]
+
+    def function(
+        self, writer: Writer, nodes: Nodes
+    ) -> function_pb2.FunctionDef:
+        """Returns the cluster as a function."""
+        written = function_pb2.FunctionDef()
+        written.attr["_XlaMustCompile"].b = True
+        written.signature.name = f"kerasmgpu_compiled_{next(_numbers)}"
+        inside = set(self.names)
+        constants: dict[str, node_def_pb2.NodeDef] = {}
+        for name in self.names:
+            node = written.node_def.add()
+            node.CopyFrom(nodes[name])
+            node.device = ""
+            node.attr.pop("_lower_using_switch_merge", None)
+            del node.input[:]
+            for reference in nodes[name].input:
+                source = node_name(reference)
+                if source in inside:
+                    node.input.append(reference)
+                elif source in nodes and nodes[source].op == "Const":
+                    constants[source] = nodes[source]
+                    node.input.append(reference)
+                elif reference[0] != "^":
+                    node.input.append(self._arguments[reference])
+        for constant in constants.values():
+            node = written.node_def.add()
+            node.CopyFrom(constant)
+            node.device = ""
+            del node.input[:]
+        for reference, name in self._arguments.items():
+            dtype = writer.dtype(reference)
+            written.signature.input_arg.append(argument(name, dtype))
+        for number, reference in enumerate(self.results):
+            output, dtype = f"output_{number}", writer.dtype(reference)
+            written.signature.output_arg.append(argument(output, dtype))
+            written.ret[output] = reference
+        return written
+
+    def call(
+        self,
+        writer: Writer,
+        function: str,
+        key: Key,
+        replacements: Mapping[str, str],
+    ) -> None:
+        """Writes the call of the function.
+
+        Args:
+            writer: Writer of the calling function.
+            function: Name of the cluster's function.
+            key: The cluster's key.
+            replacements: Those of all clusters.
+        """
+        attributes = {
+            "Tin": [writer.dtype(r) for r in self._arguments],
+            "Tout": [writer.dtype(r) for r in self.results],
+            "f": function_attribute(function),
+            "_XlaMustCompile": True,
+        }
+        writer.op(
+            "PartitionedCall",
+            [replacements.get(r, r) for r in self._arguments],
+            attributes,
+            key.device,
+            key.name,
+            [replacements.get(r, r)[1:] for r in self._controls],
+        )

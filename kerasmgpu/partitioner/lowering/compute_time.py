@@ -1,0 +1,112 @@
+"""Compute time of a worker per step, without waiting for other workers.
+
+All workers finish a step together, so the time of whole steps doesn't show
+which one is slow. The time from the batch, or from the end of the last
+collective, to when the inputs of the next collective are ready, does.
+"""
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.step.places import HOST
+
+
+class ComputeTime:
+    """Adds up the seconds in which a worker's first replica computes."""
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):
+            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+
+    def clock(self, build: Function) -> "Clock":
+        """A clock that adds its operations to a function of steps."""
+        return Clock(build, self._seconds.handle, self._steps.handle)
+
+    def take(self) -> float:
+        """Mean seconds per step since the last call; NaN without a step."""
+        steps = float(self._steps.numpy())
+        seconds = float(self._seconds.numpy())
+        self._steps.assign(0.0)
+        self._seconds.assign(0.0)
+        return seconds / steps if steps else float("nan")
+
+
+class Clock:
+    """The operations that measure one function.
+
+    Args:
+        build: The `Function` of the function.
+        seconds: Handle of the variable that seconds are added to.
+        steps: Handle of the variable that steps are counted in.
+    """
+
+    def __init__(
+        self, build: Function, seconds: tf.Tensor, steps: tf.Tensor
+    ) -> None:
+        self._build = build
+        self._handles = seconds, steps
+        self._free_since: str | None = None
+        self._spans: list[str] = []
+
+    def ready(self, reference: str, dtype: tf.DType) -> None:
+        """Records when the input of a collective is ready."""
+        if self._free_since is None:
+            self._free_since = self._time([self._build.started(HOST)])
+        now = self._time([self._there(reference, dtype)])
+        span = self._op("Sub", now, self._free_since)
+        zero = self._build.constant(0.0, tf.float64, HOST)
+        self._spans.append(self._op("Maximum", span, zero))
+
+    def done(self, reference: str, dtype: tf.DType) -> None:
+        """Records when a collective is complete."""
+        self._free_since = self._time([self._there(reference, dtype)])
+
+    def finish(self) -> list[str]:
+        """Adds the times to the variables; returns names of nodes that must run."""
+        if not self._spans:
+            return []
+        total = self._spans[0]
+        for span in self._spans[1:]:
+            total = self._op("AddV2", total, span)
+        one = self._build.constant(1.0, tf.float64, HOST)
+        names = []
+        for handle, value in zip(self._handles, (total, one)):
+            self._build.op(
+                "AssignAddVariableOp",
+                [self._build.captured(handle), value],
+                {"dtype": tf.float64},
+                HOST,
+                "compute_time",
+                [self._build.started(HOST)],
+            )
+            names.append(self._build.writer.last)
+        return names
+
+    def _time(self, after: list[str]) -> str:
+        (time,) = self._build.op(
+            "Timestamp", [], {}, HOST, "compute_time", after
+        )
+        return time
+
+    def _there(self, reference: str, dtype: tf.DType) -> str:
+        """Name of a node on the host that fires once a value is computed.
+
+        On a GPU only a copy to the host waits for the value. One element is
+        copied, so that the value's memory can be reused.
+        """
+        build = self._build
+        if build.mesh.shares_memory and build.writer.device(reference):
+            return node_name(reference)
+        place = build.place_of(reference)
+        flat = build.flat(reference, dtype, place)
+        zero = build.constant([0], tf.int32, HOST)
+        one = build.constant([1], tf.int32, HOST)
+        stride = build.constant([1], tf.int32, HOST)
+        first = build.strided_slice(flat, zero, one, stride, dtype, place)
+        on_host = build.op("Identity", [first], {"T": dtype}, HOST)[0]
+        return node_name(on_host)
+
+    def _op(self, type: str, *inputs: str) -> str:
+        return self._build.sizes.op(type, *inputs, dtype=tf.float64)

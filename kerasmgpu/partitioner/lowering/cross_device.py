@@ -1,0 +1,150 @@
+"""Communication by the user's `tf.distribute.CrossDeviceOps`.
+
+Its all-reduce is traced as a function of the replicas' partial values; the nodes
+are copied into the written function.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils, values
+from tensorflow.python.framework import func_graph as func_graphs
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.step import graph as graphs
+
+
+class CrossDeviceReplicas(Replicas):
+    """Replicas of one process that sum by the user's `CrossDeviceOps`.
+
+    Args:
+        devices: Full names of their devices.
+        host: Full name of the CPU.
+        operations: `tf.distribute.CrossDeviceOps`.
+
+    Raises:
+        InputError: For `HierarchicalCopyAllReduce` and an odd number of
+            devices.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        host: str,
+        operations: tf.distribute.CrossDeviceOps,
+    ) -> None:
+        super().__init__(devices, host)
+        by_halves = isinstance(
+            operations, tf.distribute.HierarchicalCopyAllReduce
+        )
+        if by_halves and self.num > 1 and self.num % 2:
+            raise InputError(
+                "HierarchicalCopyAllReduce needs an even number of replicas: "
+                "its sums omit one of an odd number. Received: "
+                f"{self.num} replicas; use an even number or another "
+                "all-reduce."
+            )
+        self._operations = operations
+        self.sums_are_copies = True
+
+    def _sums(
+        self,
+        build: Function,
+        tensors: Sequence[graphs.Tensor],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        totals: dict[int, list[str]] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            numbers = [
+                n for n, tensor in enumerate(tensors) if tensor.dtype == dtype
+            ]
+            shapes = [_static_shape(tensors[n]) for n in numbers]
+            sums = self._sums_of_type(
+                build, dtype, shapes, [parts[n] for n in numbers]
+            )
+            totals.update(zip(numbers, sums))
+        return [totals[number] for number in range(len(tensors))]
+
+    def _sums_of_type(
+        self,
+        build: Function,
+        dtype: tf.DType,
+        shapes: Sequence[list[int | None] | None],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """Writes the all-reduce of tensors of one type.
+
+        Args:
+            build: The `Function`.
+            dtype: Their type.
+            shapes: Static shapes.
+            parts: For each tensor, references by replica.
+
+        Returns:
+            For each tensor, references by replica.
+        """
+        traced = func_graphs.func_graph_from_py_func(
+            "all_reduce",
+            lambda *tensors: self._all_reduce(tensors),
+            [
+                [tf.TensorSpec(shape, dtype) for _ in self.devices]
+                for shape in shapes
+            ],
+            {},
+        )
+        arguments = iter(ref for references in parts for ref in references)
+        references: dict[str, str] = {}  # By the tensor's name.
+        names: dict[str, str] = {}  # By the operation's name.
+        for tensor in traced.inputs:
+            outer = dict((id(i), o) for o, i in traced.captures).get(id(tensor))
+            references[tensor.name] = (
+                next(arguments) if outer is None else build.captured(outer)
+            )
+        for op in traced.get_operations():
+            if op.type == "Placeholder":
+                continue
+            node = graphs.new_node(op.type, op.name, op.node_def)
+            outputs = build.writer.copy(
+                node,
+                [references[tensor.name] for tensor in op.inputs],
+                op.device or self.devices[0],
+                "all_reduce/",
+                [
+                    names[control.name]
+                    for control in op.control_inputs
+                    if control.name in names
+                ],
+            )
+            names[op.name] = build.writer.last
+            for tensor, reference in zip(op.outputs, outputs):
+                references[tensor.name] = reference
+        results: Iterator[str] = iter(
+            references[tensor.name] for tensor in traced.outputs
+        )
+        return [[next(results) for _ in self.devices] for _ in shapes]
+
+    def _all_reduce(
+        self, values_by_replica: Sequence[Sequence[tf.Tensor]]
+    ) -> list[list[tf.Tensor]]:
+        """Traces the user's all-reduce of several tensors."""
+        pairs = []
+        for tensors in values_by_replica:
+            parts = []
+            for device, tensor in zip(self.devices, tensors):
+                with tf.device(device):
+                    parts.append(tf.identity(tensor))
+            value = distribute_utils.regroup(
+                tuple(parts), wrap_class=values.PerReplica
+            )
+            pairs.append((value, value))
+        sums = self._operations.batch_reduce(tf.distribute.ReduceOp.SUM, pairs)
+        return [list(total.values) for total in sums]
+
+
+def _static_shape(tensor: graphs.Tensor) -> list[int | None] | None:
+    """The static shape of a tensor, `None` if its rank is unknown."""
+    if tensor.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in tensor.shape]

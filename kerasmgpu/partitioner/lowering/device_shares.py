@@ -1,0 +1,71 @@
+"""What each device was passed of an input, and its micro-batches' rows of it."""
+
+from collections.abc import Sequence
+
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.step.graph import Tensor
+
+
+def pass_to_devices(
+    build: Function, tensor: Tensor, references: Sequence[str]
+) -> Sequence[str]:
+    """Records what each device was passed of an input.
+
+    Returns:
+        References by micro-batch, each to all rows of its device.
+    """
+    if build.mesh.micro_batches == 1:
+        return references
+    build.keep(("passed", tensor), lambda: list(references))
+    return [one for one in references for _ in range(build.mesh.micro_batches)]
+
+
+def passed_counts(build: Function, tensor: Tensor) -> list[str]:
+    """Rows of each micro-batch of an input that devices were passed."""
+    counts = []
+    for bounds in _passed_bounds(build, tensor):
+        counts += [
+            build.sizes.minus(end, start)
+            for start, end in zip(bounds, bounds[1:])
+        ]
+    return counts
+
+
+def passed_rows(build: Function, tensor: Tensor, place: int) -> str:
+    """A micro-batch's rows of an input that devices were passed."""
+    device, turn = divmod(place, build.mesh.micro_batches)
+    reference = build.keep(("passed", tensor), list)[device]
+    start, end = _passed_bounds(build, tensor)[device][turn : turn + 2]
+    return build.strided_slice(
+        reference,
+        build.sizes.packed([start]),
+        build.sizes.packed([end]),
+        build.sizes.packed([build.sizes.scalar(1)]),
+        tensor.dtype,
+        place,
+    )
+
+
+def _passed_bounds(build: Function, tensor: Tensor) -> list[list[str]]:
+    """For each device the bounds of its micro-batches; see `bounds_of`."""
+
+    def bounds() -> list[list[str]]:
+        return [
+            _bounds(build, build.sizes.size(reference, tensor.dtype))
+            for reference in build.keep(("passed", tensor), list)
+        ]
+
+    return build.keep(("passed bounds", tensor), bounds)
+
+
+def _bounds(build: Function, size: str) -> list[str]:
+    sizes, number = build.sizes, build.mesh.micro_batches
+    each = sizes.op("FloorDiv", size, sizes.scalar(number))
+    rest = sizes.op("FloorMod", size, sizes.scalar(number))
+    return [
+        sizes.plus(
+            sizes.times(sizes.scalar(turn), each),
+            sizes.op("Minimum", sizes.scalar(turn), rest),
+        )
+        for turn in range(number + 1)
+    ]

@@ -1,0 +1,125 @@
+"""Guards kernels that fail for shares without rows.
+
+For no rows TensorFlow's convolutions and pools on CPUs crash the process or
+return wrong shapes, and cuDNN's recurrent layers raise. Where a share may be
+empty, an `If` chooses: with rows, the kernel as it is; without, the kernel on
+one padding row, which is then dropped. The row is zeros, or ones for integers:
+lengths of sequences. Mirrored padding, which XLA refuses for no rows too,
+always gets the row: it only copies.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.writing import Writer, branches
+from kerasmgpu.partitioner.rules.kinds import Kept, Kind, LocalSizes, Sharded
+from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+
+
+def write(
+    build: Function,
+    node: Node,
+    plan: Plan,
+    place: int,
+    inputs: Sequence[str],
+) -> list[str]:
+    """Writes a guarded node for one replica; returns its outputs."""
+    prefix, controls = f"replica_{place}/", build.controls(node, place)
+    if Trait.MIRRORS in record(node.type).traits:
+        device = build.device(place)
+        return _with_padding_row(
+            build.writer, node, plan, inputs, device, prefix, controls
+        )
+    sharded = next(k for k in plan.wants if isinstance(k, Sharded))
+    attributes = build.keep(
+        ("branches", node),
+        lambda: branches(
+            build.library,
+            f"kerasmgpu_{node.type}",
+            [tensor.dtype for tensor in node.inputs],
+            [tensor.dtype for tensor in node.outputs],
+            (  # With rows; without rows.
+                lambda writer, inputs: writer.copy(node, inputs, "", ""),
+                lambda writer, inputs: _with_padding_row(
+                    writer, node, plan, inputs
+                ),
+            ),
+        ),
+    )
+    count = build.sizes.count(sharded.rows, place)
+    has_rows = build.sizes.op("Greater", count, build.sizes.scalar(0))
+    name = prefix + node.name
+    return build.op(
+        "If", [has_rows, *inputs], attributes, place, name, controls
+    )
+
+
+def _with_padding_row(
+    writer: Writer,
+    node: Node,
+    plan: Plan,
+    inputs: Sequence[str],
+    device: str = "",
+    prefix: str = "",
+    controls: Sequence[str] = (),
+) -> list[str]:
+    """Writes a node with a padding row in front of its inputs' rows.
+
+    Returns:
+        References to the outputs, without that row.
+    """
+    rank = len(node.outputs[0].shape)
+    padded = [
+        _padded(writer, tensor, kind, reference, rank, device)
+        for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
+    ]
+    outputs = writer.copy(node, padded, device, prefix, controls)
+    return [
+        _without_padding(writer, tensor, kind.axis, reference, device)
+        if isinstance(kind, Sharded) and not isinstance(kind, Kept)
+        else reference
+        for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
+    ]
+
+
+def _padded(
+    writer: Writer,
+    tensor: Tensor,
+    kind: Kind,
+    reference: str,
+    rank: int,
+    device: str,
+) -> str:
+    """An input with the padding row; local sizes of `rank` axes with one more."""
+    if isinstance(kind, Kept):
+        return reference
+    if isinstance(kind, Sharded):
+        widths = [[int(n == kind.axis), 0] for n in range(len(tensor.shape))]
+        paddings = writer.constant(widths, tf.int32, device)
+        number = int(tensor.dtype.is_integer)
+        row = writer.constant(number, tensor.dtype, device)
+        attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
+        inputs = [reference, paddings, row]
+        return writer.op("PadV2", inputs, attributes, device)[0]
+    if isinstance(kind, LocalSizes):
+        is_rows = [int(axis == kind.sharded.axis) for axis in range(rank)]
+        one = writer.constant(is_rows, tensor.dtype, device)
+        attributes = {"T": tensor.dtype}
+        return writer.op("AddV2", [reference, one], attributes, device)[0]
+    return reference
+
+
+def _without_padding(
+    writer: Writer, tensor: Tensor, axis: int, reference: str, device: str
+) -> str:
+    """An output without the padding row."""
+    rank = len(tensor.shape)
+    begin = [int(n == axis) for n in range(rank)]
+    start = writer.constant(begin, tf.int32, device)
+    size = writer.constant([-1] * rank, tf.int32, device)
+    attributes = {"T": tensor.dtype, "Index": tf.int32}
+    return writer.op("Slice", [reference, start, size], attributes, device)[0]

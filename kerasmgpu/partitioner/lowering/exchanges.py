@@ -1,0 +1,220 @@
+"""Rows of tables travel to the replicas that own them, and back.
+
+An all-to-all of uneven parts: each replica sends every other the rows that this
+one owns. In one process replicas take them from each other; between workers they
+are padded to one length, see `CollectiveReplicas.exchange`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering import micro_batches
+from kerasmgpu.partitioner.lowering.operations import in_part
+from kerasmgpu.partitioner.lowering.replicas import split_v
+from kerasmgpu.partitioner.mesh import bounds_of
+from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.sizes import SizeLike
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+    from kerasmgpu.partitioner.lowering.building import Build
+
+Pieces = Sequence[Sequence[str]]
+"""For each place of this process a reference for each replica of the job."""
+
+
+def look_up(build: "Build", look_up: "LookUp") -> list[str]:
+    """Looks up rows of a table, each micro-batch's in its turn."""
+    parts, *others = map(build.references, look_up.inputs)
+    inputs = [micro_batches.of_first(build, cast(list[str], parts)), *others]
+    table = cast(Sharded, look_up.inputs[0].kind)
+    made, names = ([""] * build.mesh.num for _ in range(2))
+    for places, devices in micro_batches.each_turn(build):
+        own = [[references[place] for place in places] for references in inputs]
+
+        def take_turn(device: int, places: Sequence[int] = places) -> None:
+            build.take_turn(look_up, places[device])
+
+        rows, wrote = _looked_up(devices, look_up.node, table, own, take_turn)
+        for place, reference, name in zip(places, rows, wrote):
+            made[place], names[place] = reference, name
+    for name in names:
+        build.note_done(look_up.node, name)
+    return made
+
+
+def _looked_up(
+    build: "Build",
+    node: Node,
+    table: Sharded,
+    inputs: Sequence[Sequence[str]],
+    take_turn: Callable[[int], None],
+) -> tuple[list[str], list[str]]:
+    """Looks up the rows of each place's numbers.
+
+    Args:
+        build: The `Build`, with a place per device.
+        node: The look-up: `(table, numbers, …)`.
+        table: How the table is sharded.
+        inputs: For each of its inputs, references by place.
+        take_turn: Called with a place before nodes are written for it.
+
+    Returns:
+        References to the rows, and names of the look-ups, by place.
+    """
+    numbers, made = node.inputs[1], node.outputs[0]
+    inner = cast(tuple[SizeLike, ...], made.shape[len(numbers.shape) :])
+    places = range(build.mesh.num)
+    flat, positions = [], []
+    for place in places:
+        take_turn(place)
+        flat.append(build.flat(inputs[1][place], numbers.dtype, place))
+        positions.append(_positions(build, flat[place], numbers.dtype, place))
+    owners = _owners(build, table, flat, numbers.dtype, take_turn)
+    sent = _divided(build, flat, owners, numbers.dtype, take_turn)
+    where = _divided(build, positions, owners, tf.int32, take_turn)
+    counts = build.replicas.exchange_counts(build, sent, numbers.dtype)
+    asked = build.replicas.exchange(build, sent, counts, 1, numbers.dtype)
+    found, names = [], []
+    for place in places:
+        take_turn(place)
+        own = build.concat(asked[place], 0, numbers.dtype, place)
+        own = in_part(build, table.rows, place, own, numbers.dtype)
+        others = [references[place] for references in inputs[2:]]
+        rows = build.copy(node, [inputs[0][place], own, *others], place)[0]
+        names.append(build.writer.last)
+        sizes = [build.sizes.size(one, numbers.dtype) for one in asked[place]]
+        packed = build.sizes.packed(sizes)
+        found.append(
+            split_v(build, rows, 0, packed, len(sizes), made.dtype, place)
+            if len(sizes) > 1
+            else [rows]
+        )
+    back = build.replicas.exchange(
+        build, found, counts, 1 + len(inner), made.dtype, is_back=True
+    )
+    results = []
+    for place in places:
+        take_turn(place)
+        attributes = {"N": len(back[place]), "T": made.dtype}
+        stitched = build.op(
+            "DynamicStitch", [*where[place], *back[place]], attributes, place
+        )[0]
+        shape = build.concat(
+            [
+                build.sizes.shape(inputs[1][place], numbers.dtype),
+                build.sizes.vector(inner),
+            ],
+            0,
+            tf.int32,
+            HOST,
+        )
+        results.append(build.reshape(stitched, shape, made.dtype, place))
+    return results, names
+
+
+def to_owners(build: "Build", move: "ToOwners") -> list[str]:
+    """Sends rows to the owners of the table's rows that their numbers say.
+
+    They arrive in the order of the batch. With several micro-batches the first
+    one of a device has what its device owns, and the others have nothing.
+
+    Returns:
+        References by replica.
+    """
+    (made,), (sent, numbers) = move.outputs, move.inputs
+    kind, tensor = cast(Owned, made.kind), sent.tensor
+    inner = tensor.shape[len(numbers.tensor.shape) :]
+    replicas, each = build.replicas, build.mesh.micro_batches
+    devices = build
+    if replicas.of_devices is not None:
+        devices = build.of_devices([], replicas.of_devices)
+
+    def flat(one: Tensor, references: Sequence[str]) -> list[str]:
+        """Rows by device, without the other axes of the numbers."""
+        rows = build.sizes.vector((-1, *one.shape[len(numbers.tensor.shape) :]))
+        flat = [
+            build.reshape(reference, rows, one.dtype, place)
+            for place, reference in enumerate(references)
+        ]
+        return [
+            build.concat(flat[place : place + each], 0, one.dtype, place)
+            for place in range(0, replicas.num, each)
+        ]
+
+    def routes() -> tuple[list[str], str | None]:
+        dtype = numbers.tensor.dtype
+        own = flat(numbers.tensor, cast(list[str], build.references(numbers)))
+        owners = _owners(devices, kind.table, own, dtype)
+        pieces = _divided(devices, own, owners, dtype)
+        counts = devices.replicas.exchange_counts(devices, pieces, dtype)
+        return owners, counts
+
+    # For each phase anew: a collective of a later one can't be waited for.
+    key = ("routes", numbers, kind.table, build.time)
+    owners, counts = build.keep(key, routes)
+    own = flat(tensor, cast(list[str], build.references(sent)))
+    pieces = _divided(devices, own, owners, tensor.dtype)
+    arrived = devices.replicas.exchange(
+        devices, pieces, counts, 1 + len(inner), tensor.dtype
+    )
+    results: list[str] = []
+    for device, parts in enumerate(arrived):
+        results.append(devices.concat(parts, 0, tensor.dtype, device))
+        for _ in range(1, each):
+            none = np.zeros((0, *inner))
+            results.append(build.constant(none, tensor.dtype, len(results)))
+    return results
+
+
+def _positions(build: "Build", flat: str, dtype: tf.DType, place: int) -> str:
+    """0, 1, 2 …: as many numbers as a vector has."""
+    size = build.sizes.size(flat, dtype)
+    zero, one = build.sizes.scalar(0), build.sizes.scalar(1)
+    return build.op("Range", [zero, size, one], {"Tidx": tf.int32}, place)[0]
+
+
+def _owners(
+    build: "Build",
+    table: Sharded,
+    numbers: Sequence[str],
+    dtype: tf.DType,
+    take_turn: Callable[[int], None] = lambda place: None,
+) -> list[str]:
+    """For each place, the replicas that own the rows of some numbers.
+
+    Numbers out of range belong to the first or the last replica, whose kernel
+    then fails, or doesn't, as on one device.
+    """
+    bounds = bounds_of(cast(int, table.rows.size), build.mesh.total)
+    found = []
+    for place, reference in enumerate(numbers):
+        take_turn(place)
+        ends = build.constant([bounds[1:-1]], dtype, place)
+        row = build.constant([1, -1], tf.int32, HOST)
+        row = build.reshape(reference, row, dtype, place)
+        attributes = {"T": dtype, "out_type": tf.int32}
+        owners = build.op("UpperBound", [ends, row], attributes, place)[0]
+        found.append(build.flat(owners, tf.int32, place))
+    return found
+
+
+def _divided(
+    build: "Build",
+    rows: Sequence[str],
+    owners: Sequence[str],
+    dtype: tf.DType,
+    take_turn: Callable[[int], None] = lambda place: None,
+) -> Pieces:
+    """Divides each place's rows by their owners."""
+    attributes = {"num_partitions": build.mesh.total, "T": dtype}
+    made = []
+    for place, pair in enumerate(zip(rows, owners)):
+        take_turn(place)
+        made.append(build.op("DynamicPartition", pair, attributes, place))
+    return made

@@ -1,0 +1,250 @@
+"""Symbolic sizes, computed on the host when the function runs.
+
+Each is written once, on its first use. The body of a loop or branch takes sizes
+of the enclosing function as arguments. Nothing here communicates: where a size
+depends on other workers' shares, `passes/localise_sizes.py` has gathered them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
+from kerasmgpu.partitioner.rules.kinds import Kind, Rows, Shape, Sharded
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
+
+Request = tuple[str, Symbol] | tuple[str, Rows, int]
+"""A size that a body takes from the enclosing function: `("symbol", symbol)`,
+`("start", rows, place)` or `("count", rows, place)`."""
+
+
+class Values(Protocol):
+    """The values of a function, and its rows; see `function_writer.Function`."""
+
+    parent: Any
+
+    def is_written(self, tensor: Tensor) -> bool: ...
+
+    def natural(self, tensor: Tensor) -> Kind: ...
+
+    def given(self, tensor: Tensor) -> Sequence[str] | OnEachPlace: ...
+
+    def total_rows(self, rows: Rows) -> str: ...
+
+    def passed_counts(self, rows: Rows) -> list[str] | None: ...
+
+    def shares(self, rows: Rows) -> list[tuple[str, str]]: ...
+
+
+class HostSizes:
+    """The sizes of one function.
+
+    Args:
+        build: `OperationWriter` of the function.
+        values: Its `Values`.
+
+    Attributes:
+        imports: `{request: reference}` of sizes that the enclosing function
+            passes.
+    """
+
+    def __init__(self, build: OperationWriter, values: Values) -> None:
+        self._build = build
+        self._values = values
+        self.imports: dict[Request, str] = {}
+
+    def vector(
+        self,
+        value: SizeLike | tuple[SizeLike, ...],
+        dtype: tf.DType = tf.int32,
+    ) -> str:
+        """A size as a scalar, or a tuple of sizes as a vector.
+
+        Args:
+            value: Integer, `sizes.Size` or tuple of these.
+            dtype: Type of the result.
+        """
+        entries = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(entry, int) for entry in entries):
+            known = cast(int | tuple[int, ...], value)
+            return self._build.constant(known, dtype, HOST)
+        if not isinstance(value, tuple):
+            return self.scalar(value, dtype)
+        return self.packed(
+            [self.scalar(entry, dtype) for entry in entries], dtype
+        )
+
+    def with_axis(self, shape: Shape, axis: int, *sizes: str) -> str:
+        """A shape as a vector, with one axis replaced.
+
+        Args:
+            shape: Tuple of sizes.
+            axis: Number of the axis.
+            *sizes: References to scalars that replace its size.
+        """
+        return self.packed(
+            [
+                *map(self.scalar, shape[:axis]),
+                *sizes,
+                *map(self.scalar, shape[axis + 1 :]),
+            ]
+        )
+
+    def packed(self, entries: Sequence[str], dtype: tf.DType = tf.int32) -> str:
+        """A vector of scalars."""
+        attributes = {"N": len(entries), "T": dtype, "axis": 0}
+        return self._build.op("Pack", entries, attributes, HOST)[0]
+
+    def scalar(self, size: SizeLike, dtype: tf.DType = tf.int32) -> str:
+        """A size as a scalar."""
+        if isinstance(size, int):
+            return self._build.constant(size, dtype, HOST)
+        if dtype != tf.int32:
+            return self._build.cast(self.scalar(size), tf.int32, dtype, HOST)
+        total: str | None = None
+        for symbols, coefficient in size.terms.items():
+            term: str | None = None
+            if coefficient != 1 or not symbols:
+                term = self.scalar(coefficient)
+            for symbol in symbols:
+                term = self.times(term, self.symbol(symbol))
+            product = cast(str, term)
+            total = product if total is None else self.plus(total, product)
+        return cast(str, total)
+
+    def symbol(self, symbol: Symbol) -> str:
+        """The value of a symbol."""
+        symbol = symbol.joined
+        key = ("symbol", symbol)
+        return self._build.keep(key, lambda: self._symbol(symbol))
+
+    def _symbol(self, symbol: Symbol) -> str:
+        values, (tensor, axis) = self._values, symbol.source
+        if not values.is_written(tensor):
+            return self.imported(("symbol", symbol))
+        if symbol.is_entry:
+            return self.entry_of_value(symbol)
+        kind = values.natural(tensor)
+        if isinstance(kind, Sharded) and kind.axis == axis:
+            if symbol.is_rows:
+                return values.total_rows(kind.rows)
+            return self.scalar(kind.size)
+        reference = values.given(tensor)[0]
+        return self.size(reference, tensor.dtype, axis)
+
+    def entry_of_value(self, symbol: Symbol) -> str:
+        """The value of a symbol with `is_entry`, read from its source."""
+        tensor, index = symbol.source
+        reference = self._values.given(tensor)[0]
+        entry = self.entry(reference, index, tensor.dtype)
+        return self._build.cast(entry, tensor.dtype, tf.int32, HOST)
+
+    def shape(self, reference: str, dtype: tf.DType) -> str:
+        """The shape of a tensor, as a vector."""
+        attributes = {"T": dtype, "out_type": tf.int32}
+        place = self._build.place_of(reference)
+        return self._build.op("Shape", [reference], attributes, place)[0]
+
+    def size(self, reference: str, dtype: tf.DType, axis: int = 0) -> str:
+        """The size of an axis of a tensor."""
+        return self.entry(self.shape(reference, dtype), axis)
+
+    def entry(self, vector: str, index: int, dtype: tf.DType = tf.int32) -> str:
+        """An entry of a vector, at a fixed index."""
+        begin, end, strides = (
+            self._build.constant([bound], tf.int32, HOST)
+            for bound in (index, index + 1, 1)
+        )
+        return self._build.strided_slice(
+            vector, begin, end, strides, dtype, HOST, shrink_axis_mask=1
+        )
+
+    def entry_at(self, vector: str, index: str) -> str:
+        """An entry of a vector, at a computed index."""
+        attributes = {"Tparams": tf.int32, "Tindices": tf.int32}
+        attributes |= {"Taxis": tf.int32, "batch_dims": 0}
+        inputs = [vector, index, self.scalar(0)]
+        return self._build.op("GatherV2", inputs, attributes, HOST)[0]
+
+    def start(self, rows: Rows, place: int) -> str:
+        """Index of a replica's first row."""
+        return self._bound("start", rows, place)
+
+    def count(self, rows: Rows, place: int) -> str:
+        """Number of a replica's rows."""
+        if self._values.parent is None:
+            counts = self._values.passed_counts(rows)
+            if counts is not None:
+                return counts[place]
+        return self._bound("count", rows, place)
+
+    def _bound(self, bound: str, rows: Rows, place: int) -> str:
+        if self._values.parent is not None:
+            return self.imported((bound, rows, place))
+        start, count = self._build.keep(
+            ("shares", rows), lambda: self._values.shares(rows)
+        )[place]
+        return start if bound == "start" else count
+
+    def local(self, sharded: Sharded, place: int) -> str:
+        """Local size of a sharded axis on one replica."""
+        size = self.count(sharded.rows, place)
+        for factor in (sharded.outer, sharded.inner):
+            if factor != 1:
+                size = self.times(size, self.scalar(factor))
+        return size
+
+    def bounds(self, sharded: Sharded, place: int) -> tuple[str, str]:
+        """First element and number of elements of a replica in each block."""
+        start = self.start(sharded.rows, place)
+        count = self.count(sharded.rows, place)
+        if sharded.inner == 1:
+            return start, count
+        inner = self.scalar(sharded.inner)
+        return self.times(start, inner), self.times(count, inner)
+
+    def share(self, rows: Rows, dtype: tf.DType, place: int) -> str:
+        """A replica's fraction of the rows, computed in float64."""
+        numbers = [
+            self._build.cast(number, tf.int32, tf.float64, HOST)
+            for number in (self.count(rows, place), self.scalar(rows.size))
+        ]
+        ratio = self.op("RealDiv", *numbers, dtype=tf.float64)
+        return self._build.cast(ratio, tf.float64, dtype, HOST)
+
+    def times(self, one: str | None, two: str) -> str:
+        """A product of scalars; `None` is 1."""
+        return two if one is None else self.op("Mul", one, two)
+
+    def plus(self, one: str, two: str) -> str:
+        """A sum of scalars."""
+        return self.op("AddV2", one, two)
+
+    def minus(self, one: str, two: str) -> str:
+        """A difference of scalars."""
+        return self.op("Sub", one, two)
+
+    def op(self, type: str, *operands: str, dtype: tf.DType = tf.int32) -> str:
+        """Writes an operation with one output on numbers of one type."""
+        return self._build.op(type, list(operands), {"T": dtype}, HOST)[0]
+
+    def imported(self, request: Request) -> str:
+        """A size that the enclosing function passes."""
+        if self._values.parent is None:
+            raise RuntimeError(
+                f"A size has no source in the graph. Received: {request}."
+            )
+        if request not in self.imports:
+            self.imports[request] = self._build.writer.add_input(
+                "size", tf.int32
+            )
+        return self.imports[request]
+
+    def exported(self, request: Request) -> str:
+        """A size that a body takes by `imported`."""
+        method, *arguments = request
+        compute: Callable[..., str] = getattr(self, cast(str, method))
+        return compute(*arguments)

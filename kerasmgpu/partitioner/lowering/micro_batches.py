@@ -1,0 +1,187 @@
+"""Replicas whose shares are worked through in micro-batches.
+
+A micro-batch is a share of the rows like any other, but several shares have one
+device. `Replicas` count shares; what devices send each other goes through the
+replicas of devices that they were split from.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
+from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.lowering.function_writer import References
+from kerasmgpu.partitioner.mesh import first_on_device
+from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.step.graph import Tensor
+
+
+def reduce(
+    build: Build, tensors: Sequence[Tensor], by: str
+) -> Sequence[References]:
+    """All-reduces partial tensors over the devices; see `Replicas.reduce`."""
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        return replicas.reduce(build, tensors, by)
+    devices = build.of_devices(tensors, replicas.of_devices)
+    return [
+        [references[n] for n in range(devices.mesh.num) for _ in _turns(build)]
+        for references in devices.replicas.reduce(devices, tensors, by)
+    ]
+
+
+def gather(
+    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+) -> References:
+    """All-gathers rows, written once for each device; see `Replicas.gather`.
+
+    Of a sharded variable each device has one part.
+    """
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        return replicas.gather(build, tensor, sharded, parts)
+    if replicas.of_devices.has_parts(tensor, sharded):
+        devices = build.of_devices([], replicas.of_devices)
+        first = parts[:: replicas.micro_batches]
+        whole = devices.replicas.gather(devices, tensor, sharded, first)
+        return [
+            whole[n] for n in range(devices.mesh.num) for _ in _turns(build)
+        ]
+    gathered = replicas.gather(build, tensor, sharded, parts)
+    if isinstance(gathered, list):
+        return gathered
+    return [
+        gathered[first_on_device(replicas, place)]
+        for place in range(replicas.num)
+    ]
+
+
+def reduce_scatter(
+    build: Build,
+    reduction: ReduceScatter,
+    dtypes: Sequence[tf.DType],
+    parts: Sequence[Sequence[str]],
+) -> Sequence[Sequence[str]]:
+    """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
+
+    Args:
+        build: The `Build`.
+        reduction: The reduce-scatter; its outputs are sharded as variables.
+        dtypes: Types in which its inputs are summed.
+        parts: For each of its inputs, references by micro-batch.
+    """
+    replicas, outputs = build.replicas, reduction.outputs
+    tensors = [one.tensor for one in reduction.inputs]
+    kinds = [cast(Sharded, one.kind) for one in outputs]
+    if replicas.of_devices is None:
+        return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
+    devices = build.of_devices([], replicas.of_devices)
+    first = [own[:: replicas.micro_batches] for own in parts]
+    results = devices.replicas.reduce_scatter(
+        devices, tensors, dtypes, kinds, first
+    )
+    return [
+        first_only(build, one, own, dtype)
+        for one, own, dtype in zip(outputs, results, dtypes)
+    ]
+
+
+def of_first(build: Build, parts: Sequence[str]) -> list[str]:
+    """By micro-batch, what the first one of its device has."""
+    return [
+        parts[first_on_device(build.mesh, place)]
+        for place in range(build.mesh.num)
+    ]
+
+
+def gather_in_turns(
+    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+) -> References:
+    """All-gathers a variable over the devices, for each micro-batch anew.
+
+    Args:
+        build: The `Build`.
+        tensor: The tensor.
+        sharded: Its kind.
+        parts: By micro-batch, its device's part.
+    """
+    made: list[str] = [""] * build.mesh.num
+    for places, devices in each_turn(build):
+        own = [parts[place] for place in places]
+        whole = devices.replicas.gather(devices, tensor, sharded, own)
+        for number, place in enumerate(places):
+            made[place] = whole[number]
+    return made
+
+
+def reduce_scatter_in_turns(
+    build: Build,
+    reduction: ReduceScatter,
+    dtypes: Sequence[tf.DType],
+    parts: Sequence[Sequence[str]],
+) -> Sequence[Sequence[str]]:
+    """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
+    kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
+    tensors = [one.tensor for one in reduction.inputs]
+    totals: dict[tuple[int, int], str] = {}
+    for places, devices in each_turn(build):
+        given = [[own[place] for place in places] for own in parts]
+        made = devices.replicas.reduce_scatter(
+            devices, tensors, dtypes, kinds, given
+        )
+        for number, dtype in enumerate(dtypes):
+            for device, place in enumerate(places):
+                build.take_turn(reduction, place)
+                summed = [totals.get((number, device)), made[number][device]]
+                references = [one for one in summed if one is not None]
+                attributes = {"N": len(references), "T": dtype}
+                totals[number, device] = build.op(
+                    "AddN", references, attributes, place
+                )[0]
+    num_devices = build.mesh.num // build.mesh.micro_batches
+    return [
+        first_only(
+            build,
+            one,
+            [totals[number, device] for device in range(num_devices)],
+            dtype,
+        )
+        for number, (one, dtype) in enumerate(zip(reduction.outputs, dtypes))
+    ]
+
+
+def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
+    """For each turn its places, and the function with a place per device."""
+    replicas = build.replicas
+    if replicas.of_devices is None:
+        yield range(replicas.num), build
+        return
+    phase, _ = build.time
+    for turn in _turns(build):
+        build.writer.turn, build.time = None, (phase, turn)
+        yield (
+            range(turn, replicas.num, replicas.micro_batches),
+            build.of_devices([], replicas.of_devices),
+        )
+    build.writer.turn = None
+
+
+def first_only(
+    build: Build, one: Value, parts: Sequence[str], dtype: tf.DType
+) -> list[str]:
+    """Gives each device's part to its first micro-batch, and the others none."""
+    made: list[str] = []
+    shape: list[Any] = list(one.tensor.shape)
+    shape[cast(Sharded, one.kind).axis] = 0
+    for part in parts:
+        made.append(part)
+        for _ in _turns(build)[1:]:
+            made.append(build.constant(np.zeros(shape), dtype, len(made)))
+    return made
+
+
+def _turns(build: Build) -> range:
+    return range(build.mesh.micro_batches)

@@ -1,0 +1,491 @@
+"""Replicas of one process: shares of rows, communication in shared memory."""
+
+from collections.abc import Hashable, Sequence
+from typing import Protocol, cast
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering import device_shares, entries
+from kerasmgpu.partitioner.lowering.function_writer import Function, References
+from kerasmgpu.partitioner.mesh import Mesh, bounds_of
+from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
+from kerasmgpu.partitioner.step.definitions import Attributes
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.places import HOST
+
+SMALL = 1 << 14
+"""Bytes up to which partial values of one shape are stacked and summed as one."""
+
+_COMBINE = {
+    "all": "LogicalAnd",
+    "any": "LogicalOr",
+    "max": "Maximum",
+    "min": "Minimum",
+    "sum": "AddV2",
+}
+
+
+class Together(Protocol):
+    """How the workers of a job give up an attempt at a step together."""
+
+    def begin(self) -> bool:
+        """Begins an attempt; returns whether no worker has failed yet."""
+
+    def end(self) -> None:
+        """Ends an attempt."""
+
+    def give_up(self) -> None:
+        """Tells the others that this worker ran out of memory."""
+
+    def is_given_up(self) -> bool:
+        """Whether another worker ran out of memory."""
+
+    def start_anew(self, flag: bool) -> bool:
+        """Waits for all workers; returns whether `flag` is true on any."""
+
+
+class Replicas(Mesh):
+    """Communication of the replicas of a job of one process.
+
+    Args:
+        devices: Full names of their devices.
+        host: Full name of the CPU.
+
+    Attributes:
+        together: How all workers run a step again, or `None`.
+    """
+
+    of_devices: "Replicas | None"
+
+    def __init__(self, devices: Sequence[str], host: str) -> None:
+        super().__init__(devices, host)
+        self.together: Together | None = None
+
+    @classmethod
+    def on(cls, mesh: Mesh) -> "Replicas":
+        """Replicas of one process on a given mesh."""
+        replicas = cls(mesh.devices, mesh.host)
+        vars(replicas).update(vars(mesh))
+        return replicas
+
+    # Rows --------------------------------------------------------------------
+
+    def shares(self, build: Function, rows: Rows) -> list[tuple[str, str]]:
+        """First row and number of rows of each local replica, on the host.
+
+        Returns:
+            List of pairs of references, one per local replica.
+        """
+        if rows.of is not None:
+            return entries.shares(build, rows)
+        if rows.are_of_variable:
+            parts = [self.part_of(rows, place) for place in range(self.num)]
+            return [
+                (build.sizes.scalar(start), build.sizes.scalar(end - start))
+                for start, end in parts
+            ]
+        counts = self.passed_counts(build, rows)
+        if counts is not None:
+            return self.shares_of_counts(build, rows, counts)
+        if isinstance(rows.size, int):
+            bounds = bounds_of(rows.size, self.total)
+            pairs = list(zip(bounds, bounds[1:]))
+            return [
+                (build.sizes.scalar(start), build.sizes.scalar(end - start))
+                for start, end in pairs[self.first : self.first + self.num]
+            ]
+        return self._computed_shares(build, build.sizes.scalar(rows.size))
+
+    def shares_of_counts(
+        self, build: Function, rows: Rows, counts: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """First row and number of rows of each local replica.
+
+        Args:
+            build: The `Function`.
+            rows: Rows of an input that is passed in shares.
+            counts: References to the numbers of rows.
+        """
+        starts = [build.sizes.scalar(0)]
+        for count in counts[:-1]:
+            starts.append(build.sizes.plus(starts[-1], count))
+        return list(zip(starts, counts))
+
+    def total_rows(self, build: Function, rows: Rows) -> str:
+        """Number of rows, on all replicas, of an input passed in shares."""
+        counts = cast(list[str], self.passed_counts(build, rows))
+        attributes = {"N": len(counts), "T": tf.int32}
+        return build.op("AddN", counts, attributes, HOST)[0]
+
+    def passed_counts(self, build: Function, rows: Rows) -> list[str] | None:
+        """Rows of each local share of an input; `None` if it is passed whole."""
+        tensor = self._passed(build, rows)
+        return None if tensor is None else self._counts(build, tensor)
+
+    def _passed(self, build: Function, rows: Rows) -> Tensor | None:
+        """The first input that is passed in shares of these rows."""
+        for tensor in build.graph.inputs:
+            if not build.is_written(tensor) or tensor.dtype == tf.resource:
+                continue
+            kind = build.natural(tensor)
+            if isinstance(kind, Sharded) and kind.rows == rows:
+                return tensor
+        return None
+
+    def _counts(self, build: Function, tensor: Tensor) -> list[str]:
+        """Rows of each local share of an input that is passed in shares."""
+        if self.micro_batches > 1:
+            return device_shares.passed_counts(build, tensor)
+        return [
+            build.sizes.size(reference, tensor.dtype)
+            for reference in build.parts(tensor)
+        ]
+
+    def _computed_shares(
+        self, build: Function, size: str
+    ) -> list[tuple[str, str]]:
+        """Shares of a batch of dynamic size; see `bounds_of`."""
+        sizes, total = build.sizes, build.sizes.scalar(self.total)
+        each = sizes.op("FloorDiv", size, total)
+        rest = sizes.op("FloorMod", size, total)
+        numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
+        vector = sizes.plus(
+            sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
+        )
+        attributes = {"num": self.total + 1, "T": tf.int32, "axis": 0}
+        starts = build.op("Unpack", [vector], attributes, HOST)
+        return [
+            (starts[number], sizes.minus(starts[number + 1], starts[number]))
+            for number in range(self.first, self.first + self.num)
+        ]
+
+    # Communication -----------------------------------------------------------
+
+    def gathered_counts(self, build: Function, tensor: Tensor) -> str:
+        """All-gathers the numbers of rows of an input passed in shares.
+
+        Returns:
+            Reference to a vector of all replicas' numbers.
+        """
+        return build.sizes.packed(self._counts(build, tensor))
+
+    def gather(
+        self,
+        build: Function,
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
+    ) -> References:
+        """All-gathers the rows of a sharded tensor, in order.
+
+        Args:
+            build: The `Function`.
+            tensor: The tensor.
+            sharded: Its kind.
+            parts: References to the rows of each replica.
+
+        Returns:
+            References by replica.
+        """
+        if self.num == 1:
+            return parts
+        place = 0 if tensor.dtype.is_floating else HOST
+        return build.same(self.joined(build, tensor, sharded, parts, place))
+
+    def joined(
+        self,
+        build: Function,
+        tensor: Tensor,
+        sharded: Sharded,
+        parts: Sequence[str],
+        place: int,
+    ) -> str:
+        """Concatenates the local replicas' rows of a tensor."""
+        axis, dtype, shape = sharded.axis, tensor.dtype, tensor.shape
+        if sharded.outer == 1:
+            return build.concat(parts, axis, dtype, place)
+        # Several blocks of all rows: concatenated block by block.
+        split = []
+        for number, part in enumerate(parts):
+            outer = build.sizes.scalar(sharded.outer)
+            _, count = build.sizes.bounds(sharded, number)
+            blocks = build.sizes.with_axis(shape, axis, outer, count)
+            split.append(build.reshape(part, blocks, dtype, number))
+        blocks = build.concat(split, axis + 1, dtype, place)
+        size = self.worker_size(build, sharded)
+        own = build.sizes.with_axis(shape, axis, size)
+        return build.reshape(blocks, own, dtype, place)
+
+    def worker_size(self, build: Function, sharded: Sharded) -> str:
+        """Sum of the local replicas' sizes of a sharded axis."""
+        return build.sizes.scalar(sharded.size)
+
+    def reduce(
+        self, build: Function, tensors: Sequence[Tensor], by: str
+    ) -> Sequence[References]:
+        """All-reduces partial tensors.
+
+        Args:
+            build: The `Function`.
+            tensors: The tensors, which have one reduction.
+            by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
+
+        Returns:
+            For each tensor, references by replica.
+        """
+        parts = [build.parts(tensor) for tensor in tensors]
+        if self.num == 1:
+            return parts
+        if by != "sum":
+            return [
+                build.same(combined(build, references, tensor.dtype, by))
+                for tensor, references in zip(tensors, parts)
+            ]
+        return self._sums(build, tensors, parts)
+
+    def _sums(
+        self,
+        build: Function,
+        tensors: Sequence[Tensor],
+        parts: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """For each tensor, references by replica to the sum of its parts."""
+        totals: dict[int, list[str]] = {}
+        for numbers in packs(tensors, SMALL):
+            dtype = tensors[numbers[0]].dtype
+            sums = self._sum(build, dtype, [parts[n] for n in numbers])
+            totals.update(zip(numbers, map(build.same, sums)))
+        return [totals[number] for number in range(len(tensors))]
+
+    def reduce_scatter(
+        self,
+        build: Function,
+        tensors: Sequence[Tensor],
+        dtypes: Sequence[tf.DType],
+        kinds: Sequence[Sharded],
+        parts: Sequence[Sequence[str]],
+    ) -> Sequence[Sequence[str]]:
+        """Sums partial tensors; each replica gets its rows of the sum.
+
+        Args:
+            build: The `Function`.
+            tensors: The tensors, which have one reduction.
+            dtypes: Types in which they are summed.
+            kinds: What they become: sharded as a variable.
+            parts: For each tensor, references by replica.
+
+        Returns:
+            For each tensor, references by replica.
+        """
+        if self.num == 1:
+            return parts
+        return [
+            self.scattered_sum(
+                build, kind.axis, self._sizes(build, kind), dtype, own
+            )
+            for kind, dtype, own in zip(kinds, dtypes, parts)
+        ]
+
+    def _sizes(self, build: Function, kind: Sharded) -> str:
+        """The local replicas' sizes of a sharded axis, as a vector."""
+        if not is_of_variable(kind):
+            return build.sizes.packed(
+                [build.sizes.bounds(kind, n)[1] for n in range(self.num)]
+            )
+        parts = [self.part_of(kind.rows, n) for n in range(self.num)]
+        return build.constant(
+            [(end - start) * kind.inner for start, end in parts], tf.int32, HOST
+        )
+
+    def scattered_sum(
+        self,
+        build: Function,
+        axis: int,
+        sizes: str,
+        dtype: tf.DType,
+        parts: Sequence[str],
+    ) -> list[str]:
+        """The sum of the local replicas' parts, cut into their rows.
+
+        Args:
+            build: The `Function`.
+            axis: The axis that is cut.
+            sizes: Reference to a vector of each replica's size of it.
+            dtype: Type of the parts.
+            parts: References by replica.
+        """
+        many = {"N": self.num, "T": dtype}
+        if self.shares_memory:
+            total = build.op("AddN", list(parts), many, 0)[0]
+            return split_v(build, total, axis, sizes, self.num, dtype, 0)
+        cut = [
+            split_v(build, part, axis, sizes, self.num, dtype, place)
+            for place, part in enumerate(parts)
+        ]
+        return [
+            build.op("AddN", [pieces[place] for pieces in cut], many, place)[0]
+            for place in range(self.num)
+        ]
+
+    def exchange_counts(
+        self, build: Function, pieces: Sequence[Sequence[str]], dtype: tf.DType
+    ) -> str | None:
+        """Tells all workers how many rows each replica sends each other.
+
+        Args:
+            build: The `Function`.
+            pieces: For each local replica what it sends each of all replicas.
+            dtype: Type of the pieces.
+
+        Returns:
+            Reference to a matrix, `[senders, receivers]`; `None` where no worker
+            has to know.
+        """
+        return None
+
+    def exchange(
+        self,
+        build: Function,
+        pieces: Sequence[Sequence[str]],
+        counts: str | None,
+        rank: int,
+        dtype: tf.DType,
+        is_back: bool = False,
+    ) -> list[list[str]]:
+        """Sends each replica its piece of what each other one has.
+
+        Args:
+            build: The `Function`.
+            pieces: For each local replica a piece for each of all replicas, whose
+                numbers of rows differ.
+            counts: See `exchange_counts`.
+            rank: Rank of the pieces.
+            dtype: Type of the pieces.
+            is_back: Whether receivers of `counts` send back.
+
+        Returns:
+            For each local replica the pieces from each of all replicas.
+        """
+        return [list(received) for received in zip(*pieces)]
+
+    def agreed(
+        self, build: Function, references: References, tensor: Tensor
+    ) -> References:
+        """Broadcasts a whole value from the first worker; see `may_differ`."""
+        return references
+
+    def of_first_worker(
+        self, shapes: Sequence[Sequence[int | None]]
+    ) -> Sequence[Sequence[int | None]]:
+        """The first worker's shapes of a batch, on all workers; collective.
+
+        Workers must make the same plans, and their batches may differ.
+        """
+        return shapes
+
+    def common(self, numbers: Sequence[int]) -> set[int]:
+        """Those of some numbers that all workers have; collective."""
+        return set(numbers)
+
+    def agree_to_assign(self, build: Function, computed: str) -> str:
+        """Waits for all workers to have computed a step.
+
+        Args:
+            build: The `Function` of a function.
+            computed: Name of a node that fires when this worker has.
+
+        Returns:
+            Name of a node that fires when all have.
+        """
+        return computed
+
+    def compare(self, build: Function, name: str) -> None:
+        """Raises `InputError` where workers write different collectives.
+
+        Such collectives would deadlock, or sum values that don't correspond.
+
+        Args:
+            build: The `Function` of a written function.
+            name: Name of the traced function.
+        """
+
+    def _sum(
+        self, build: Function, dtype: tf.DType, parts: Sequence[Sequence[str]]
+    ) -> list[str]:
+        """Sums tensors of one shape; several are stacked first."""
+        attributes = {"N": self.num, "T": dtype}
+        if len(parts) == 1:
+            return build.op("AddN", list(parts[0]), attributes, 0)
+        stack = {"N": len(parts), "T": dtype, "axis": 0}
+        stacks = [
+            build.op("Pack", [refs[place] for refs in parts], stack, place)[0]
+            for place in range(self.num)
+        ]
+        total = build.op("AddN", stacks, attributes, 0)[0]
+        return build.op(
+            "Unpack", [total], {"num": len(parts), "T": dtype, "axis": 0}, 0
+        )
+
+
+def split(
+    build: Function,
+    reference: str,
+    axis: int,
+    sizes: Sequence[int],
+    dtype: tf.DType,
+    place: int,
+) -> list[str]:
+    """Splits a value along an axis into pieces of known sizes."""
+    if len(sizes) == 1:
+        return [reference]
+    numbers = build.constant(list(sizes), tf.int32, HOST)
+    return split_v(build, reference, axis, numbers, len(sizes), dtype, place)
+
+
+def split_v(
+    build: Function,
+    reference: str,
+    axis: int,
+    sizes: str,
+    count: int,
+    dtype: tf.DType,
+    place: int,
+) -> list[str]:
+    """Splits a value along an axis; `sizes` is a vector of `count` sizes."""
+    attributes = {"num_split": count, "T": dtype, "Tlen": tf.int32}
+    where = build.constant(axis, tf.int32, HOST)
+    return build.op("SplitV", [reference, sizes, where], attributes, place)
+
+
+def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
+    """Groups small tensors of one shape, which are summed as one.
+
+    Args:
+        tensors: The tensors.
+        largest: Bytes up to which a tensor is small.
+
+    Returns:
+        Lists of indices of tensors.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        is_small = tensor.num_bytes <= largest
+        key: Hashable = (tensor.dtype, tensor.shape) if is_small else number
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
+
+
+def combined(
+    build: Function,
+    references: Sequence[str],
+    dtype: tf.DType,
+    by: str,
+    place: int = 0,
+) -> str:
+    """Merges values elementwise; see `Replicas.reduce`."""
+    attributes: Attributes = {} if by in ("all", "any") else {"T": dtype}
+    total = references[0]
+    for reference in references[1:]:
+        inputs = [total, reference]
+        total = build.op(_COMBINE[by], inputs, attributes, place)[0]
+    return total

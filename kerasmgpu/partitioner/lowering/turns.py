@@ -1,0 +1,156 @@
+"""Micro-batches take turns on their device: control dependencies.
+
+`passes/order_micro_batches.py` gives each instruction that runs on every
+micro-batch a phase, and the writer records for each of its nodes whose turn it
+belongs to: a phase, and a micro-batch. Here the nodes of a turn that need
+nothing of their own turn wait for the end of the turn before, so that its
+activations are freed before others are made.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.records import Trait, record
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework import node_def_pb2
+
+
+_EXPENSIVE = {Trait.BRANCH, Trait.LOOP, Trait.PRODUCT, Trait.RECURRENT}
+
+Turn = tuple[int, int]
+"""A phase and a micro-batch's place."""
+
+
+def take_turns(build: Build, outputs: Sequence[str]) -> None:
+    """Orders the turns of each device.
+
+    Args:
+        build: `building.Build` of the function, with all its nodes written.
+        outputs: References to the outputs of the function.
+    """
+    writer = build.writer
+    if not writer.turns:
+        return
+    nodes = writer.needed_nodes(outputs)
+    turn_of = {
+        name: writer.turns[name]
+        for name in nodes
+        if name in writer.turns and name not in writer.on_host
+    }
+    _order_products(nodes, turn_of)
+    first, last = _ends(nodes, turn_of)
+    by_device: dict[str, set[Turn]] = collections.defaultdict(set)
+    for phase, place in turn_of.values():
+        by_device[build.device(place)].add((phase, place))
+    for device, turns in by_device.items():
+        earlier: set[str] = set()
+        for turn, next_turn in itertools.pairwise(sorted(turns)):
+            _add_ancestors(earlier, last[turn], nodes)
+            # A node that is needed before can't wait.
+            waiting = [n for n in first[next_turn] if n not in earlier]
+            if not waiting:
+                continue
+            phase, place = turn
+            name = f"replica_{place}/end_of_turn_{phase}"
+            writer.op("NoOp", [], {}, device, name, last[turn])
+            barrier = writer.last
+            for name in waiting:
+                nodes[name].input.append(f"^{barrier}")
+            nodes[barrier] = writer.node(barrier)
+            earlier.add(barrier)
+    writer.sort(build.twins)
+
+
+def assign_last(build: Build, outputs: Sequence[str]) -> None:
+    """Lets assignments wait for all that doesn't need them, on all workers.
+
+    Args:
+        build: `building.Build` of the function, with all its nodes written.
+        outputs: References to the outputs of the function.
+    """
+    nodes = build.writer.needed_nodes(outputs)
+    assigning = {
+        name
+        for name, node in nodes.items()
+        if Trait.UPDATES in record(node.op).traits
+    }
+    after = set(assigning)
+    ends: dict[str, None] = {}
+    for name, node in nodes.items():
+        needs = list(map(node_name, node.input))
+        if not after.isdisjoint(needs):
+            after.add(name)
+        if name not in after:
+            for source in needs:
+                ends.pop(source, None)
+            ends[name] = None
+    build.op("NoOp", [], {}, HOST, "computed", list(ends))
+    # Workers agree behind the collectives that `computed` waits for, and before
+    # those of what is read again once it is assigned.
+    build.last_collective = {}
+    computed = build.replicas.agree_to_assign(build, build.writer.last)
+    for name in assigning:
+        nodes[name].input.append(f"^{computed}")
+    build.writer.sort(build.twins)
+
+
+def _order_products(
+    nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
+) -> None:
+    """Lets each product of a turn wait for what the trace has before it.
+
+    TensorFlow may run the backward pass through all layers first and the
+    gradients of weights last, and would hold all gradients of activations.
+    """
+    before: dict[Turn, dict[str, None]] = collections.defaultdict(dict)
+    for name, turn in turn_of.items():
+        ends = before[turn]
+        needs = set(map(node_name, nodes[name].input))
+        if not _EXPENSIVE.isdisjoint(record(nodes[name].op).traits):
+            controls = [f"^{end}" for end in ends if end not in needs]
+            nodes[name].input.extend(controls)
+            ends.clear()
+        for source in needs:
+            ends.pop(source, None)
+        ends[name] = None
+
+
+def _ends(
+    nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
+) -> tuple[dict[Turn, list[str]], dict[Turn, list[str]]]:
+    """For each turn, nodes that need none of it, and nodes that none needs."""
+    inner: set[str] = set()
+    used: set[str] = set()
+    for name, turn in turn_of.items():
+        for source in map(node_name, nodes[name].input):
+            if turn_of.get(source) == turn:
+                inner.add(name)
+                used.add(source)
+    first: dict[Turn, list[str]] = collections.defaultdict(list)
+    last: dict[Turn, list[str]] = collections.defaultdict(list)
+    for name, turn in turn_of.items():
+        if name not in inner:
+            first[turn].append(name)
+        if name not in used:
+            last[turn].append(name)
+    return first, last
+
+
+def _add_ancestors(
+    found: set[str],
+    names: Iterable[str],
+    nodes: "Mapping[str, node_def_pb2.NodeDef]",
+) -> None:
+    """Adds nodes, and all that they need, to a set that is closed so far."""
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in nodes:
+            found.add(name)
+            waiting += map(node_name, nodes[name].input)

@@ -1,0 +1,1 @@
+"""Infers sizes, and plans how each tensor is distributed over the replicas."""

@@ -1,0 +1,263 @@
+"""Infers shapes, and values of small integer tensors, by symbol.
+
+TensorFlow infers sizes that are numbers. Sizes that depend on the batch are
+inferred here: an axis of unknown static size gets the size that its operation's
+rule returns, or a new symbol.
+"""
+
+from typing import Any, TypeAlias
+
+from kerasmgpu.partitioner.rules import table
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.elements import Elements
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.sizes import Shape, Size, SizeLike, Value
+
+Joins: TypeAlias = list[tuple[sizes.Symbol, sizes.Symbol]]
+"""Pairs of symbols that must be equal when the graph runs."""
+
+_MOST_PASSES = 20
+
+
+def infer(graph: Graph, joins: Joins) -> None:
+    """Sets `shape`, `value` and `element` of all tensors of a graph.
+
+    Those of the inputs must be set.
+
+    Args:
+        graph: `Graph`.
+        joins: List to which pairs of symbols are added that must be equal when
+            the graph runs: the rows of two inputs of one operation.
+    """
+    inference = Inference(graph, joins)
+    for number in range(_MOST_PASSES + 1):
+        inference.infer(graph)
+        if not inference.needs_another_pass(is_last=number == _MOST_PASSES - 1):
+            return
+
+
+class Inference:
+    """Inference over a graph and the bodies of its loops and branches.
+
+    Args:
+        graph: `Graph`.
+        joins: See `infer`.
+    """
+
+    def __init__(self, graph: Graph, joins: Joins) -> None:
+        self._joins = joins
+        self._in_branch = 0
+        self._elements: dict[Node, Elements] = {}
+        self._outer = {tensor.node for tensor in graph.inputs}
+        self._outer.update(graph.nodes)
+
+    def infer(self, graph: Graph) -> None:
+        """Runs one pass over a graph."""
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                tensor.shape, tensor.value = tensor.static, None
+            known = record(node.type)
+            if known.value is not None:
+                _infer_values(node, known.value(node))
+            if known.facts is not None:
+                known.facts(node, self)
+            axes = _join_rows(node, None if self._in_branch else self._joins)
+            if not all(_is_known(tensor) for tensor in node.outputs):
+                _infer_shapes(node, axes)
+
+    def infer_branch(self, graph: Graph) -> None:
+        """Runs one pass over a body that may not run: joins no rows."""
+        self._in_branch += 1
+        self.infer(graph)
+        self._in_branch -= 1
+
+    def elements(self, node: Node) -> Elements:
+        """The `Elements` of the list that a node makes."""
+        return self._elements.setdefault(node, Elements())
+
+    def lasting(self, known: Any) -> Any:
+        """A shape or value; symbols that are local to a loop become `None`."""
+        if isinstance(known, tuple):
+            return tuple(map(self.lasting, known))
+        return known if self._is_lasting(known) else None
+
+    def _is_lasting(self, size: SizeLike | None) -> bool:
+        if not isinstance(size, sizes.Size):
+            return True
+        return all(
+            symbol.joined.source[0].node in self._outer
+            for symbol in size.symbols
+        )
+
+    def needs_another_pass(self, is_last: bool) -> bool:
+        """Whether another pass is needed.
+
+        Args:
+            is_last: Whether only one more pass is allowed.
+        """
+        lists = [one for one in self._elements.values() if not one.is_joined]
+        changed = not is_last and any([one.assume() for one in lists])
+        if not changed:
+            changed = any([one.give_up(wholly=is_last) for one in lists])
+            if changed:
+                for one in lists:
+                    one.assume()
+        for one in lists:
+            one.clear()
+        return changed
+
+
+def _infer_values(node: Node, values: Any) -> None:
+    if Trait.SEVERAL_VALUES not in record(node.type).traits:
+        if len(node.outputs) == 1:
+            _set_value(node.outputs[0], values)
+    elif values is not None:
+        for tensor, value in zip(node.outputs, values):
+            _set_value(tensor, value)
+
+
+def _set_value(tensor: Tensor, value: Value) -> None:
+    if isinstance(value, tuple):
+        value = tuple(
+            entry if sizes.fits(entry, tensor.dtype) else None
+            for entry in value
+        )
+    elif not sizes.fits(value, tensor.dtype):
+        value = None
+    if isinstance(value, tuple) and len(tensor.shape or (None,)) != 1:
+        value = None  # A matrix or more: no entry is known.
+    tensor.value = value
+    # With no known entry it may be of any rank.
+    if isinstance(value, tuple) and set(value) != {None}:
+        tensor.shape = (len(value),)
+
+
+def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
+    """Joins the row symbols of axes with one label, unless `joins` is `None`.
+
+    Returns the axes of the operation, or `None`.
+    """
+    axes = table.axes_of(node)
+    if axes is None:
+        return None
+    found, joined = {}, False
+    for label, size in axes.sizes_of_labels(node):
+        if joins is None or not isinstance(size, sizes.Size):
+            continue
+        other = found.setdefault(label, size)
+        if other != size and _join(other, size, joins):
+            joined = True
+    if not axes.broadcasts:
+        _settle(node, axes)
+    return table.axes_of(node) if joined else axes
+
+
+def _settle(node: Node, axes: table.Axes) -> None:
+    """Without broadcasting, axes with one label get the best known size."""
+    known = {}
+    for label, size in axes.sizes_of_labels(node):
+        if size is not None:
+            known.setdefault(label, []).append(size)
+    for labels, tensor in zip(axes.inputs, node.inputs):
+        if labels is not None and tensor.shape is not None:
+            tensor.shape = tuple(
+                min(known[label], key=_vagueness) if label in known else size
+                for label, size in zip(labels, tensor.shape)
+            )
+
+
+def _vagueness(size: SizeLike) -> tuple[int, int]:
+    """Sort key: numbers first, then rows, then older symbols."""
+    if isinstance(size, int):
+        return 0, 0
+    latest = max(symbol.joined.id for symbol in size.symbols)
+    return 1 if _has_rows(size) else 2, latest
+
+
+def _join(one: Size, two: Size, joins: Joins) -> bool:
+    """Joins the row symbols of two sizes that are otherwise equal."""
+    rows = [
+        [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]
+        for size in (one, two)
+    ]
+    if len(rows[0]) != 1 or len(rows[1]) != 1:
+        return False
+    (first,), (second,) = rows
+    factor = sizes.divide(one, sizes.of(first))
+    if factor is None or factor != sizes.divide(two, sizes.of(second)):
+        return False
+    joins.append((first, second))
+    first.join(second)
+    return True
+
+
+def _is_known(tensor: Tensor) -> bool:
+    return tensor.shape is not None and None not in tensor.shape
+
+
+def _infer_shapes(node: Node, axes: table.Axes | None) -> None:
+    shapes = None
+    rule = record(node.type).shape
+    if rule is not None:
+        shapes = rule(node)
+    elif axes is not None:
+        shapes = _shapes_by_axes(node, axes)
+    for number, tensor in enumerate(node.outputs):
+        inferred = None if shapes is None else shapes[number]
+        if tensor.shape is None:
+            tensor.shape = inferred
+        else:
+            tensor.shape = sizes.filled_in(tensor.shape, inferred)
+        tensor.complete()
+
+
+def _shapes_by_axes(node: Node, axes: table.Axes) -> list[Shape]:
+    known: dict[table.Label, SizeLike | None] = {}
+    for label, size in axes.sizes_of_labels(node):
+        if label not in known or size == known[label]:
+            known[label] = size
+        elif isinstance(size, int) and (size != 1 or not axes.broadcasts):
+            known[label] = size
+        elif not isinstance(known[label], int):
+            if axes.broadcasts:
+                known[label] = None  # Either may be 1.
+            elif _has_rows(size):
+                known[label] = size
+    # A label that no input has: all inputs have size 1 or no such axis.
+    missing = 1 if axes.broadcasts else None
+    return [
+        tuple(
+            None if label is None else known.get(label, missing)
+            for label in labels
+        )
+        for labels in axes.outputs
+    ]
+
+
+def _has_rows(size: SizeLike | None) -> bool:
+    return isinstance(size, Size) and any(
+        symbol.joined.is_rows for symbol in size.symbols
+    )
+
+
+def is_known(node: Node) -> bool:
+    """Whether a node computes known sizes, which are written on demand.
+
+    Its control dependencies, checks of the same sizes for example, still run:
+    operations with effects are never dead.
+    """
+    return (
+        len(node.outputs) > 0
+        and node.type != "Const"
+        and not node.bodies
+        and not node.is_stateful
+        and all(_is_known_value(tensor) for tensor in node.outputs)
+    )
+
+
+def _is_known_value(tensor: Tensor) -> bool:
+    value = tensor.value
+    if value is None or not tensor.dtype.is_integer:
+        return False
+    return not isinstance(value, tuple) or None not in value

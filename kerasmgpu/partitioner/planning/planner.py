@@ -1,0 +1,466 @@
+"""Plans how each tensor of a graph is distributed over the replicas.
+
+Kinds are propagated from the inputs along the operations, by the rules. A partial
+sum that some operation needs whole is summed once, for all. Lists and loops are
+planned again until nothing changes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.planning.facts import is_known
+from kerasmgpu.partitioner.rules import (
+    lists,
+    per_replica,
+    table,
+    tables,
+)
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.rules.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kind,
+    ListOf,
+    Partial,
+    PerReplica,
+    Placement,
+    Rows,
+    Sharded,
+    is_of_variable,
+)
+from kerasmgpu.partitioner.rules.table import Plan, Plans
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+
+_MOST_PASSES = 50
+
+LEAST_SHARED = 1 << 12
+"""Elements of a factor from which on sharding a whole product pays."""
+
+
+class Planner:
+    """Plans a graph and those of its loops and branches.
+
+    Args:
+        rows: List of the `Rows` of the inputs that are sharded.
+        cost: The `cost.CostModel` that it chooses plans by.
+        gathers: Whether weights are gathered where there are rows, whatever
+            that sends; see `_with_whole_weights`.
+    """
+
+    def __init__(
+        self,
+        rows: list[Rows],
+        cost: CostModel = table.DEFAULT_COST,
+        gathers: bool = False,
+    ) -> None:
+        self.lists: dict[Node | Tensor, ListOf] = {}
+        self._cost = cost
+        self._gathers = gathers
+        self._rows = rows
+        self._summed: set[Tensor] = set()
+        self._state: set[Tensor] = set()
+        self._changed = False
+        self._outer: set[Node] = set()
+        self._scattered: dict[Tensor, Sharded] = {}
+        self._of_variables: set[Tensor] = set()
+
+    def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
+        """Plans a function's graph.
+
+        Args:
+            graph: `Graph` with its facts inferred.
+            kinds: Kinds of its inputs.
+
+        Returns:
+            `Plans`.
+        """
+        self._outer = set(graph.nodes)
+        self._scattered = scattered(graph, kinds)
+        for _ in range(_MOST_PASSES):
+            self._changed = False
+            self._state = set()
+            before = [made.kind for made in self.lists.values()]
+            plans = self(graph, kinds)
+            lists = [made.kind for made in self.lists.values()]
+            if not self._changed and lists == before:
+                return plans
+        raise RuntimeError(
+            f"Kinds of tensors did not settle in {_MOST_PASSES} passes."
+        )
+
+    def __call__(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
+        """Plans a graph, or the body of a loop or branch, once."""
+        plans = Plans()
+        plans.kinds.update(zip(graph.inputs, kinds))
+        for node in graph.nodes:
+            if node.type == "Input":
+                continue
+            given = [plans.kinds[tensor] for tensor in node.inputs]
+            plan = self._plan(node, given, plans)
+            self._note_sums(node, given, plan, plans)
+            self._note_state(node, plan)
+            plans.nodes[node] = plan
+            for number, (tensor, kind) in enumerate(
+                zip(node.outputs, plan.gives)
+            ):
+                if isinstance(kind, Partial):
+                    self._note_part(tensor, node, plan)
+                    if tensor in self._summed:
+                        kind = self._reduced(tensor, kind)
+                if number in plan.sliced:
+                    plans.kinds[tensor] = self._sliced(
+                        tensor, plan.sliced[number], plans
+                    )
+                    continue
+                plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
+            self._note_free(node, given, plan, plans)
+        return plans
+
+    def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
+        if is_known(node):  # Nothing is computed from the inputs.
+            return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
+        if per_replica.applies(node, kinds):
+            return per_replica.plan(
+                node, kinds, lambda kinds: self._by_rules(node, kinds, plans)
+            )
+        return self._by_rules(node, kinds, plans)
+
+    def _by_rules(
+        self, node: Node, kinds: Sequence[Kind], plans: Plans
+    ) -> Plan:
+        known = record(node.type)
+        if known.control is not None:
+            return known.control(node, kinds, self)
+        # In loops and branches micro-batches don't take turns; in the branches
+        # of sparse optimizers' updates the rows are needed whole anyway.
+        if node in self._outer:
+            target = node.outputs and self._scattered.get(node.outputs[0])
+            exchanged = tables.exchange(node, kinds, target or None)
+            if exchanged is not None:
+                return exchanged
+        if self._gathers and not tables.is_look_up(node, kinds):
+            kinds = _with_whole_weights(node, kinds)
+        plan = self._by_own_rule(node, kinds, plans)
+        other = self._by_batch_rows(node, kinds)
+        if other is None:
+            return plan
+        alternative = self._by_own_rule(node, other, plans)
+        return min(
+            (alternative, plan), key=lambda one: self._rank(node, kinds, one)
+        )
+
+    def _rank(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan
+    ) -> tuple[bool, float]:
+        """How good a plan is: shared by the replicas, then by what it sends."""
+        sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
+        return not plan.is_local, sent
+
+    def _by_batch_rows(
+        self, node: Node, kinds: Sequence[Kind]
+    ) -> list[Kind] | None:
+        """Kinds in which activations that are sharded as a weight is are
+        sharded by the batch's rows; `None` without such inputs."""
+        other: list[Kind] = []
+        for tensor, kind in zip(node.inputs, kinds):
+            if is_of_variable(kind) and tensor.dtype != tf.resource:
+                kind = self._rows_of(tensor) or kind
+            other.append(kind)
+        return None if other == list(kinds) else other
+
+    def _by_own_rule(
+        self, node: Node, kinds: Sequence[Kind], plans: Plans
+    ) -> Plan:
+        known = record(node.type)
+        if any(isinstance(kind, ListOf) for kind in kinds):
+            return lists.of_lists(node, kinds)
+        if known.plan is not None:
+            plan = known.plan(node, kinds)
+            if plan is not None:
+                return plan
+        if all(kind == REPLICATED for kind in kinds):
+            return (
+                self._generated(node)
+                or self._shared(node)
+                or table.replicated(node)
+            )
+        axes = table.axes_of(node)
+        if axes is not None:
+            target = self._scattered.get(node.outputs[0])
+            if self._gathers and _has_rows(kinds):
+                target = None
+            plan = table.by_axes(
+                node, axes, kinds, plans.free, self._cost, target
+            )
+            if plan is not None and not self._updates(node, plan, kinds):
+                return plan
+        _require_no_sharded_handle(node, kinds)
+        if any(isinstance(kind, Sharded) for kind in kinds):
+            return table.whole(node)
+        return table.replicated(node)
+
+    def _updates(self, node: Node, plan: Plan, kinds: Sequence[Kind]) -> bool:
+        """Whether one sum is added to a function of variables.
+
+        In an optimizer's step the gradient is summed first, and the rest runs
+        once and not on each replica. In loops sums wait for the loop's end.
+        """
+        sums = [t for t, kind in zip(node.inputs, kinds) if kind == PARTIAL]
+        return (
+            plan.wants == (PARTIAL,) * len(kinds)
+            and len(sums) == 1 < len(kinds)
+            and node in self._outer
+            and bool(node.outputs[0].shape)
+            # Not that of a metric.
+            and Trait.READS not in record(sums[0].node.type).traits
+            and not self._state.isdisjoint(node.inputs)
+        )
+
+    def _note_state(self, node: Node, plan: Plan) -> None:
+        """Records whole values that are functions of variables."""
+        traits = record(node.type).traits
+        if plan.gives == (REPLICATED,) and (
+            Trait.READS in traits
+            or not self._state.isdisjoint(node.inputs)
+            and (Trait.ELEMENTWISE in traits or node.type == "Pack")
+        ):
+            self._state.update(node.outputs)
+
+    def _generated(self, node: Node) -> Plan | None:
+        """The plan in which each replica generates its own rows."""
+        if Trait.GENERATES not in record(node.type).traits:
+            return None
+        sharded = self._rows_of(node.outputs[0])
+        axes = table.axes_of(node)
+        if sharded is None or axes is None:
+            return None
+        label = axes.outputs[0][sharded.axis]
+        if label is None:
+            return None
+        return table.by_label(node, axes, label, sharded)
+
+    def _shared(self, node: Node) -> Plan | None:
+        """The plan of a product of whole values, sharded by a dynamic axis.
+
+        The rows that a mask selects belong to no replica, but their product
+        takes longer than slicing them.
+        """
+        if (
+            Trait.PRODUCT not in record(node.type).traits
+            or node not in self._outer
+        ):
+            return None
+        axes = table.axes_of(node)
+        if (
+            axes is None
+            or max(map(self._cost.elements_of, node.inputs)) < LEAST_SHARED
+        ):
+            return None
+        for label, size in axes.sizes_of_labels(node):
+            if not isinstance(size, int) and label in axes.outputs[0]:
+                kind = Sharded(0, self._known(Rows(size)))
+                return table.by_label(node, axes, label, kind)
+        return None
+
+    def _rows_of(self, tensor: Tensor) -> Sharded | None:
+        """How a whole tensor could be sharded, if it has an axis of rows."""
+        for axis, size in enumerate(tensor.shape or ()):
+            for rows in self._rows:
+                if isinstance(rows.size, int) and axis > 0:
+                    continue
+                inner = sizes.divide(size, rows.size)
+                if inner not in (None, 0) and not _tells(tensor, inner):
+                    return Sharded(axis, rows, 1, inner)
+        return None
+
+    def _sliced(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
+        """The kind of a whole value that each replica slices for free."""
+        plans.free.add(tensor)
+        return dataclasses.replace(kind, rows=self._known(kind.rows))
+
+    def _known(self, rows: Rows) -> Rows:
+        """The rows of this size: inputs of one size are sharded alike."""
+        for known in self._rows:
+            if known == rows:
+                return known
+        self._rows.append(rows)
+        return rows
+
+    def _resharded(
+        self, tensor: Tensor, kind: Kind, plan: Plan, plans: Plans
+    ) -> Kind:
+        """Shards again the rows that an operation without a rule has made."""
+        if plan.rule or kind != REPLICATED:
+            return kind
+        sharded = self._rows_of(tensor)
+        if sharded is None or tensor.dtype.is_integer and len(tensor.shape) < 1:
+            return kind
+        plans.free.add(tensor)
+        return sharded
+
+    def _note_sums(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
+    ) -> None:
+        """Records partial inputs that a plan needs whole."""
+        for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
+            if not isinstance(kind, Partial) or isinstance(
+                want, (PerReplica, Partial)
+            ):
+                continue
+            if tensor not in self._summed:
+                self._summed.add(tensor)
+                self._changed = True
+            # Later consumers get the whole, too: a product of two parts would
+            # need another sum.
+            plans.kinds[tensor] = self._reduced(tensor, kind)
+
+    def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
+        """What a partial tensor is reduced to, for all of its consumers."""
+        if kind != PARTIAL:
+            return REPLICATED
+        if tensor in self._scattered:
+            return self._scattered[tensor]
+        if tensor in self._of_variables:
+            return self._rows_of(tensor) or REPLICATED
+        return REPLICATED
+
+    def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
+        """Records parts that are sums over the parts of a sharded variable.
+
+        They may be activations, which have the batch's rows.
+        """
+        if any(map(is_of_variable, plan.wants)) or any(
+            other in self._of_variables and isinstance(want, Partial)
+            for other, want in zip(node.inputs, plan.wants)
+        ):
+            self._of_variables.add(tensor)
+
+    def _note_free(
+        self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
+    ) -> None:
+        """Records outputs that are cheap to compute whole as well."""
+        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
+            return
+        if not any(isinstance(kind, Sharded) for kind in plan.gives):
+            return
+        if all(
+            kind == REPLICATED or tensor in plans.free
+            for tensor, kind in zip(node.inputs, kinds)
+        ):
+            plans.free.update(node.outputs)
+
+
+def plan_mesh(
+    graph: Graph,
+    placements: Sequence[Placement],
+    cost: CostModel = table.DEFAULT_COST,
+    **settings: bool,
+) -> tuple[Plans, ...]:
+    """Plans a function for a device mesh, each mesh axis by itself.
+
+    Args:
+        graph: The function's `Graph`, with its facts inferred.
+        placements: For each of its inputs a kind per mesh axis.
+        cost: The cost model.
+        **settings: Other arguments of `Planner`.
+
+    Returns:
+        The `Plans` of each mesh axis. A tensor's placement is the tuple of its
+        kinds in all of them: see `placement_of`.
+    """
+    if not placements:  # A function without inputs is replicated.
+        return (Planner([], cost, **settings).plan(graph, []),)
+    return tuple(
+        Planner(_rows_of_kinds(kinds), cost, **settings).plan(graph, kinds)
+        for kinds in zip(*placements)
+    )
+
+
+def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:
+    """A tensor's kind on each mesh axis."""
+    return tuple(of_axis.kinds[tensor] for of_axis in plans)
+
+
+def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
+    """The different rows by which inputs are sharded."""
+    rows = [
+        kind.rows
+        for kind in kinds
+        if isinstance(kind, Sharded) and not is_of_variable(kind)
+    ]
+    rows = [one.of for one in rows if one.of is not None] + rows
+    return list(dict.fromkeys(rows))
+
+
+def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
+    """Tensors of which each replica needs its own part only.
+
+    They are what is assigned to sharded variables, and what elementwise
+    operations compute that from, gradients among it. Partial sums among them
+    are reduce-scattered.
+
+    Args:
+        graph: The graph of a function.
+        kinds: Kinds of its inputs.
+    """
+    handles = dict(zip(graph.inputs, kinds))
+    found: dict[Tensor, Sharded] = {}
+    for node in reversed(graph.nodes):
+        traits = record(node.type).traits
+        if Trait.ASSIGNS in traits:
+            kind = handles.get(node.inputs[0])
+            if isinstance(kind, Sharded):
+                found.setdefault(node.inputs[1], kind)
+        elif Trait.ELEMENTWISE in traits and len(node.outputs) == 1:
+            (made,) = node.outputs
+            if made in found:
+                for tensor in node.inputs:
+                    if tensor.shape == made.shape:
+                        found.setdefault(tensor, found[made])
+    return found
+
+
+def _has_rows(kinds: Sequence[Kind]) -> bool:
+    """Whether some values are sharded by a batch's rows."""
+    return any(
+        isinstance(kind, Sharded) and not is_of_variable(kind) for kind in kinds
+    )
+
+
+def _with_whole_weights(node: Node, kinds: Sequence[Kind]) -> list[Kind]:
+    """Kinds with weights whole where an operation has a batch's rows, too.
+
+    Where activations travel instead, all micro-batches must be there.
+    """
+    if not _has_rows(kinds):
+        return list(kinds)
+    return [
+        REPLICATED
+        if is_of_variable(kind) and tensor.dtype != tf.resource
+        else kind
+        for tensor, kind in zip(node.inputs, kinds)
+    ]
+
+
+def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
+    for tensor, kind in zip(node.inputs, kinds):
+        if is_of_variable(kind) and tensor.dtype == tf.resource:
+            raise InputError(
+                f"The operation {node.type} can't work on a sharded variable, "
+                f"or its slots are sharded in another way. Received: "
+                f"{node.name!r} of {tensor.node.name!r}; leave that variable "
+                "whole with shard=function."
+            )
+
+
+def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:
+    """Whether a size is known only once the tensor has been computed."""
+    return isinstance(size, sizes.Size) and any(
+        symbol.source is not None and symbol.source[0] is tensor
+        for symbol in size.symbols
+    )

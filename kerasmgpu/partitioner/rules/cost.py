@@ -1,0 +1,106 @@
+"""What a plan sends, in bytes: how the planner chooses between plans.
+
+An all-gather of `b` bytes sends `(N - 1) b` bytes over all N replicas, and an
+all-reduce twice as many (Patarasuk and Yuan, JPDC 2009: a ring's reduce-scatter
+and all-gather; no algorithm sends fewer). The factor `N - 1` is common to all
+plans and left out.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kerasmgpu.partitioner.rules.kinds import (
+    Kind,
+    Partial,
+    PerReplica,
+    Sharded,
+    is_of_variable,
+)
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+
+ASSUMED_SIZE = 64
+"""Size of an axis that is known when the step runs only, and of which no batch
+has been seen."""
+
+
+class CostModel:
+    """Costs of plans for batches of a size.
+
+    Args:
+        known: The size of each symbol that stands for a size of a batch.
+    """
+
+    def __init__(self, known: Mapping[sizes.Symbol, int] | None = None) -> None:
+        self._known = dict(known or {})
+
+    def elements_of(self, tensor: Tensor) -> int:
+        """Elements of a tensor, for this batch; 1 where its rank is unknown."""
+        total = 1
+        for size in tensor.shape or ():
+            if size is None:
+                total *= ASSUMED_SIZE
+            elif isinstance(size, int):
+                total *= size
+            else:
+                total *= max(self.value_of(size), 0)
+        return total
+
+    def value_of(self, size: sizes.SizeLike) -> int:
+        """A size, for this batch."""
+        if isinstance(size, int):
+            return size
+        return sizes.evaluate(size, self._values(size))
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Bytes of a tensor, for this batch."""
+        return self.elements_of(tensor) * tensor.dtype.size
+
+    def sent(
+        self,
+        node: Node,
+        given: Sequence[Kind],
+        wants: Sequence[Kind],
+        gives: Sequence[Kind],
+        free: Collection[Tensor] = (),
+        target: Kind | None = None,
+    ) -> int:
+        """Bytes that a plan of a node sends, by `N - 1`.
+
+        Args:
+            node: The node.
+            given: Kinds of its inputs.
+            wants: Kinds in which the plan wants them.
+            gives: Kinds of its outputs. What is partial is summed later.
+            free: Inputs that can be computed whole without communication.
+            target: The kind in which the first output is needed, if it goes into
+                a sharded variable.
+        """
+        total = 0
+        for tensor, kind, want in zip(node.inputs, given, wants):
+            if kind == want or tensor in free:
+                continue
+            if isinstance(kind, Sharded):
+                total += self.bytes_of(tensor)
+            elif isinstance(kind, Partial) and is_of_variable(want):
+                total += self.bytes_of(tensor)  # A reduce-scatter.
+            elif isinstance(kind, (Partial, PerReplica)):
+                total += 2 * self.bytes_of(tensor)
+        mixes = any(
+            isinstance(kind, Sharded) and not is_of_variable(kind)
+            for kind in given
+        )
+        for tensor, kind in zip(node.outputs, gives):
+            if target is not None:
+                total += (kind != target) * self.bytes_of(tensor)
+            elif isinstance(kind, Partial):
+                total += 2 * self.bytes_of(tensor)
+            elif mixes and is_of_variable(kind):
+                # What a weight's columns give becomes rows again later.
+                total += self.bytes_of(tensor)
+        return total
+
+    def _values(self, size: sizes.Size) -> dict[sizes.Symbol, int]:
+        return {
+            symbol: self._known.get(symbol.joined, ASSUMED_SIZE)
+            for symbol in size.symbols
+        }

@@ -1,0 +1,336 @@
+"""How a tensor of the one-device step is distributed over the replicas."""
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
+from kerasmgpu.partitioner.step import sizes
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.step.graph import Tensor
+    from kerasmgpu.partitioner.step.sizes import SizeLike
+
+Shape = tuple
+"""Sizes of axes; `None` stands for one of which nothing is known."""
+
+
+class Rows:
+    """The rows of a batch, split into consecutive shares, one per replica.
+
+    Shares differ by at most one row and may be empty. Inputs with equal numbers of
+    rows are split alike, so `Rows` of one size are equal.
+
+    Args:
+        size: Number of rows in all, an integer or a `sizes.Size`.
+        input: An input of the function whose first axis has these rows.
+        of: For entries of a sparse tensor, whose indices are `input`: the
+            `Rows` that they belong to; an entry is where its row is.
+        are_of_variable: Whether they are not a batch's, but an axis of a
+            variable that is sharded: their shares are fixed.
+    """
+
+    __slots__ = ("size", "input", "of", "are_of_variable")
+
+    def __init__(
+        self,
+        size: "SizeLike",
+        input: "Tensor | None" = None,
+        of: "Rows | None" = None,
+        are_of_variable: bool = False,
+    ) -> None:
+        self.size = size
+        self.are_of_variable = are_of_variable
+        self.input: Tensor | sizes.MaybeNone = input
+        self.of: Rows | sizes.MaybeNone = of
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Rows)
+            and self.size == other.size
+            and self.are_of_variable == other.are_of_variable
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.size)
+
+    def __repr__(self) -> str:
+        return f"Rows({self.size})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Replicated:
+    """Every replica holds the whole value."""
+
+    def __str__(self) -> str:
+        return "replicated"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharded:
+    """Every replica holds its share of the rows along one axis.
+
+    The axis has `outer * rows * inner` elements, in this order: after a
+    reshape from `[rows, tokens, units]` to `[rows * tokens, units]`, `inner` is
+    `tokens`; after one from `[time, rows, units]` to `[time * rows, units]`,
+    `outer` is `time`.
+    """
+
+    axis: int
+    rows: Rows
+    outer: "SizeLike" = 1
+    inner: "SizeLike" = 1
+
+    @property
+    def size(self) -> "SizeLike":
+        """Size of the whole axis."""
+        return sizes.product([self.outer, self.rows.size, self.inner])
+
+    def at(self, axis: int) -> "Sharded":
+        """The same rows on another axis."""
+        return dataclasses.replace(self, axis=axis)
+
+    def in_blocks(self, outer: "SizeLike") -> "Sharded":
+        """The same rows, in `outer` blocks of all rows."""
+        return dataclasses.replace(self, outer=outer)
+
+    def __str__(self) -> str:
+        return f"sharded on axis {self.axis}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept(Sharded):
+    """Opaque state of a forward kernel for its gradient, of a replica's rows.
+
+    Only that gradient can read it, on the same device: it can't be gathered.
+    """
+
+    def __str__(self) -> str:
+        return "kept for the gradient"
+
+
+@dataclasses.dataclass(frozen=True)
+class Partial:
+    """The value is the sum (maximum, minimum …) of the replicas' values."""
+
+    by: str = "sum"
+
+    def __str__(self) -> str:
+        return f"partial {self.by}"
+
+
+@dataclasses.dataclass(frozen=True)
+class PerReplica:
+    """Every replica holds a value computed from its rows alone.
+
+    The one-device value is the mean over the replicas, weighted by their rows. Only
+    `rules.per_replica` gives this kind, for layers that ask for it.
+    """
+
+    rows: Rows
+    by: ClassVar[str] = "sum"
+
+    def __str__(self) -> str:
+        return "per replica"
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalSizes:
+    """A vector of sizes, one of them the local size of a sharded axis.
+
+    Operations with an input that is the shape of their output want it, so that
+    each replica makes its shard. With `may_infer` the operation infers one size,
+    given as -1, if it has rows; `shape` is the shape of the whole value, if known.
+    """
+
+    sharded: Sharded
+    may_infer: bool = False
+    shape: Shape | None = None
+
+    def __str__(self) -> str:
+        return f"shape of {self.sharded}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Owned:
+    """Every replica holds what belongs to its rows of a sharded variable.
+
+    Of updates of a table's rows, or of their numbers, in their order: each is
+    where the row of the table is that its number says.
+
+    Attributes:
+        table: How the table is sharded: on its first axis.
+        rows: How the numbers, and the updates, are sharded by themselves.
+        numbers: The numbers of the table's rows.
+    """
+
+    table: Sharded
+    rows: Sharded
+    numbers: "Tensor"
+
+    def __str__(self) -> str:
+        return "where its rows are"
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Sizes known by symbol, which no operation has to compute."""
+
+    def __str__(self) -> str:
+        return "known"
+
+
+@dataclasses.dataclass(frozen=True)
+class PerWorker:
+    """Whole on every worker; workers' values may differ in the last bits."""
+
+    def __str__(self) -> str:
+        return "of each worker"
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """The numbers of rows in the shares of all replicas, instead of the tensor."""
+
+    def __str__(self) -> str:
+        return "counts of rows"
+
+
+REPLICATED = Replicated()
+PARTIAL = Partial()
+KNOWN = Known()
+PER_WORKER = PerWorker()
+COUNTS = Counts()
+
+
+class MergedKind:
+    """The kind of a value with several definitions, as a loop variable has.
+
+    A replicated value becomes sharded or partial without communication, so the
+    other kind is chosen. Of sharded and partial kinds, or of different rows, the
+    value is replicated.
+    """
+
+    def __init__(self, kind: "Kind | None" = None) -> None:
+        self.kind = kind
+        self._must_be_whole = False
+
+    def must_be_whole(self) -> None:
+        """Adds a definition, or a use, that needs the value whole."""
+        self._must_be_whole = True
+        if isinstance(self.kind, ListOf):
+            self.kind.must_be_whole()
+        else:
+            self.kind = REPLICATED
+
+    def add(self, kind: "Kind", shape: Shape | None = None) -> bool:
+        """Adds a definition; returns whether that changed the kind.
+
+        Args:
+            kind: Its kind.
+            shape: The sizes that all definitions are known to have.
+        """
+        before = self.kind
+        if isinstance(kind, ListOf):
+            if isinstance(before, ListOf):
+                return before.join(kind)
+            if self._must_be_whole:
+                kind.must_be_whole()
+            self.kind = kind
+        elif not is_of_rows(kind, shape) or not is_of_rows(self.kind, shape):
+            self.must_be_whole()
+        elif self.kind is None or self.kind == kind:
+            self.kind = kind
+        elif self._must_be_whole or kind == REPLICATED:
+            pass
+        elif self.kind == REPLICATED:
+            self.kind = kind
+        else:
+            self.must_be_whole()
+        return before != self.kind
+
+
+class ListOf:
+    """A list of tensors (`TensorList`), as loops have them.
+
+    The kind of its elements is known when all operations that put elements into
+    it have been planned. Lists that must have one kind are joined (union-find).
+    """
+
+    def __init__(self) -> None:
+        self._joined: ListOf | None = None
+        self._merged = MergedKind()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ListOf) and self._cell() is other._cell()
+
+    def __hash__(self) -> int:
+        return id(self._cell())
+
+    def __str__(self) -> str:
+        return f"list of {self.kind}"
+
+    @property
+    def kind(self) -> "Kind | None":
+        """Kind of the elements, or `None` while nothing was put in."""
+        return self._cell()._merged.kind
+
+    def put(self, kind: "Kind", shape: Shape | None = None) -> bool:
+        """Adds an element; returns whether that changed the elements' kind."""
+        return self._cell()._merged.add(kind, shape)
+
+    def must_be_whole(self) -> None:
+        """Makes the elements replicated."""
+        self._cell()._merged.must_be_whole()
+
+    def join(self, other: "ListOf") -> bool:
+        """Makes two lists one; returns whether that changed anything."""
+        one, two = self._cell(), other._cell()
+        if one is two:
+            return False
+        two._joined = one
+        if two._merged._must_be_whole:
+            one.must_be_whole()
+        if two._merged.kind is not None:
+            one._merged.add(two._merged.kind)
+        return True
+
+    def _cell(self) -> "ListOf":
+        return self if self._joined is None else self._joined._cell()
+
+
+Kind = (
+    Replicated
+    | Sharded
+    | Partial
+    | PerReplica
+    | LocalSizes
+    | Owned
+    | Known
+    | PerWorker
+    | Counts
+    | ListOf
+)
+"""How a tensor lies on the replicas along one axis of the device mesh."""
+
+Placement = tuple[Kind, ...]
+"""A kind for each axis of the device mesh; there is one axis for now."""
+
+
+def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:
+    """Whether a tensor of a shape can have a kind: its axis has all rows."""
+    if not isinstance(kind, Sharded) or isinstance(kind, Kept):
+        return True
+    return shape is None or (
+        kind.axis < len(shape) and shape[kind.axis] == kind.size
+    )
+
+
+def is_of_variable(kind: Kind | None) -> bool:
+    """Whether a tensor is sharded along an axis of a sharded variable."""
+    return isinstance(kind, Sharded) and kind.rows.are_of_variable
+
+
+def is_local(kind: Kind | None) -> bool:
+    """Whether each replica holds another value of a tensor of this kind."""
+    if isinstance(kind, ListOf):
+        return is_local(kind.kind)  # Lists of lists.
+    return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes, Owned))

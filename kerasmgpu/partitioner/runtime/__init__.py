@@ -1,0 +1,1 @@
+"""Traces, programs and what runs them."""

@@ -1,0 +1,233 @@
+"""Runs several steps on an iterator in one call of a `tf.function`."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from kerasmgpu.partitioner.runtime.function import Shares, joined
+from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.written import CONFIG, Written
+
+
+class Execution:
+    """Takes batches from an iterator and runs a program on each.
+
+    Args:
+        program: `program.Program`.
+        written: `program.Written` of it.
+        steps: Number of steps of a call; fewer where the data ends.
+        local_results: Function that lists the tensors of a per-replica value.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        written: Written,
+        steps: int,
+        local_results: Callable[[Any], Sequence],
+    ) -> None:
+        self._program = program
+        self._written = written
+        self._steps = steps
+        self._local_results = local_results
+        self._function = tf.function(
+            self._one if steps == 1 else self._several, autograph=False
+        )
+        self._trace: tuple[Any, Any] = (None, None)
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs the steps.
+
+        Returns:
+            The outputs of the last step; `None` if the program has none.
+
+        Raises:
+            tf.errors.OutOfRangeError: If there is no data.
+        """
+        run = self._flat(iterator)
+        try:
+            with without_grappler():
+                outputs = run()
+        except tf.errors.OutOfRangeError:
+            self._end()
+            raise
+        if self._steps > 1:
+            done, outputs = outputs
+            if not done:
+                raise StopIteration
+        if not self._written.has_outputs:
+            return None
+        return self._program.trace.packed(outputs)
+
+    def _flat(self, iterator: Any) -> Callable[[], Any]:
+        """The function for an iterator, with its tensors as arguments.
+
+        A `ConcreteFunction` binds and flattens its arguments in every call, for
+        0.1 ms: iterators are composite tensors, and those that callbacks wrap
+        are so twice or more. Its captures are tensors that don't change.
+        """
+        last, run = self._trace
+        if last is not iterator:
+            concrete = self._function.get_concrete_function(iterator)
+            tensors = tf.nest.flatten(iterator, expand_composites=True)
+            run = functools.partial(
+                concrete._call_flat, tensors, concrete.captured_inputs
+            )
+            self._trace = (iterator, run)
+        return run
+
+    def _end(self) -> None:
+        """Runs the side effects of a step whose input is exhausted.
+
+        On one device these happen in single-step calls only: the loop of several
+        steps checks for data first.
+        """
+        if self._steps == 1:
+            rest = self._program.without_arguments
+            if rest is not None:
+                rest([])
+
+    def _one(self, iterator: Any) -> list[tf.Tensor]:
+        return self._written(self._leaves(self._batch(iterator)))
+
+    def _batch(self, iterator: Any) -> Any:
+        with _first_replica_first():
+            return iterator.get_next()
+
+    def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """A loop in the graph; it ends where the data ends."""
+
+        def goes_on(
+            done: tf.Tensor, batch: Any, *outputs: tf.Tensor
+        ) -> tf.Tensor:
+            return tf.logical_and(done < self._steps, batch.has_value())
+
+        def step(done: tf.Tensor, batch: Any, *outputs: tf.Tensor) -> tuple:
+            made = self._written(self._leaves(batch.get_value()))
+            batch = tf.cond(
+                done + 1 < self._steps,
+                iterator.get_next_as_optional,
+                lambda: batch,
+            )
+            return (done + 1, batch, *made)
+
+        done, _, *outputs = tf.while_loop(
+            goes_on,
+            step,
+            (tf.constant(0), iterator.get_next_as_optional(), *self._empty()),
+            shape_invariants=None,
+        )
+        return done > 0, outputs
+
+    def _empty(self) -> list[tf.Tensor]:
+        """Initial values of the outputs in the loop."""
+        return [
+            tf.zeros(
+                [size if isinstance(size, int) else 0 for size in tensor.shape],
+                tensor.dtype,
+            )
+            for tensor in self._program.trace.graph.outputs
+            if self._written.has_outputs
+        ]
+
+    def _leaves(self, batch: Any) -> list[tf.Tensor]:
+        """The tensors of a batch in the order of the program's inputs."""
+        tensors = []
+        for leaf in tf.nest.flatten(batch):
+            whole = joined(self._local_results(leaf))
+            if whole is None or isinstance(whole, tf.experimental.Optional):
+                continue
+            if isinstance(whole, Shares):
+                tensors.append(whole.values)
+            else:
+                parts = tf.nest.flatten(whole, expand_composites=True)
+                tensors += [[part] for part in parts]
+        return [
+            tensor
+            for shares, width in zip(tensors, self._written.widths)
+            for tensor in shares[:width]
+        ]
+
+
+class RepeatedExecution(Execution):
+    """Takes batches from an iterator, and runs a `Repeated` on each.
+
+    A batch must outlive its step, so several steps are several calls.
+    Arguments are those of `Execution`.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._repeated = Repeated(self._program, self._written)
+        self._function = tf.function(self._next, autograph=False)
+
+    def __call__(self, iterator: Any) -> Any:
+        outputs: list[tf.Tensor] = []
+        for number in range(self._steps):
+            try:
+                with without_grappler():
+                    tensors = self._flat(iterator)()
+            except tf.errors.OutOfRangeError:
+                if number:
+                    break
+                self._end()
+                if self._steps > 1:
+                    raise StopIteration from None
+                raise
+            with without_grappler():
+                outputs = self._repeated(tensors)
+        if not self._repeated.written.has_outputs:
+            return None
+        return self._repeated.program.trace.packed(outputs)
+
+    def _next(self, iterator: Any) -> list[tf.Tensor]:
+        return self._leaves(self._batch(iterator))
+
+
+@contextlib.contextmanager
+def _first_replica_first() -> Iterator[None]:
+    """Makes the other replicas request their batches after the first one.
+
+    If the input pipeline raises, the first request gets the error. The others
+    may get an end-of-data, which TensorFlow could report instead.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    num_known = len(graph.get_operations())
+    yield
+    asking = [
+        op
+        for op in graph.get_operations()[num_known:]
+        if op.type == "IteratorGetNext"
+    ]
+    for other in asking[1:]:
+        other._add_control_input(asking[0])
+
+
+def is_empty(specification: Any) -> bool:
+    """Whether values of a specification hold no data, as a batch's `None`."""
+    return isinstance(specification, tf.OptionalSpec) or not (
+        tf.nest.flatten(specification, expand_composites=True)
+    )
+
+
+class without_grappler:
+    """Turns Grappler off for calls of a function.
+
+    It would optimise each replica's copy of a graph that is already simplified.
+    """
+
+    def __enter__(self) -> None:
+        current = context.context()
+        self._before = current.function_call_options
+        current.function_call_options = _OPTIONS
+
+    def __exit__(self, *exception: object) -> None:
+        context.context().function_call_options = self._before
+
+
+_OPTIONS = context.FunctionCallOptions(config_proto=CONFIG)

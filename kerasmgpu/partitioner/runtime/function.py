@@ -1,0 +1,350 @@
+"""Partitions a one-device function over replicas; caches its traces."""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.mesh import split
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.tracing import (
+    Trace,
+    without_garbage_collection,
+)
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
+    from kerasmgpu.partitioner.lowering.replicas import Replicas
+
+
+class Partitioned:
+    """A function that is traced on one device and partitioned over replicas.
+
+    It is retraced for new structures, types and shapes of arguments, as
+    `tf.function(reduce_retracing=True)` is.
+
+    Args:
+        function: Function of positional arguments.
+        replicas: `replicas.Replicas`.
+        one_device: Function that returns a context in which the function is
+            traced.
+        name: Its name in messages and dumps.
+        jit_compile: See `program.Program`.
+        compute_time: See `program.Program`.
+        micro_batches: Parts in which a replica works through its rows, one
+            after the other.
+        repeats: Whether a call that runs out of memory is run again in twice
+            as many parts.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        replicas: "Replicas",
+        one_device: Callable[
+            [], contextlib.AbstractContextManager
+        ] = contextlib.nullcontext,
+        name: str | None = None,
+        jit_compile: bool = False,
+        compute_time: "ComputeTime | None" = None,
+        micro_batches: int = 1,
+        repeats: bool = False,
+    ) -> None:
+        self.micro_batches = micro_batches
+        self._repeats = repeats
+        self._function = function
+        self._replicas = replicas
+        self._one_device = one_device
+        self._name = name or str(getattr(function, "__name__", "function"))
+        self._jit_compile = jit_compile
+        self._compute_time = compute_time
+        self._programs: dict[tuple, list[tuple[list, Program]]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the function.
+
+        Args:
+            *arguments: Nests of arrays, tensors and `Shares`, which are sharded
+                by rows, and of other values, which are passed unchanged.
+
+        Returns:
+            What the function returns for the whole batch.
+        """
+        program, tensors = self.prepared(
+            *tf.nest.map_structure(as_tensor, arguments)
+        )
+        run = self.repeated(program)
+        return program.trace.packed(run(tensors))
+
+    def repeated(self, program: Program) -> Callable[[list], list]:
+        """A function of a program's tensors; see `out_of_memory.Repeated`."""
+        if program.in_more_parts is None:
+            return program.written()
+        return Repeated(program, program.written())
+
+    def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
+        """The program for some arguments, and its inputs.
+
+        Args:
+            *arguments: See `__call__`; without arrays.
+
+        Returns:
+            The `Program`, and a list of the tensors that it takes.
+        """
+        specification = tf.nest.map_structure(_specification, arguments)
+        tensors, in_shares, shapes = [], [], []
+        for leaf in tf.nest.flatten(arguments):
+            if isinstance(leaf, Shares):
+                tensors += leaf.values
+                in_shares.append(True)
+                shapes.append((leaf.rows, *leaf.values[0].shape[1:]))
+            elif isinstance(leaf, _TENSORS):
+                parts = tf.nest.flatten(leaf, expand_composites=True)
+                tensors += parts
+                in_shares += [False] * len(parts)
+                shapes += [tuple(part.shape or ()) for part in parts]
+        program = self.program(specification, tuple(in_shares), shapes)
+        return program, tensors
+
+    def program(
+        self,
+        specification: Any,
+        in_shares: tuple[bool, ...] | None = None,
+        first_batch: Sequence[Sequence[int | None]] | None = None,
+    ) -> Program:
+        """The program for arguments of this kind.
+
+        Args:
+            specification: Tuple of nests: a `tf.TypeSpec` for every tensor;
+                other leaves are passed as they are.
+            in_shares: See `Program`.
+            first_batch: See `Program`; it only matters for a new program.
+
+        Returns:
+            A `Program`.
+        """
+        if in_shares is not None and not any(in_shares):
+            in_shares = None  # One key for arguments without shares.
+        flat = tf.nest.flatten(specification)
+        structure = tf.nest.map_structure(lambda leaf: 0, specification)
+        # As for `tf.function`: captured tensors may differ in another graph.
+        graph = None
+        if not tf.executing_eagerly():
+            graph = weakref.ref(tf.compat.v1.get_default_graph())
+        kinds = map(_kind_of_leaf, flat)
+        key = (self.micro_batches, repr(structure), in_shares, graph, *kinds)
+        known = self._programs.setdefault(key, [])
+        for given, program in known:
+            if all(map(_is_compatible, given, flat)):
+                return program
+        if known:
+            flat = [
+                _generalized(one, two) for one, two in zip(known[-1][0], flat)
+            ]
+        specification = tf.nest.pack_sequence_as(specification, flat)
+        program = self._traced(specification, in_shares, first_batch)
+        known.append((flat, program))
+        return program
+
+    @property
+    def programs(self) -> list[Program]:
+        """List of all cached programs."""
+        return [
+            program for known in self._programs.values() for _, program in known
+        ]
+
+    def _traced(
+        self,
+        specification: Any,
+        in_shares: tuple[bool, ...] | None,
+        first_batch: Sequence[Sequence[int | None]] | None,
+    ) -> Program:
+        leaves = tf.nest.flatten(specification)
+        given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
+
+        def on_one_device(*tensors: Any) -> Any:
+            remaining = iter(tensors)
+            arguments = tf.nest.pack_sequence_as(
+                specification,
+                [
+                    next(remaining) if is_given else leaf
+                    for leaf, is_given in zip(leaves, given)
+                ],
+            )
+            with self._one_device():
+                outputs = self._function(*arguments)
+                # A variable is read here, where it has one copy.
+                return tf.nest.map_structure(_read, outputs)
+
+        types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
+        if first_batch is not None:
+            first_batch = self._replicas.of_first_worker(first_batch)
+
+        def in_more_parts(micro_batches: int) -> Program:
+            self.micro_batches = max(micro_batches, self.micro_batches)
+            return self.program(specification, in_shares, first_batch)
+
+        with without_garbage_collection():
+            return Program(
+                Trace(on_one_device, types, self._name),
+                split(self._replicas, self.micro_batches),
+                in_shares,
+                self._jit_compile,
+                self._compute_time,
+                first_batch,
+                in_more_parts if self._repeats else None,
+                log=report.log,
+            )
+
+
+class Shares:
+    """A tensor whose rows are sharded over the replicas of this process.
+
+    Args:
+        values: List with one tensor per replica, in their order.
+        rows: Number of rows of the replicas of all processes, where it is
+            known.
+    """
+
+    def __init__(
+        self, values: Iterable[tf.Tensor], rows: int | None = None
+    ) -> None:
+        self.values = list(values)
+        self.rows = rows
+
+
+def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
+    """Joins the replicas' values of a leaf of a batch, as a program takes them.
+
+    Args:
+        shares: List with one value per replica.
+        are_all: Whether there are no replicas in other processes.
+
+    Returns:
+        `Shares` of tensors; sparse and ragged ones are concatenated. `None`
+        and a `tf.experimental.Optional` are returned unchanged.
+    """
+    if shares[0] is None or isinstance(shares[0], tf.experimental.Optional):
+        return shares[0]
+    if isinstance(shares[0], tf.SparseTensor):
+        return tf.sparse.concat(0, list(shares))
+    if isinstance(shares[0], tf.RaggedTensor):
+        return tf.concat(list(shares), 0)
+    if isinstance(shares[0], tf.experimental.ExtensionType):
+        if len(shares) == 1:
+            return shares[0]
+        raise InputError(
+            "Shares of an extension type can't be concatenated. Received: a "
+            f"batch of a distributed data set with a {type(shares[0]).__name__}"
+            "; pass the step batches of the data set itself, which it shards."
+        )
+    rows = None
+    if are_all and shares[0].shape.rank:
+        sizes = [share.shape[0] for share in shares]
+        rows = None if None in sizes else sum(sizes)
+    return Shares(shares, rows)
+
+
+_TENSORS = (
+    tf.Tensor,
+    tf.SparseTensor,
+    tf.RaggedTensor,
+    tf.experimental.ExtensionType,
+)
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Converts an array to a tensor; returns other leaves unchanged."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return tf.convert_to_tensor(leaf)
+    return leaf
+
+
+def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
+    """Replaces the tensors of arguments.
+
+    Args:
+        arguments: Nest.
+        tensors: Tensors in the order of those that `prepared` returns.
+    """
+    remaining = iter(tensors)
+
+    def other(leaf: Any) -> Any:
+        if not isinstance(leaf, _TENSORS):
+            return leaf
+        parts = tf.nest.flatten(leaf, expand_composites=True)
+        return tf.nest.pack_sequence_as(
+            leaf, [next(remaining) for _ in parts], expand_composites=True
+        )
+
+    return tf.nest.map_structure(other, arguments)
+
+
+def _specification(leaf: Any) -> Any:
+    """The `tf.TypeSpec` of a tensor; other leaves unchanged."""
+    if isinstance(leaf, Shares):
+        first = leaf.values[0]
+        rows = [leaf.rows] if first.shape.rank else []
+        return tf.TensorSpec([*rows, *first.shape[1:]], first.dtype)
+    if isinstance(leaf, _TENSORS):
+        return tf.type_spec_from_value(leaf)
+    return leaf
+
+
+def _kind_of_leaf(leaf: Any) -> Hashable:
+    """Trace-cache key of a leaf, without its shape."""
+    if isinstance(leaf, (tf.TensorSpec, tf.SparseTensorSpec)):
+        return type(leaf), leaf.dtype, leaf.shape.rank
+    return leaf if isinstance(leaf, tf.TypeSpec) else _Same(leaf)
+
+
+def _read(leaf: Any) -> Any:
+    is_variable = hasattr(leaf, "assign") and hasattr(leaf, "dtype")
+    return tf.convert_to_tensor(leaf) if is_variable else leaf
+
+
+class _Same:
+    """Trace-cache key of a leaf that is no tensor.
+
+    Args:
+        value: The leaf. Plain values are compared by type and value, other
+            objects by identity.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        try:
+            self._key = type(value), hash(value)
+        except TypeError:
+            self._key = type(value), id(value)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same) or self._key != other._key:
+            return False
+        return self._value is other._value or (
+            isinstance(self._value, _VALUES) and self._value == other._value
+        )
+
+
+_VALUES = (str, bytes, int, float, complex, tuple, frozenset, tf.DType)
+
+
+def _is_compatible(given: Any, leaf: Any) -> bool:
+    if isinstance(given, tf.TypeSpec):
+        return leaf.is_subtype_of(given)
+    return True
+
+
+def _generalized(one: Any, two: Any) -> Any:
+    if isinstance(one, tf.TypeSpec) and one != two:
+        return one.most_specific_common_supertype([two])
+    return one

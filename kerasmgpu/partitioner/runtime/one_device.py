@@ -1,0 +1,447 @@
+"""Makes a strategy report one replica while a step is traced.
+
+The step then runs as on one device: in the context of replica 0, variables are
+replica 0's copies, sums over the replicas are the value itself, and updates of
+a variable update that copy. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import contextlib
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tensorflow as tf
+from tensorflow.python.distribute import (
+    distribute_lib,
+    numpy_dataset,
+    values,
+)
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime import sharded_variable
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxisToShard,
+    ShardedVariable,
+)
+
+if TYPE_CHECKING:
+    from tensorflow.python.distribute.distribute_lib import (
+        StrategyExtendedV1 as _Extended,
+    )
+else:
+    _Extended = object
+
+Creator: TypeAlias = Callable[..., tf.Variable]
+"""Makes a variable of the settings of `tf.variable_creator_scope`."""
+
+
+READ_TIMEOUT_SECONDS = 300.0
+"""Seconds that a worker waits for the others to read a sharded variable."""
+
+
+class OneDevice(_Extended):
+    """Mixin for the `extended` of a strategy, before TensorFlow's class.
+
+    Attributes:
+        axis_to_shard: `AxisToShard`, or `None`: no variable is sharded.
+        read_timeout_seconds: Seconds that a worker waits for the others to
+            read a sharded variable.
+        announce: Function of a variable that is called before a collective
+            reads it; `None` where all workers read by themselves.
+        times_first_read: Integer, how often `engine.first_worker_reads` ran.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._mode = threading.local()
+        self._created: dict[int, weakref.ref] = {}
+        self._numbers = itertools.count()
+        self.axis_to_shard: AxisToShard | None = None
+        self.announce: Callable[[Any], None] | None = None
+        self.times_first_read = 0
+        self.read_timeout_seconds = READ_TIMEOUT_SECONDS
+        super().__init__(*args, **kwargs)
+
+    @property
+    def is_one_device(self) -> bool:
+        """Whether this thread is inside `one_device`."""
+        return getattr(self._mode, "is_one_device", False)
+
+    @contextlib.contextmanager
+    def one_device(self) -> Iterator[None]:
+        """Context in which code runs as on one device, as replica 0."""
+        before = self.is_one_device
+        self._mode.is_one_device = True
+        try:
+            with tf.distribute.ReplicaContext(self._container_strategy(), 0):
+                yield
+        finally:
+            self._mode.is_one_device = before
+
+    def run_on_one_device(
+        self,
+        function: Callable,
+        arguments: Iterable,
+        is_first_worker: bool = True,
+    ) -> Any:
+        """Runs a function eagerly, and copies its assignments to all replicas.
+
+        Args:
+            function: Function to run.
+            arguments: Its positional arguments, not sharded.
+            is_first_worker: Whether this worker holds the new values of variables
+                that are sums over the replicas.
+        """
+        before = getattr(self._mode, "whole", None)
+        variables = self._variables_of_all_workers()
+        with contextlib.ExitStack() as stack:
+            for variable in variables:
+                if isinstance(variable, ShardedVariable):
+                    stack.enter_context(variable.whole())
+            self._mode.whole = stack
+            try:
+                return self._run_on_copies(
+                    function, arguments, is_first_worker, variables
+                )
+            finally:
+                self._mode.whole = before
+
+    def _run_on_copies(
+        self,
+        function: Callable,
+        arguments: Iterable,
+        is_first_worker: bool,
+        variables: Sequence[Any],
+    ) -> Any:
+        for variable in variables:
+            if isinstance(variable, ShardedVariable) or not is_sum(variable):
+                continue
+            # The function sees the total on the first replica of every worker.
+            total = variable.read_value()
+            first, *others = variable.values
+            first.assign(total)
+            for copy in others:
+                copy.assign(tf.zeros_like(copy))
+        with self.one_device():
+            outputs = function(*arguments)
+        for variable in self._variables():
+            if isinstance(variable, ShardedVariable):
+                continue
+            first, *others = variable.values
+            if not is_sum(variable):
+                for copy in others:
+                    copy.assign(first)
+            elif not is_first_worker:
+                first.assign(tf.zeros_like(first))
+        return outputs
+
+    def _variables(self) -> list:
+        """All live variables that were created in the scope."""
+        return list(self._by_number().values())
+
+    def _by_number(self) -> dict[int, Any]:
+        found = {number: ref() for number, ref in self._created.items()}
+        alive = {n: one for n, one in found.items() if one is not None}
+        self._created = {number: self._created[number] for number in alive}
+        return alive
+
+    def _variables_of_all_workers(self) -> list:
+        """Those that are live on all workers, in one order.
+
+        Variables that are no longer used live until Python collects garbage,
+        which it does when it pleases on each worker; reading one is a collective.
+        """
+        alive = self._by_number()
+        shared = self._container_strategy().replicas.common(list(alive))
+        return [one for number, one in alive.items() if number in shared]
+
+    def number_of(self, variable: Any) -> int:
+        """The number of a variable of the scope, which is equal on all workers."""
+        (number,) = (
+            n for n, one in self._by_number().items() if one is variable
+        )
+        return number
+
+    def give(self, number: int) -> None:
+        """Takes part in another worker's read of a variable; keeps nothing."""
+        variable = self._by_number()[number]
+        if isinstance(variable, ShardedVariable):
+            variable.give()
+        else:
+            variable.read_value()
+
+    def _note_created(self, variable: Any) -> None:
+        self._created[next(self._numbers)] = weakref.ref(variable)
+
+    def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
+        if is_sum_of_settings(kwargs):
+            first = self._container_strategy().replicas.first
+            next_creator = _first_gets_initial_value(next_creator, first)
+        sharded = self._create_sharded(kwargs)
+        if sharded is not None:
+            self._note_created(sharded)
+            return sharded
+        variable = super()._create_variable(next_creator, **kwargs)
+        if tf.inside_function():
+            _leave_collections(variable)
+        if hasattr(variable, "values"):
+            self._note_created(variable)
+            if not is_sum(variable):
+                for name in _OF_ONE_COPY:
+                    method = _Method(self, variable, name)
+                    setattr(variable, name, method)
+            for copy in variable.values:
+                # TensorFlow does this, except for variables that are created
+                # while a `tf.function` is first traced.
+                copy.handle._distributed_container = weakref.ref(variable)
+        return variable
+
+    def _create_sharded(self, settings: dict[str, Any]) -> Any:
+        """A sharded variable, or `None` for one that each replica holds.
+
+        The initial value is computed once: drawn values advance seeds.
+        """
+        if self.axis_to_shard is None or not self.axis_to_shard.may_shard(
+            settings
+        ):
+            return None
+        if isinstance(
+            settings.get("colocate_with"), numpy_dataset.SingleDevice
+        ):
+            return None
+        devices = self._container_strategy().extended.worker_devices
+        with tf.init_scope(), tf.device(devices[0]):
+            given = self._get_variable_creator_initial_value(
+                replica_id=0, device=devices[0], primary_var=None, **settings
+            )
+            value = given() if callable(given) else given
+            value = getattr(value, "wrapped_value", value)
+            value = tf.convert_to_tensor(value, settings.get("dtype"))
+        axis = self.axis_to_shard(settings, value)
+        if isinstance(settings.get("colocate_with"), ShardedVariable):
+            del settings["colocate_with"]
+        if axis is None:
+            settings["initial_value"] = value
+            return None
+        with tf.init_scope():
+            variable = sharded_variable.create(self, axis, value, settings)
+        stack = getattr(self._mode, "whole", None)
+        if stack is not None:  # A function that runs eagerly creates it.
+            stack.enter_context(variable.whole())
+        return variable
+
+    def _validate_colocate_with_variable(self, variable: Any) -> None:
+        if not isinstance(variable, ShardedVariable):
+            super()._validate_colocate_with_variable(variable)
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return 1 if self.is_one_device else super()._num_replicas_in_sync
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
+        if self.is_one_device:
+            return 0  # On every worker: the first of its copies.
+        return super()._get_local_replica_id(replica_id_in_sync_group)
+
+    def _call_for_each_replica(
+        self, fn: Callable, args: tuple, kwargs: dict[str, Any]
+    ) -> Any:
+        if self.is_one_device:
+            with tf.distribute.ReplicaContext(self._container_strategy(), 0):
+                return fn(*args, **kwargs)
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def _update(
+        self,
+        var: Any,
+        fn: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        if isinstance(var, ShardedVariable):
+            args, kwargs = tf.nest.map_structure(_equal_on_all, (args, kwargs))
+            return fn(var, *args, **kwargs)
+        if not self.is_one_device:
+            return super()._update(var, fn, args, kwargs, group)
+        copy = var.values[0]
+        with tf.device(copy.device), distribute_lib.UpdateContext(0):
+            return fn(copy, *args, **kwargs)
+
+    def _reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value: Any,
+        destinations: Any,
+        options: Any,
+    ) -> Any:
+        if self.is_one_device:
+            return value
+        if self.announce is not None and isinstance(value, tf.Variable):
+            self.announce(value)
+        return super()._reduce_to(reduce_op, value, destinations, options)
+
+    def _batch_reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value_destination_pairs: Iterable[tuple],
+        options: Any,
+    ) -> list:
+        if self.is_one_device:
+            return [value for value, _ in value_destination_pairs]
+        return super()._batch_reduce_to(
+            reduce_op, value_destination_pairs, options
+        )
+
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        if self.is_one_device:
+            return tensor
+        return super()._broadcast_to(tensor, destinations)
+
+    def _gather_to_implementation(
+        self, value: Any, destinations: Any, axis: int, options: Any
+    ) -> Any:
+        if self.is_one_device:
+            return value
+        return super()._gather_to_implementation(
+            value, destinations, axis, options
+        )
+
+
+def _equal_on_all(value: Any) -> Any:
+    """The value that all replicas have of an argument of an update."""
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    if isinstance(value, values.PerReplica):
+        raise InputError(
+            "A sharded variable is updated once, for all replicas. Received: an "
+            "update in strategy.run with a value that differs between replicas; "
+            "use model.fit or kerasmgpu.partition, or reduce the value first."
+        )
+    return value if isinstance(value, tf.Variable) else value.values[0]
+
+
+_OF_ONE_COPY = (
+    "_strided_slice_assign",
+    "batch_scatter_update",
+    "gather_nd",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "sparse_read",
+)
+"""Methods of a `tf.Variable` that one with several copies lacks.
+
+The first is what `variable[1:3].assign(…)` calls.
+"""
+
+
+_READS = {"gather_nd", "sparse_read"}
+
+
+class _Method:
+    """A method of a variable with several copies, delegated to them.
+
+    In a step it is called on the first copy. In cross-replica context it writes
+    all copies, and reads the first.
+
+    Args:
+        extended: The `OneDevice` of its strategy.
+        variable: The variable.
+        name: Name of the method.
+    """
+
+    def __init__(self, extended: OneDevice, variable: Any, name: str) -> None:
+        # Weak references: the variable holds this object.
+        self._extended = weakref.ref(extended)
+        self._variable = weakref.ref(variable)
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        variable: Any = self._variable()
+        extended: Any = self._extended()
+        first, *others = variable.values
+        method = getattr(first, self._name)
+        if extended.is_one_device:
+            return method(*args, **kwargs)
+        in_replica = not tf.distribute.in_cross_replica_context()
+        is_traced_read = self._name in _READS and not tf.executing_eagerly()
+        if is_traced_read or (in_replica and tf.distribute.has_strategy()):
+            # `tf.gather` relies on an `AttributeError` if there is none.
+            method = getattr(type(variable), self._name)
+            return method(variable, *args, **kwargs)
+        result = method(*args, **kwargs)
+        if self._name in _READS:
+            return result
+        for copy in others:
+            with tf.device(copy.device):
+                getattr(copy, self._name)(*args, **kwargs)
+        return variable
+
+
+def container(handle: tf.Tensor) -> Any:
+    """The variable with several copies that a handle belongs to, or `None`."""
+    reference = getattr(handle, "_distributed_container", None)
+    return None if reference is None else reference()
+
+
+def is_sum(variable: Any) -> bool:
+    """Whether a variable's value is the sum of its copies."""
+    return (
+        variable.synchronization == tf.VariableSynchronization.ON_READ
+        and variable.aggregation == tf.VariableAggregation.SUM
+    )
+
+
+def is_sum_of_settings(settings: Mapping[str, Any]) -> bool:
+    """Whether a variable of these settings is the sum of its copies."""
+    return (
+        settings.get("synchronization") == tf.VariableSynchronization.ON_READ
+        and settings.get("aggregation") == tf.VariableAggregation.SUM
+    )
+
+
+def _leave_collections(variable: Any) -> None:
+    """Removes a variable from the collections of the graphs that share them.
+
+    TensorFlow puts mirrored variables that are created in a trace into those of
+    the default graph, which would keep them for as long as the process runs.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    keys = tf.compat.v1.GraphKeys
+    for name in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+        kept = graph.get_collection_ref(name)
+        kept[:] = [one for one in kept if one is not variable]
+
+
+def _first_gets_initial_value(next_creator: Creator, first: int) -> Creator:
+    """Gives the initial value of a sum to the job's first copy, zeros to others.
+
+    Otherwise the sum would be a multiple of the value.
+
+    Args:
+        next_creator: Creates one copy per call.
+        first: Number of this process's first replica among all.
+    """
+    numbers = itertools.count(first)
+
+    def create_copy(**settings: Any) -> tf.Variable:
+        if next(numbers) > 0:
+            settings["initial_value"] = _zeros(settings)
+        return next_creator(**settings)
+
+    return create_copy
+
+
+def _zeros(settings: Mapping[str, Any]) -> Callable[[], tf.Tensor]:
+    """Returns an initializer of zeros, shaped like a variable's initial value."""
+    value, dtype = settings["initial_value"], settings.get("dtype")
+
+    def zeros() -> tf.Tensor:
+        whole = value() if callable(value) else value
+        return tf.zeros_like(tf.convert_to_tensor(whole, dtype))
+
+    return zeros

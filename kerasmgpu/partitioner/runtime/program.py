@@ -1,0 +1,413 @@
+"""A trace as a function that the replicas run together."""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+
+from kerasmgpu.partitioner import passes
+from kerasmgpu.partitioner.ir.instructions import (
+    Instruction,
+    RequireEqualRows,
+    Value,
+    value,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.printing import clusters_text, graph_text
+from kerasmgpu.partitioner.lowering import device_shares, entries
+from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
+from kerasmgpu.partitioner.lowering.emission import emit
+from kerasmgpu.partitioner.lowering.finishing import finish
+from kerasmgpu.partitioner.lowering.function_writer import References
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.planning import facts
+from kerasmgpu.partitioner.planning.planner import plan_mesh
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.rules.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Kind,
+    Rows,
+    Sharded,
+)
+from kerasmgpu.partitioner.runtime.one_device import container, is_sum
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.tracing import (
+    Trace,
+    without_garbage_collection,
+)
+from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Graph, Sparse, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+
+_numbers = itertools.count()
+
+
+class Program:
+    """A trace, planned for the replicas.
+
+    Args:
+        trace: `tracing.Trace`.
+        replicas: `replicas.Replicas`.
+        in_shares: For each leaf of the arguments whether it is passed as a
+            share per replica; else it is whole.
+        jit_compile: Whether XLA compiles each cluster of a replica's operations
+            without communication.
+        compute_time: `compute_time.ComputeTime` that measures the program, or `None`.
+        first_batch: For each leaf of the arguments the shape that it has in the
+            first batch of the first worker, where that is known: the planner
+            then knows what each plan sends.
+        in_more_parts: Function of a number of micro-batches that returns the
+            program for it, or `None`. With it, variables are assigned when
+            everything else is computed; see `out_of_memory.py`.
+        log: Function that is told what was written, or `None`.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        replicas: Replicas,
+        in_shares: tuple[bool, ...] | None = None,
+        jit_compile: bool = False,
+        compute_time: ComputeTime | None = None,
+        first_batch: Sequence[Sequence[int | None]] | None = None,
+        in_more_parts: "Callable[[int], Program] | None" = None,
+        log: "Callable[[Program, Written], None] | None" = None,
+    ) -> None:
+        self.trace = trace
+        self.in_more_parts = in_more_parts
+        self.replicas = replicas
+        self.in_shares = in_shares or (False,) * len(trace.leaves)
+        self._jit_compile = jit_compile
+        self._compute_time = compute_time
+        self._log = log
+        self._kinds: dict[Tensor, Kind] = {}
+        self._handles: dict[Tensor, list[tf.Tensor]] = {}
+        self._written: dict[bool, Written] = {}
+        self._describe_leaves()
+        self._describe_captured()
+        self._joins: list[tuple[sizes.Symbol, sizes.Symbol]] = []
+        facts.infer(trace.graph, self._joins)
+        trace.dump("infer", lambda: graph_text(trace.graph))
+        placements = [(self._kinds[one],) for one in trace.graph.inputs]
+        cost = self._cost_model(first_batch or [])
+        (self.plans,) = plan_mesh(
+            trace.graph,
+            placements,
+            cost,
+            gathers=replicas.micro_batches > 1,
+        )
+        trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
+
+    def _describe_leaves(self) -> None:
+        """Sets kinds and shapes of the arguments."""
+        batched = _batched(self.trace)
+        given: dict[Tensor | Sparse, bool] = dict(
+            zip(self.trace.leaves, self.in_shares)
+        )
+        in_shares = [given.get(leaf, False) for leaf in batched]
+        rows = _rows_of_leaves(batched, in_shares)
+        first = next((size for size in rows if size is not None), None)
+        for leaf, size in zip(batched, rows):
+            if isinstance(leaf, Sparse):
+                self._describe_sparse(leaf, size, first)
+                continue
+            self._kinds[leaf] = REPLICATED
+            if size is not None:
+                leaf.shape = (size, *leaf.shape[1:])
+                self._kinds[leaf] = Sharded(0, Rows(size, leaf))
+            leaf.complete()
+
+    def _describe_sparse(
+        self,
+        leaf: Sparse,
+        size: sizes.SizeLike | None,
+        first: sizes.SizeLike | None,
+    ) -> None:
+        """Shards entries of sparse rows by the numbers of their rows.
+
+        Args:
+            leaf: `tracing.Sparse`.
+            size: Number of its rows, or `None`.
+            first: That of the first input that has rows: row n of a target goes
+                to the replica with prediction n.
+        """
+        symbol = sizes.Symbol(f"entries of {leaf.indices}", (leaf.indices, 0))
+        number = sizes.of(symbol)
+        leaf.indices.shape = (number, len(leaf.shape))
+        leaf.values.shape = (number,)
+        kind: Kind = REPLICATED
+        if size is not None and first is not None:
+            kind = Sharded(0, Rows(number, leaf.indices, of=Rows(first)))
+        self._kinds[leaf.indices] = self._kinds[leaf.values] = kind
+        self._kinds[leaf.dense_shape] = REPLICATED
+        leaf.dense_shape.shape = (len(leaf.shape),)
+        leaf.dense_shape.value = tuple(
+            size
+            if axis == 0 and size is not None
+            else _entry(leaf.dense_shape, axis)
+            if known is None
+            else known
+            for axis, known in enumerate(leaf.shape)
+        )
+
+    def _describe_captured(self) -> None:
+        """Sets kinds of captured tensors, and finds all copies of variables."""
+        for tensor, outer in self.trace.captured:
+            variable = container(outer)
+            tensor.element = _handle_shape(outer)
+            tensor.complete()
+            self._kinds[tensor] = REPLICATED
+            self._handles[tensor] = [outer] * self.replicas.num
+            if variable is not None and is_sum(variable):
+                self._kinds[tensor] = PARTIAL
+            if self.replicas.are_imagined:
+                continue
+            if variable is not None:
+                self._handles[tensor] = [
+                    copy.handle
+                    for copy in variable.values
+                    for _ in range(self.replicas.micro_batches)
+                ]
+            sharded = variable_of(outer)
+            if sharded is not None:
+                axis = sharded.shard_axis
+                rows = Rows(sharded.shape[axis], are_of_variable=True)
+                self._kinds[tensor] = Sharded(axis, rows)
+                self._handles[tensor] = [
+                    part.handle
+                    for part in sharded.parts
+                    for _ in range(self.replicas.micro_batches)
+                ]
+
+    def _cost_model(
+        self, first_batch: Sequence[Sequence[int | None]]
+    ) -> CostModel:
+        """The cost model of batches of this size."""
+        known = {}
+        for leaf, shape in zip(self.trace.leaves, first_batch):
+            for symbolic, size in zip(leaf.shape or (), shape):
+                if isinstance(symbolic, sizes.Size) and size is not None:
+                    known.update(_value_of(symbolic, size))
+        return CostModel(known)
+
+    def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
+        """Checks: inputs that are used row by row have equal rows."""
+        return [
+            RequireEqualRows(
+                tuple(given[symbol.source[0]] for symbol in pair),
+                (),
+                pair,
+                f"The {pair[0]} and the {pair[1]} of {self.trace.name!r} are "
+                "used row by row together, and their numbers differ in this "
+                "batch. Give each batch one number of rows; what is no batch "
+                "gets a fixed first axis.",
+            )
+            for pair in self._joins
+        ]
+
+    def written(self, with_outputs: bool = True) -> Written:
+        """The function for the replicas, which is written when first needed.
+
+        Args:
+            with_outputs: Whether the outputs of the traced function are needed.
+                Without them, the function with outputs is returned where it
+                exists already.
+
+        Returns:
+            A `Written`.
+        """
+        # Two functions would each have a random state of its own.
+        with_outputs = with_outputs or _has_random_state(self.trace.graph)
+        if True in self._written:
+            return self._written[True]
+        if with_outputs not in self._written:
+            with without_garbage_collection():
+                self._written[with_outputs] = self._write(with_outputs)
+        return self._written[with_outputs]
+
+    @functools.cached_property
+    def without_arguments(self) -> Written | None:
+        """The side effects of a step whose input is exhausted.
+
+        A `Written` without outputs, or `None` where there are none. XLA runs
+        all or nothing.
+        """
+        if self._jit_compile:
+            return None
+        trace = self.trace.without_arguments()
+        if trace is None:
+            return None
+        program = Program(trace, self.replicas, log=self._log)
+        return program.written(with_outputs=False)
+
+    def _lowered(
+        self, with_outputs: bool
+    ) -> tuple[Lowered, dict[Tensor, Value]]:
+        """The program of the function, and its inputs as they are passed."""
+        outputs = self.trace.graph.outputs if with_outputs else []
+        given: dict[Tensor, Value] = {}
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
+            kind = self._kinds[tensor] if in_shares else REPLICATED
+            given[tensor] = value(tensor, kind)
+        copied: set[Value] = set()
+        for tensor, _ in self.trace.captured:
+            given[tensor] = value(tensor, self._kinds[tensor])
+            if len(set(map(id, self._handles[tensor]))) > 1:
+                copied.add(given[tensor])
+        lowered = passes.unlowered(
+            self.trace.name,
+            self.trace.graph,
+            self.plans,
+            self.replicas,
+            list(given.values()),
+            [value(tensor, REPLICATED) for tensor in outputs],
+            grouped=outputs,
+        )
+        lowered.instructions[:0] = self._checks(given)
+        passes.lower(
+            lowered, frozenset(copied), self._jit_compile, self.trace.dump
+        )
+        return lowered, given
+
+    def _write(self, with_outputs: bool) -> Written:
+        lowered, given = self._lowered(with_outputs)
+        library: list[function_pb2.FunctionDef] = []
+        build = Build(
+            lowered, library, self.replicas, is_compiled=self._jit_compile
+        )
+        build.assigns_last = self.in_more_parts is not None
+        widths = []
+        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
+            devices = self.replicas.num // self.replicas.micro_batches
+            width = devices if in_shares else 1
+            widths.append(width)
+            passed = [
+                build.writer.add_input("batch", tensor.dtype)
+                for _ in range(width)
+            ]
+            references: References = (
+                device_shares.pass_to_devices(build, tensor, passed)
+                if in_shares
+                else build.same(passed[0])
+            )
+            build.give(given[tensor], references)
+            build.wait_for(references[0], tensor.dtype)
+        for tensor, _ in self.trace.captured:
+            references = [build.captured(h) for h in self._handles[tensor]]
+            build.give(given[tensor], references)
+        if self.replicas.total > 1:
+            for leaf in self.trace.sparse:
+                if self._kinds[leaf.indices] != REPLICATED:
+                    entries.sort_by_row(build, leaf)
+        if self._compute_time is not None:
+            build.clock = self._compute_time.clock(build)
+        emit(build, lowered)
+        made = [
+            (build.references(one)[0], one.tensor.dtype)
+            for one in lowered.outputs
+        ]
+        name = f"kerasmgpu_{self.trace.name}_{next(_numbers)}"
+        build.writer.effects = build.effects()
+        if build.clock is not None:
+            build.writer.effects += build.clock.finish()
+        library.append(finish(build, name, made))
+        self.replicas.compare(build, self.trace.name)
+        written = Written(
+            library,
+            [tensor for tensor, _ in build.captures.values()],
+            [dtype for _, dtype in made],
+            [tensor.static for tensor in self.trace.graph.outputs],
+            widths,
+            with_outputs,
+            lowered,
+        )
+        self.trace.dump("cluster_for_xla", lambda: clusters_text(lowered))
+        self.trace.dump("write", lambda: "\n".join(map(str, library)))
+        if self._log is not None:
+            self._log(self, written)
+        return written
+
+
+def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
+    """`{symbol: value}` for a size that is a symbol by itself."""
+    symbol, *others = symbolic.symbols
+    if others or sizes.of(symbol) != symbolic:
+        return {}
+    return {symbol.joined: size}
+
+
+def _has_random_state(graph: Graph) -> bool:
+    """Whether operations keep a state of their own, as `tf.random.normal`."""
+    return any(
+        any(map(_has_random_state, node.bodies))
+        or node.is_stateful
+        and not node.bodies
+        and Trait.NO_RANDOM_STATE not in record(node.type).traits
+        and not any(tensor.dtype == tf.resource for tensor in node.inputs)
+        for node in graph.nodes
+    )
+
+
+def _batched(trace: Trace) -> list[Tensor | Sparse]:
+    """The leaves of a trace; those of a sparse tensor as one `Sparse`."""
+    first = {one.indices: one for one in trace.sparse}
+    others = {t for one in trace.sparse for t in (one.values, one.dense_shape)}
+    return [
+        first.get(leaf, leaf) for leaf in trace.leaves if leaf not in others
+    ]
+
+
+def _rows_of_leaves(
+    leaves: Sequence[Tensor | Sparse], in_shares: Sequence[bool]
+) -> list[sizes.SizeLike | None]:
+    """For each leaf its number of rows, `None` where it has none.
+
+    Where the first axis of some leaf has no static size, leaves with a static
+    one have no rows: a table that comes with each batch, say. Where all are
+    static, leaves of the first one's size have rows. Shares always have rows.
+    """
+    first = [leaf.shape[0] for leaf in leaves if leaf.shape]
+    if None in first:
+        return [
+            _rows_symbol(leaf, number)
+            if leaf.shape and leaf.shape[0] is None
+            else leaf.shape[0]
+            if leaf.shape and is_share
+            else None
+            for number, (leaf, is_share) in enumerate(zip(leaves, in_shares))
+        ]
+    return [
+        leaf.shape[0]
+        if leaf.shape and (is_share or leaf.shape[0] == first[0])
+        else None
+        for leaf, is_share in zip(leaves, in_shares)
+    ]
+
+
+def _rows_symbol(leaf: Tensor | Sparse, number: int) -> sizes.Size:
+    source = leaf.dense_shape if isinstance(leaf, Sparse) else leaf
+    is_entry = isinstance(leaf, Sparse)
+    name = f"rows of input {number}"
+    return sizes.of(sizes.Symbol(name, (source, 0), True, is_entry))
+
+
+def _entry(vector: Tensor, index: int) -> sizes.Size:
+    """The size that a vector of sizes, an input, has for an axis."""
+    symbol = sizes.Symbol(f"{vector}[{index}]", (vector, index), is_entry=True)
+    return sizes.of(symbol)
+
+
+def _handle_shape(handle: tf.Tensor) -> tuple[int | None, ...] | None:
+    """The shape of a handle's variable; `None` where it is unknown."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    shape = data.shape_and_type[0].shape
+    if shape.unknown_rank:
+        return None
+    return tuple(None if d.size < 0 else d.size for d in shape.dim)

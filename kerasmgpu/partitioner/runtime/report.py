@@ -1,0 +1,340 @@
+"""How a program was partitioned, in numbers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Communication,
+    GatherCounts,
+    ReduceScatter,
+    Sent,
+)
+from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
+from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.rules.table import Plan, Plans
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.records import Trait, record
+
+_logged: set[tuple[Any, ...]] = set()
+
+_MOST_NAMES = 5
+"""Layers that a log line names."""
+
+_SENT = {
+    AllReduce: "summed",
+    Broadcast: "summed",
+    ReduceScatter: "summed",
+    AllGather: "gathered",
+    GatherCounts: "gathered",
+    LookUp: "gathered",
+    ToOwners: "gathered",
+}
+
+
+def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
+    """How many operations of the one-device step run how on the replicas.
+
+    Operations in bodies of loops and branches count once each. What is left of
+    `operations` works on whole values that need no communication: constants,
+    variables, optimizers' updates.
+
+    Args:
+        program: `program.Program`.
+
+    Returns:
+        `(operations, with_rule, gathered, types)`: the number of all
+        operations; of those that each replica runs on its own rows or its own
+        part of a sum; of those without a rule, for which rows were gathered;
+        and a `Counter` of the types of the latter.
+    """
+    operations, with_rule = 0, 0
+    types: Counter[str] = Counter()
+    for node, plan in _planned(program.trace.graph, program.plans):
+        operations += 1
+        if not plan.rule:
+            types[node.type] += 1
+        elif plan.is_local:
+            with_rule += 1
+    return operations, with_rule, sum(types.values()), types
+
+
+def _planned(graph: Graph, plans: Plans) -> Iterator[tuple[Node, Plan]]:
+    """All nodes of a graph and of what it holds, with their plans."""
+    for node in graph.nodes:
+        plan = plans.nodes.get(node)
+        if plan is None:  # An input.
+            continue
+        yield node, plan
+        for body, planned in zip(node.bodies, plan.details or ()):
+            yield from _planned(body, planned)
+
+
+def summed_bytes(written: Written) -> int:
+    """Bytes of what a written function sums, as far as they are fixed.
+
+    Args:
+        written: `written.Written`.
+
+    Returns:
+        Integer; what depends on the number of rows doesn't count.
+    """
+    return sum(
+        bytes_of(sent, 0) * times
+        for one, times in communication(written)
+        if isinstance(one, (AllReduce, ReduceScatter))
+        for sent in one.sizes()
+    )
+
+
+def communication(written: Written) -> Iterator[tuple[Communication, int]]:
+    """All communication, and how many times it is done in a step.
+
+    Weights and their gradients are sent once per micro-batch.
+    """
+    for one in written.lowered.communication():
+        in_turns = getattr(one, "in_turns", False)
+        yield one, written.lowered.mesh.micro_batches if in_turns else 1
+
+
+def gathered_bytes(written: Written) -> int:
+    """Bytes of gathered weights that are whole at most, on each replica.
+
+    Args:
+        written: `written.Written` of a strategy with `shard`.
+    """
+    return bytes_alive(written.lowered)
+
+
+def collectives(written: Written) -> list[str]:
+    """Names what the replicas send in a step: `["all_reduce of dense"]`.
+
+    Args:
+        written: `written.Written`.
+    """
+    names: dict[str, None] = {}
+    for one in written.lowered.communication():
+        layers = dict.fromkeys(
+            part_of(tensor.node.name) for tensor, *_ in one.sizes()
+        )
+        names[f"{one.name} of {', '.join(layers)}"] = None
+    return list(names)
+
+
+def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
+    """What the replicas do with each part of a step.
+
+    Args:
+        program: `program.Program`.
+        rows: Number of rows of a batch.
+
+    Returns:
+        List of dictionaries, in the order of the step: `name` of the layer or
+        other part, `operations`, how many of them are `sharded`, bytes that
+        are `gathered` and `summed` in a step, `no_rule`: types of operations
+        without a rule.
+    """
+    parts = {}
+
+    def part(node: Node) -> dict[str, Any]:
+        name = part_of(node.name)
+        empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
+        return parts.setdefault(name, {"name": name, **empty})
+
+    for node, plan in _planned(program.trace.graph, program.plans):
+        entry = part(node)
+        entry["operations"] += 1
+        entry["sharded"] += plan.is_local
+        if not plan.rule and node.type not in entry["no_rule"]:
+            entry["no_rule"].append(node.type)
+    for one, times in communication(program.written()):
+        for sent in one.sizes():
+            tensor, *_ = sent
+            part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows) * times
+    return list(parts.values())
+
+
+def whole_products(program: Program) -> list[Node]:
+    """Products and convolutions that are not shared between the replicas.
+
+    Args:
+        program: `program.Program`.
+
+    Returns:
+        List of the nodes whose inputs are whole although their size depends on
+        the batch.
+    """
+    return [
+        node
+        for node, plan in _planned(program.trace.graph, program.plans)
+        if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(
+            record(node.type).traits
+        )
+        and not plan.is_local
+        and not all(sizes.are_integers(t.shape) for t in node.inputs)
+    ]
+
+
+def kept_by_micro_batches(written: Written) -> dict[str, int]:
+    """What keeps micro-batches of a device alive together.
+
+    An operation that looks at all rows, as a batch normalisation does, needs
+    all micro-batches up to there before any goes on; what they need later is
+    kept for all rows.
+
+    Args:
+        written: `written.Written`.
+
+    Returns:
+        `{layer: bytes per row}` of the layers whose values are kept; empty
+        where each micro-batch is done before the next one begins.
+    """
+    phases = written.lowered.phases
+    made = {
+        one: phase
+        for instruction, phase in phases.items()
+        for one in instruction.outputs
+    }
+    kept = {
+        one
+        for instruction, phase in phases.items()
+        for one in instruction.inputs
+        if made.get(one, phase) < phase
+    }
+    found: dict[str, int] = {}
+    for one in made:
+        if one in kept and isinstance(one.kind, Sharded):
+            tensor, rows = one.tensor, one.kind.rows.size
+            per_row = sizes.divide(tensor.num_elements, rows)
+            sent = tensor, per_row, tensor.dtype.size
+            name = part_of(tensor.node.name)
+            found[name] = found.get(name, 0) + bytes_of(sent, 1)
+    return found
+
+
+def log(program: Program, written: Written) -> None:
+    """Logs a function that gathers rows, or runs whole products."""
+    if program.replicas.total == 1:
+        return
+    _log_sharded(program, written)
+    _log_kept(program, written)
+    _log_gathered(program, written)
+    products = whole_products(program)
+    key = (program.trace.name, len(products))
+    if products and key not in _logged:
+        _logged.add(key)
+        logging.info(
+            "kerasmgpu: %s has %d products of whole batches, which no replicas "
+            "share: %s. Their inputs don't come by rows; the results are those "
+            "of one device.",
+            program.trace.name,
+            len(products),
+            ", ".join(dict.fromkeys(part_of(node.name) for node in products)),
+        )
+
+
+def _log_sharded(program: Program, written: Written) -> None:
+    sharded = [
+        variable
+        for _, handle in program.trace.captured
+        if (variable := variable_of(handle)) is not None
+    ]
+    whole = sum(
+        variable.shape.num_elements() * variable.dtype.size
+        for variable in sharded
+    )
+    key = (program.trace.name, "sharded", whole)
+    if not sharded or key in _logged:
+        return
+    _logged.add(key)
+    logging.info(
+        "kerasmgpu: %s: %d variables of %.1f MiB are sharded over %d replicas; "
+        "at most %.1f MiB of gathered weights are whole at a time.",
+        program.trace.name,
+        len(sharded),
+        whole / 2**20,
+        program.replicas.total,
+        gathered_bytes(written) / 2**20,
+    )
+
+
+def _log_kept(program: Program, written: Written) -> None:
+    kept = kept_by_micro_batches(written)
+    key = (program.trace.name, "kept", program.replicas.micro_batches)
+    if not kept or key in _logged:
+        return
+    _logged.add(key)
+    largest = sorted(kept, key=lambda name: -kept[name])[:_MOST_NAMES]
+    more = ", …" if len(kept) > _MOST_NAMES else ""
+    logging.info(
+        "kerasmgpu: %s has operations that look at all rows of a batch: its %d "
+        "micro-batches keep about %s bytes per row for one another (%s%s).",
+        program.trace.name,
+        program.replicas.micro_batches,
+        f"{sum(kept.values()):,}",
+        ", ".join(largest),
+        more,
+    )
+
+
+def _log_gathered(program: Program, written: Written) -> None:
+    *_, types = counts(program)
+    key = (program.trace.name, *types)
+    if not types or key in _logged:
+        return
+    _logged.add(key)
+    per_row = sum(
+        bytes_of(sent, 1)
+        for one in written.lowered.communication()
+        if isinstance(one, AllGather)
+        for sent in one.sizes()
+    )
+    logging.info(
+        "kerasmgpu: %s has operations without a rule, for which rows are "
+        "gathered: %s. %s travel for that in a step; the results are those of "
+        "one device.",
+        program.trace.name,
+        ", ".join(f"{count} {type}" for type, count in types.items()),
+        f"About {per_row:,} bytes per row"
+        if per_row
+        else "Bytes whose number depends on the data",
+    )
+
+
+def part_of(name: str) -> str:
+    """The layer that a node's name tells, or what else it is of."""
+    scopes = [
+        scope
+        for scope in name.split("/")[:-1]
+        if scope not in ("gradient_tape", "while", "gradients", "cond")
+    ]
+    if not scopes or scopes[0][0].isupper():  # An operation's own name.
+        return "the step itself"
+    return scopes[min(1, len(scopes) - 1)]
+
+
+def bytes_of(sent: Sent, rows: int) -> int:
+    """Bytes that are sent, with one number for all sizes that aren't known.
+
+    Args:
+        sent: See `ir.instructions.Communication.sizes`.
+        rows: Number of rows of a batch.
+    """
+    _, elements, bytes_each = sent
+    if elements is None:
+        return 0
+    if isinstance(elements, sizes.Size):
+        symbols = dict.fromkeys(elements.symbols, 0)
+        known = {s: rows if s.joined.is_rows else 1 for s in symbols}
+        elements = sizes.evaluate(elements, known)
+    return elements * bytes_each

@@ -1,0 +1,448 @@
+"""Variables of which each replica holds one part.
+
+While a step is traced, a sharded variable is one variable of the whole shape
+whose value doesn't exist: a handle costs nothing. `program.py` maps this handle to
+the handles of the parts. Outside of steps the value is the concatenation of
+the parts, and an assigned value is split. Between workers reading it is a
+collective. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.checkpoint import tensor_callable
+from tensorflow.python.eager import record, tape
+from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.trackable import base as trackable
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.mesh import bounds_of
+
+_GROUP = 60_000
+"""Group key of the collectives that read variables outside of steps."""
+
+_MOST_READS = 1 << 14
+"""Instance keys per variable; they are used again after as many reads."""
+
+_MOST_VARIABLES = 1 << 17
+"""Variables with instance keys of their own: keys are 32-bit integers."""
+
+_numbers = itertools.count()
+
+_UPDATES = (
+    "_strided_slice_assign",
+    "batch_scatter_update",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+)
+"""Methods of a `tf.Variable` that change some of its elements."""
+
+
+class AxisToShard(Protocol):
+    """Chooses the variables that are sharded, and their axes."""
+
+    def may_shard(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a variable of these settings can be sharded at all."""
+
+    def infers_shapes(self) -> bool:
+        """Whether code runs only to know the shapes of its results."""
+
+    def __call__(
+        self, settings: Mapping[str, Any], value: tf.Tensor
+    ) -> int | None:
+        """The axis along which a variable is sharded, or `None`.
+
+        Args:
+            settings: Arguments of `tf.Variable`.
+            value: Its initial value.
+        """
+
+
+class Extended(Protocol):
+    """The `extended` of a strategy that shards; see `one_device.OneDevice`."""
+
+    axis_to_shard: AxisToShard | None
+    announce: Callable[["ShardedVariable"], None] | None
+    read_timeout_seconds: float
+
+    @property
+    def is_one_device(self) -> bool:
+        """Whether code runs as on one device."""
+
+    def wait_for_workers(self, name: str, seconds: float) -> None:
+        """Waits until all workers read a variable."""
+
+    def _container_strategy(self) -> Any:
+        """The strategy."""
+
+
+class ShardedVariable(resource_variable_ops.UninitializedVariable):
+    """A `tf.Variable` whose elements are divided over the replicas.
+
+    Args:
+        extended: The `Extended` of its strategy.
+        parts: This process's parts, `tf.Variable`s in the order of replicas.
+        axis: The axis that is divided. Parts differ by at most one element
+            along it; the first ones are longer.
+        shape: The whole shape.
+        settings: Arguments of `tf.Variable`: its name, type, ….
+    """
+
+    def __init__(
+        self,
+        extended: Extended,
+        parts: Sequence[tf.Variable],
+        axis: int,
+        shape: tf.TensorShape,
+        settings: Mapping[str, Any],
+    ) -> None:
+        with tf.device(parts[0].device):
+            super().__init__(
+                trainable=settings.get("trainable"),
+                name=settings.get("name"),
+                shape=shape,
+                dtype=parts[0].dtype,
+                constraint=settings.get("constraint"),
+                synchronization=settings.get("synchronization"),
+                aggregation=settings.get("aggregation"),
+                distribute_strategy=extended._container_strategy(),
+            )
+        self.parts = tuple(parts)
+        self.shard_axis = axis
+        self._extended = extended
+        self._is_whole = False
+        self._number = next(_numbers) % _MOST_VARIABLES
+        self._reads = 0
+        self.handle._sharded_variable = weakref.ref(self)
+
+    @property
+    def distribute_strategy(self) -> tf.distribute.Strategy:
+        """The strategy in whose scope the variable was created."""
+        return self._extended._container_strategy()
+
+    # Reading ------------------------------------------------------------------
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        """What all ways of reading call."""
+        if self._acts_whole:
+            return super()._read_variable_op(no_copy)
+        if self.trainable:
+            tape.variable_accessed(self)
+        with record.stop_recording():
+            value = self._joined()
+        record.record_operation(
+            "ReadVariableOp",
+            [value],
+            [self.handle],
+            lambda gradient: [gradient],
+        )
+        return value
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Rows of the value; see `tf.Variable.sparse_read`."""
+        if self._acts_whole:
+            return super().sparse_read(indices, name)
+        return tf.gather(self.read_value(), indices, name=name)
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Elements of the value; see `tf.Variable.gather_nd`."""
+        if self._acts_whole:
+            return super().gather_nd(indices, name)
+        return tf.gather_nd(self.read_value(), indices, name=name)
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray:
+        # NumPy 1 has no `copy=None`; the array made here is always a new one.
+        del copy
+        return np.array(self.numpy(), dtype=dtype)
+
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        return tf.constant(True, name=name)
+
+    def _joined(self) -> tf.Tensor:
+        """The whole value, of the parts of all workers."""
+        replicas, sharding = self._replicas, self._extended.axis_to_shard
+        if (
+            sharding is not None
+            and sharding.infers_shapes()
+            and not tf.executing_eagerly()
+        ):
+            return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
+        own = self._own()
+        if replicas.num == replicas.total:
+            return own
+        if not tf.executing_eagerly():
+            raise InputError(
+                f"The variable {self.name!r} is sharded over several workers: "
+                "a tf.function can't read it. Received: a trace outside of a "
+                "step; read it in model.fit, evaluate or predict, in a "
+                "kerasmgpu.partition function, or outside of tf.function."
+            )
+        return self._gathered(own)
+
+    def _own(self) -> tf.Tensor:
+        """This worker's part: those of its replicas."""
+        with tf.device(self._replicas.host):
+            return tf.concat(
+                [part.value() for part in self.parts], self.shard_axis
+            )
+
+    def give(self) -> None:
+        """Takes part in another worker's read, and keeps nothing of it."""
+        self._all_parts(self._own())
+
+    def _gathered(self, own: tf.Tensor) -> tf.Tensor:
+        """The whole value, of the workers' parts."""
+        if self._extended.announce is not None:
+            self._extended.announce(self)
+        counts, axis = self._counts(), self.shard_axis
+        gathered = self._all_parts(own)
+        with tf.device(self._replicas.host):
+            rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
+            return tf.concat(
+                [
+                    tf.gather(one[0], tf.range(count), axis=axis)
+                    for one, count in zip(rows, counts)
+                ],
+                axis,
+            )
+
+    def _counts(self) -> list[int]:
+        """Elements of each worker's part along the sharded axis."""
+        replicas = self._replicas
+        bounds = bounds_of(self.shape[self.shard_axis], replicas.total)
+        ends = [*bounds[:: replicas.num]]
+        return [end - start for start, end in zip(ends, ends[1:])]
+
+    def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
+        """All-gathers the workers' parts, padded to one length."""
+        counts, axis = self._counts(), self.shard_axis
+        sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
+        padding = [[0, 0] for _ in self.shape]
+        padding[axis][1] = max(counts) - own.shape[axis]
+        with tf.device(self._replicas.host):
+            padded = tf.pad(tf.cast(own, sent), padding)
+            instance = self._number * _MOST_READS
+            instance += self._reads % _MOST_READS
+            self._wait_for_workers()
+            self._reads += 1
+            return tf.raw_ops.CollectiveGatherV2(
+                input=padded[None],
+                group_size=len(counts),
+                group_key=_GROUP,
+                instance_key=instance,
+                ordering_token=[],
+                communication_hint="ring",
+            )
+
+    def _wait_for_workers(self) -> None:
+        """Waits until all workers read: a collective can't be taken back.
+
+        One that times out ends TensorFlow's collectives for the whole job, and
+        now and then crashes the process (TensorFlow 2.18 to 2.21 return the
+        error while the ring's threads still use the operation).
+        """
+        seconds = self._extended.read_timeout_seconds
+        name = f"kerasmgpu/variable {self._number}/read {self._reads}"
+        try:
+            self._extended.wait_for_workers(name, seconds)
+        except tf.errors.DeadlineExceededError as error:
+            workers = self._replicas.total // self._replicas.num
+            raise InputError(
+                f"The variable {self.name!r} is sharded over {workers} workers: "
+                "all of them must read it. Received: a read that not all other "
+                f"workers joined within {seconds:g} s; call it on every worker "
+                "(also model.save, get_weights, numpy), and write files on the "
+                "first one only."
+            ) from error
+
+    @property
+    def _replicas(self) -> Any:
+        return self._extended._container_strategy().replicas
+
+    @property
+    def _acts_whole(self) -> bool:
+        """Whether code sees one variable of the whole shape."""
+        return self._is_whole or self._extended.is_one_device
+
+    # Assigning ----------------------------------------------------------------
+
+    def assign(
+        self,
+        value: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign(value, use_locking, name, read_value)
+        return self._each("assign", value, read_value)
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign_add(delta, use_locking, name, read_value)
+        return self._each("assign_add", delta, read_value)
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Any:
+        if self._acts_whole:
+            return super().assign_sub(delta, use_locking, name, read_value)
+        return self._each("assign_sub", delta, read_value)
+
+    def _each(self, method: str, value: Any, read_value: bool) -> Any:
+        """Calls a method of each part with its elements of a value."""
+        if not isinstance(value, np.ndarray):  # Of an array each part is one.
+            value = tf.convert_to_tensor(value, self.dtype)
+        if not self.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"Cannot assign value to variable {self.name!r}: Shape "
+                f"mismatch. The variable shape {self.shape}, and the assigned "
+                f"value shape {value.shape} are incompatible."
+            )
+        done = []
+        for part, own in zip(self.parts, self._cut(value)):
+            with tf.device(part.device):
+                done.append(getattr(part, method)(own, read_value=False))
+        if not tf.executing_eagerly() and not read_value:
+            return tf.group(*done)
+        return self
+
+    def _cut(self, value: tf.Tensor) -> list[tf.Tensor]:
+        """The elements of this process's parts."""
+        return cut(value, self.shard_axis, self._replicas)
+
+    # Checkpoints and exports --------------------------------------------------
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        value = tensor_callable.Callable(
+            self._joined, dtype=self.dtype, device=self.device
+        )
+        return {trackable.VARIABLE_VALUE_KEY: value}
+
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> Any:
+        return self.assign(
+            restored_tensors[trackable.VARIABLE_VALUE_KEY], read_value=False
+        )
+
+    # Eager steps --------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Context in which the variable holds its whole value; collective.
+
+        At the end the new value is divided over the parts again. Contexts may be
+        nested.
+        """
+        if self._is_whole:
+            yield
+            return
+        self._set_whole(self._joined())
+        self._is_whole = True
+        try:
+            yield
+            value = super()._read_variable_op()
+            self._divide(value)
+        finally:
+            self._is_whole = False
+            self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+
+    def _set_whole(self, value: tf.Tensor) -> None:
+        tf.raw_ops.AssignVariableOp(
+            resource=self.handle, value=value, validate_shape=False
+        )
+
+    def _divide(self, value: tf.Tensor) -> None:
+        for part, own in zip(self.parts, self._cut(value)):
+            part.assign(own)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """A method that changes elements of the whole value, then divides it."""
+
+    def update(self: ShardedVariable, *args: Any, **kwargs: Any) -> Any:
+        original = getattr(super(ShardedVariable, self), name)
+        if self._acts_whole:
+            return original(*args, **kwargs)
+        with self.whole():
+            original(*args, **kwargs)
+        return self
+
+    return update
+
+
+for _name in _UPDATES:
+    setattr(ShardedVariable, _name, _method(_name))
+
+
+def cut(value: tf.Tensor, axis: int, replicas: Any) -> list[tf.Tensor]:
+    """The parts of a value that replicas of this process hold."""
+    bounds = bounds_of(value.shape[axis], replicas.total)
+    before = (slice(None),) * axis
+    return [
+        value[before + (slice(bounds[number], bounds[number + 1]),)]
+        for number in range(replicas.first, replicas.first + replicas.num)
+    ]
+
+
+def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
+    """The sharded variable that a handle belongs to, or `None`."""
+    reference = getattr(handle, "_sharded_variable", None)
+    return None if reference is None else reference()
+
+
+def create(
+    extended: Extended,
+    axis: int,
+    value: tf.Tensor,
+    settings: Mapping[str, Any],
+) -> ShardedVariable:
+    """Creates a sharded variable.
+
+    Args:
+        extended: The `Extended` of the strategy.
+        axis: The axis that is divided over the replicas.
+        value: The whole initial value, equal on all workers.
+        settings: Arguments of `tf.Variable`.
+    """
+    strategy: Any = extended._container_strategy()
+    devices: Sequence[str] = strategy.extended.worker_devices
+    parts = []
+    for device, part in zip(devices, cut(value, axis, strategy.replicas)):
+        with tf.device(device), record.stop_recording():
+            parts.append(
+                resource_variable_ops.ResourceVariable(
+                    # A slice may share the memory of the whole value.
+                    tf.raw_ops.DeepCopy(x=part),
+                    trainable=False,
+                    name="part",
+                    dtype=value.dtype,
+                )
+            )
+    return ShardedVariable(extended, parts, axis, value.shape, settings)

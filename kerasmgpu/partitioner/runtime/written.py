@@ -1,0 +1,102 @@
+"""A written function in TensorFlow's function library."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.eager import context
+
+from kerasmgpu.partitioner.ir.lowered import Lowered
+
+
+class Written:
+    """A function of all replicas, in TensorFlow's function library.
+
+    Args:
+        library: List of `FunctionDef`s; the last one is the function.
+        captured: Tensors that are passed after the leaves.
+        types: `tf.DType`s of the outputs.
+        shapes: Their static shapes.
+        widths: For each leaf the number of tensors that it is passed as.
+        has_outputs: Whether it returns what the traced function returns.
+        lowered: The `ir.lowered.Lowered` that was written.
+    """
+
+    def __init__(
+        self,
+        library: list[function_pb2.FunctionDef],
+        captured: list[tf.Tensor],
+        types: list[tf.DType],
+        shapes: list[Any],
+        widths: list[int],
+        has_outputs: bool,
+        lowered: Lowered,
+    ) -> None:
+        self.library = library
+        self.has_outputs = has_outputs
+        self.lowered = lowered
+        self.name = library[-1].signature.name
+        self.widths = widths
+        self._captured = captured
+        self._types = types
+        self._shapes = shapes
+        for function in library:
+            context.context().add_function_def(function)
+            finalizer = weakref.finalize(
+                self, _remove_function, function.signature.name
+            )
+            finalizer.atexit = False
+
+    def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it, or writes a call of it into the graph that is built.
+
+        Args:
+            tensors: The leaves, each as one tensor or as one per replica.
+
+        Returns:
+            List of tensors.
+        """
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*tensors, *self._captured],
+            Tout=self._types,
+            f=_Name(self.name),
+            config_proto=CONFIG.SerializeToString(),
+        )
+        if not self._types:
+            return []
+        if not tf.executing_eagerly():
+            for tensor, shape in zip(outputs, self._shapes):
+                tensor.set_shape(shape)
+        return outputs
+
+
+class _Name:
+    """A function by its name, as TensorFlow's attributes want it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def add_to_graph(self, graph: tf.Graph) -> None:
+        """Adds nothing: the function is in the context already."""
+
+
+def _config() -> config_pb2.ConfigProto:
+    """Runs a function without TensorFlow's graph optimiser (Grappler).
+
+    The graph was simplified before it was written for the replicas; Grappler
+    would simplify each replica's copy of it.
+    """
+    config = config_pb2.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
+
+
+CONFIG = _config()
+
+
+def _remove_function(name: str) -> None:
+    if context.context().has_function(name):
+        context.context().remove_function(name)

@@ -1,0 +1,1 @@
+"""The one-device step: its graph, symbolic sizes and order of effects."""

@@ -1,0 +1,160 @@
+"""Shapes of the elements of tensor lists, by iteration to a fixed point.
+
+The backward pass of a loop reads the elements that its forward pass inserted,
+and TensorFlow seldom knows their shapes. Inference therefore runs several
+times. Each pass assumes the shapes that the previous one found for inserted
+elements. An assumption holds if, under it, all inserted elements agree with it;
+sizes that disagree become unknown.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Any, TypeAlias
+
+from kerasmgpu.partitioner.step.sizes import Shape, Value
+
+Element: TypeAlias = "Shape | Elements | None"
+"""Contents of a resource or a list; see `Tensor`."""
+
+
+def common_sizes(one: Shape | None, two: Shape | None) -> Shape | None:
+    """The common sizes of two shapes; `None` for different ranks."""
+    if one is None or two is None or len(one) != len(two):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, two))
+
+
+def common(one: "Element", two: "Element") -> "Element":
+    """The common part of two `Tensor.element`s."""
+    if isinstance(one, Elements) and isinstance(two, Elements):
+        one.join(two)
+        return one
+    # A list and something else: nothing is known of its elements.
+    if isinstance(one, Elements):
+        one.put(one, None)
+        return None
+    if isinstance(two, Elements):
+        two.put(two, None)
+        return None
+    return common_sizes(one, two)
+
+
+class Elements:
+    """The elements of a list, and of all lists that may alias it.
+
+    Attributes:
+        shape: Their assumed shape; `None` if there is none.
+        value: Their assumed `Tensor.value`, if they hold sizes.
+    """
+
+    def __init__(self) -> None:
+        self._joined: Elements | None = None
+        self._assumed: tuple[Any, ...] = (None, None)
+        self._given_up = (_Discarded(), _Discarded())
+        self._put: dict[Hashable, tuple[Any, ...]] = {}
+
+    @property
+    def shape(self) -> Shape | None:
+        return self._cell()._assumed[0]
+
+    @property
+    def value(self) -> "Value":
+        return self._cell()._assumed[1]
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether another object stands for this one."""
+        return self._joined is not None
+
+    def put(
+        self, node: Hashable, shape: Shape | None, value: "Value" = None
+    ) -> None:
+        """Records an inserted element.
+
+        Args:
+            node: The operation that inserts it.
+            shape: See `Tensor.shape`.
+            value: See `Tensor.value`.
+        """
+        self._cell()._put[node] = (shape, value)
+
+    def join(self, other: "Elements") -> None:
+        """Records that two lists may alias."""
+        one, two = self._cell(), other._cell()
+        if one is not two:
+            two._joined = one
+            one._put.update(two._put)
+
+    def assume(self) -> bool:
+        """Updates the assumption; returns whether it changed."""
+        before = self._assumed
+        self._assumed = tuple(
+            rule.applied(_agreement([put[n] for put in self._put.values()]))
+            for n, rule in enumerate(self._given_up)
+        )
+        return self._assumed != before
+
+    def give_up(self, wholly: bool = False) -> bool:
+        """Drops assumptions that don't hold; returns whether there were any."""
+        found = False
+        for n, rule in enumerate(self._given_up):
+            for put in (
+                [None] if wholly else [put[n] for put in self._put.values()]
+            ):
+                found |= rule.give_up(self._assumed[n], put)
+        return found
+
+    def clear(self) -> None:
+        """Clears the inserted elements before the next pass."""
+        self._put = {}
+
+    def _cell(self) -> "Elements":
+        return self if self._joined is None else self._joined._cell()
+
+
+class _Discarded:
+    """Entries of a shape or value that are given up as unknown."""
+
+    def __init__(self) -> None:
+        self._all = False
+        self._entries: set[int] = set()
+
+    def applied(self, assumed: Any) -> Any:
+        if self._all or not isinstance(assumed, tuple):
+            return None if self._all else assumed
+        return tuple(
+            None if n in self._entries else size
+            for n, size in enumerate(assumed)
+        )
+
+    def give_up(self, assumed: Any, found: Any) -> bool:
+        """Compares an assumption with a result; returns whether it was wrong."""
+        if assumed is None or assumed == found:
+            return False
+        if (
+            not isinstance(assumed, tuple)
+            or common_sizes(assumed, found) is None
+        ):
+            self._all = True
+            return True
+        wrong = {
+            n
+            for n, (one, two) in enumerate(zip(assumed, found))
+            if one is not None and one != two
+        }
+        self._entries |= wrong
+        return bool(wrong)
+
+
+def _agreement(facts: Iterable[Any]) -> Any:
+    """Merges the known entries of several shapes or values."""
+    result = None
+    for known in facts:
+        if known is None:
+            continue
+        if result is None:
+            result = known
+        elif isinstance(known, tuple) and isinstance(result, tuple):
+            if len(known) != len(result):
+                return None
+            result = tuple(b if a is None else a for a, b in zip(result, known))
+    return result

@@ -1,0 +1,319 @@
+"""The one-device step as a graph of nodes.
+
+Nodes are in topological order. Bodies of loops and branches are graphs as well.
+`reading.py` reads a trace, `simplification.py` simplifies it.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
+from tensorflow.python.framework import op_def_registry
+
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.sizes import Shape, StaticShape
+
+MUST_COMPILE = "_kerasmgpu_compiled"
+"""Attribute of operations of a function that is made with `jit_compile=True`:
+some kernels, such as grouped convolutions on CPUs, exist in XLA only."""
+
+_DROPPED_ATTRIBUTES = (
+    "_class",
+    "_gradient_op_type",
+    "_output_shapes",
+    "_XlaCompile",
+    "_XlaScope",
+)
+
+
+class Tensor:
+    """An output of a node.
+
+    `shape` is a tuple of sizes (see `sizes.py`), or `None` where the rank is
+    not known; `static` is TensorFlow's static shape. `value` is the
+    known value of a small integer tensor: a size for a scalar, a tuple of sizes for a
+    vector, `None` otherwise. `element` is the shape of the variable of a
+    handle, or the `elements.Elements` of a list of tensors.
+    """
+
+    __slots__ = (
+        "node",
+        "index",
+        "dtype",
+        "static",
+        "shape",
+        "value",
+        "element",
+        "_symbols",
+    )
+
+    def __init__(
+        self,
+        node: "Node",
+        index: int,
+        dtype: tf.DType,
+        shape: "StaticShape | None" = None,
+    ) -> None:
+        self.node = node
+        self.index = index
+        self.dtype = dtype
+        self.static: StaticShape | sizes.MaybeNone = shape
+        self.shape: Shape | sizes.MaybeNone = shape
+        # A `Value`, of which readers know the member.
+        self.value: Any = None
+        # An `Element`, of which readers know the member.
+        self.element: Any = None
+        self._symbols: dict[int, sizes.Symbol] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.node.name}:{self.index}"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it holds floats of fewer than 32 bits.
+
+        Partial sums may fit such a type although their total overflows it: they
+        are added in 32 bits and then cast, as on one device.
+        """
+        return self.dtype.is_floating and self.dtype.size < 4
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes; `None` if unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def num_elements(self) -> sizes.SizeLike | None:
+        """Number of elements; `None` if unknown."""
+        return None if self.shape is None else sizes.product(self.shape)
+
+    @property
+    def num_bytes(self) -> float:
+        """Number of bytes; infinity if it isn't known statically."""
+        elements = self.num_elements
+        if not isinstance(elements, int):
+            return float("inf")
+        return elements * self.dtype.size
+
+    def learn(self, static: "StaticShape | None") -> None:
+        """Merges another static shape of the same tensor into this one."""
+        if self.static is not None:
+            static = sizes.filled_in(self.static, static)
+        self.static = self.shape = static
+
+    def complete(self) -> None:
+        """Gives each axis of unknown size a new symbol."""
+        if self.shape is not None:
+            self.shape = tuple(
+                sizes.of(self.symbol(axis)) if size is None else size
+                for axis, size in enumerate(self.shape)
+            )
+
+    def symbol(self, axis: int) -> sizes.Symbol:
+        """The symbol for the size of an axis of unknown size."""
+        if axis not in self._symbols:
+            self._symbols[axis] = sizes.Symbol(f"{self}[{axis}]", (self, axis))
+        return self._symbols[axis]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """A sparse tensor among the arguments, by its leaves.
+
+    Attributes:
+        indices: `Tensor` `[entries, rank]`.
+        values: `[entries]`.
+        dense_shape: `[rank]`.
+        shape: Its static shape: a tuple of integers and `None`.
+    """
+
+    indices: Tensor
+    values: Tensor
+    dense_shape: Tensor
+    shape: tuple
+
+
+class Node:
+    """One operation.
+
+    `definition` is its `NodeDef` without name, inputs and device; `bodies` are
+    the graphs of the functions that it holds, in the order of `Record.bodies`.
+    """
+
+    __slots__ = (
+        "name",
+        "type",
+        "inputs",
+        "controls",
+        "outputs",
+        "definition",
+        "device",
+        "bodies",
+        "_names",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        definition: node_def_pb2.NodeDef | None = None,
+        device: str = "",
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.inputs: list[Tensor] = []
+        self.controls: list[Node] = []
+        self.outputs: list[Tensor] = []
+        # An input has none.
+        self.definition: node_def_pb2.NodeDef = definition
+        self.device = device
+        self.bodies: list[Graph] = []
+        self._names: list[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.type} {self.name}"
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs in a `FunctionDef`: `["out:0"]`."""
+        if self._names is None:
+            self._names = _output_names(self)
+        return self._names
+
+    @property
+    def needs(self) -> list["Node"]:
+        """Nodes of its data and control inputs."""
+        return [*(tensor.node for tensor in self.inputs), *self.controls]
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether its operation is declared stateful."""
+        return op_definition(self.type).is_stateful
+
+    def attr(self, name: str) -> Any:
+        """An attribute as a Python value; `None` if it isn't set."""
+        if name not in self.definition.attr:
+            return None
+        return _python_value(self.definition.attr[name])
+
+
+class Graph:
+    """Nodes in topological order.
+
+    `inputs` and `outputs` are lists of `Tensor`; an input's node has the type
+    `"Input"`. `effects` are the nodes that must run even if their outputs
+    are unused.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        effects: list[Node],
+    ) -> None:
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.effects = effects
+
+
+def op_definition(type: str) -> Any:
+    """The `OpDef` of a type of operation."""
+    if type == "Input":
+        return _INPUT
+    return op_def_registry.get(type)
+
+
+def output_type(
+    definition: node_def_pb2.NodeDef, output: str, index: int
+) -> tf.DType:
+    """Type of an output of a `NodeDef`.
+
+    Args:
+        definition: `NodeDef`.
+        output: Name of the output in the `OpDef`.
+        index: Number of the tensor in it.
+    """
+    for arg in op_definition(definition.op).output_arg:
+        if arg.name != output:
+            continue
+        if arg.type_list_attr:
+            number = definition.attr[arg.type_list_attr].list.type[index]
+        elif arg.type_attr:
+            number = definition.attr[arg.type_attr].type
+        else:
+            number = arg.type
+        return tf.as_dtype(number)
+    raise KeyError(f"{definition.op} has no output {output!r}.")
+
+
+class _Input:
+    is_stateful = False
+    output_arg = ()
+
+
+_INPUT = _Input()
+
+
+def _output_names(node: Node) -> list[str]:
+    names = []
+    for arg in op_definition(node.type).output_arg:
+        if arg.number_attr:
+            count = node.definition.attr[arg.number_attr].i
+        elif arg.type_list_attr:
+            count = len(node.definition.attr[arg.type_list_attr].list.type)
+        else:
+            count = 1
+        names += [f"{arg.name}:{index}" for index in range(count)]
+    return names
+
+
+def new_node(
+    type: str, name: str, definition: node_def_pb2.NodeDef | None = None
+) -> Node:
+    """A node with an empty list of inputs and outputs.
+
+    Args:
+        type: Type of the operation.
+        name: Its name in messages and dumps.
+        definition: `NodeDef` to take the attributes from.
+    """
+    template = node_def_pb2.NodeDef(op=type)
+    device = ""
+    if definition is not None:
+        device = definition.device
+        for key, value in definition.attr.items():
+            if key not in _DROPPED_ATTRIBUTES:
+                template.attr[key].CopyFrom(value)
+    return Node(name, type, template, device)
+
+
+def constant_array(node: Node) -> np.ndarray:
+    """The NumPy array of a constant."""
+    return tf.make_ndarray(node.definition.attr["value"].tensor)
+
+
+def _python_value(value: attr_value_pb2.AttrValue) -> Any:
+    field = value.WhichOneof("value")
+    if field == "type":
+        return tf.as_dtype(value.type)
+    if field == "s":
+        return value.s.decode("latin-1")
+    if field == "list":
+        listed = value.list
+        if listed.type:
+            return [tf.as_dtype(number) for number in listed.type]
+        if listed.s:
+            return [text.decode("latin-1") for text in listed.s]
+        return list(listed.i or listed.f or listed.b or listed.shape)
+    if field == "shape":
+        if value.shape.unknown_rank:
+            return None
+        return tuple(
+            None if dimension.size < 0 else dimension.size
+            for dimension in value.shape.dim
+        )
+    return None if field is None else getattr(value, field)

@@ -1,0 +1,76 @@
+"""Control dependencies for effects that only data dependencies order.
+
+TensorFlow's automatic control dependencies order accesses to one variable, and
+effects outside of TensorFlow. In a graph without them
+(`tf.compat.v1.wrap_function`) two operations may be ordered only because one
+takes the result of the other, or its shape. On replicas sizes come from the
+host without waiting, so such orders become control dependencies before the
+graph is simplified.
+"""
+
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.records import Trait, record
+
+_NOT_ORDERED = {Trait.NO_STATE, Trait.PRIVATE_STATE}
+
+
+def add_controls(graph: Graph) -> None:
+    """Adds control dependencies where only data dependencies order effects.
+
+    Args:
+        graph: `graph.Graph`, before dead nodes are removed.
+    """
+    ordered = _ordered_by_tensorflow(graph)
+    for node in graph.nodes:
+        if _is_stateful(node) and node not in ordered:
+            node.controls = list(
+                dict.fromkeys([*node.controls, *_before(node)])
+            )
+        for body in node.bodies:
+            add_controls(body)
+
+
+def _ordered_by_tensorflow(graph: Graph) -> set[Node]:
+    """Nodes with automatic control dependencies: the effects of the graph."""
+    found, waiting = set(), list(graph.effects)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            if node.type == "NoOp":  # The end of an inlined function.
+                waiting += node.controls
+    return found
+
+
+def _before(node: Node) -> list[Node]:
+    """The nearest ancestors of a node that share state with it."""
+    states = _states(node)
+    found, seen, waiting = [], set(), list(node.needs)
+    while waiting:
+        other = waiting.pop()
+        if other in seen:
+            continue
+        seen.add(other)
+        if _is_stateful(other) and not states.isdisjoint(_states(other)):
+            found.append(other)
+        else:
+            waiting += other.needs
+    return found
+
+
+def _is_stateful(node: Node) -> bool:
+    if node.bodies:
+        return any(
+            _is_stateful(inner) for body in node.bodies for inner in body.nodes
+        )
+    return node.is_stateful and _NOT_ORDERED.isdisjoint(
+        record(node.type).traits
+    )
+
+
+def _states(node: Node) -> set[Tensor | None]:
+    """Resources that an operation may change; `None` for Python and files."""
+    states: set[Tensor | None] = {
+        tensor for tensor in node.inputs if tensor.dtype.name == "resource"
+    }
+    return states | {None} if node.bodies or not states else states

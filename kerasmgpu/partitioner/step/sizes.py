@@ -1,0 +1,350 @@
+"""Symbolic sizes: polynomials in dimensions that are unknown while tracing.
+
+A batch has `rows` rows, sentences have `time` tokens: such numbers are only
+known when the step runs. Sizes computed from them (`rows * time`, `time + 1`)
+are known symbolically, and that is enough to tell whether a reshape keeps rows
+separate. A size is a Python `int` if it is known, a `Size` if it depends on
+symbols, and `None` if nothing is known.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+MaybeNone: TypeAlias = Any
+"""Stands for `None` in a union of which the reader knows the member, as in
+typeshed: `X | MaybeNone` needs no cast where the rank, say, is known."""
+
+Source: TypeAlias = tuple[Any, int]
+"""A tensor of the graph (`graph.Tensor`), and an axis of it or an index."""
+
+_ids = itertools.count()
+_num_joins = 0
+
+
+class Symbol:
+    """A dimension whose value is only known when the graph runs.
+
+    Args:
+        name: Name in messages and dumps.
+        source: The `(tensor, axis)` of a graph whose size it is.
+        is_rows: Whether it is the number of rows of an input.
+        is_entry: Whether it is an entry of the source's value, a vector,
+            instead: `(tensor, index)`.
+    """
+
+    __slots__ = ("id", "name", "source", "is_rows", "is_entry", "_joined")
+
+    def __init__(
+        self,
+        name: str,
+        source: "Source | MaybeNone" = None,
+        is_rows: bool = False,
+        is_entry: bool = False,
+    ) -> None:
+        self.id = next(_ids)
+        self.name = name
+        self.source = source
+        self.is_rows = is_rows
+        self.is_entry = is_entry
+        self._joined: Symbol | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def joined(self) -> "Symbol":
+        """The representative of all symbols that are joined with this one."""
+        return self if self._joined is None else self._joined.joined
+
+    def join(self, other: "Symbol") -> None:
+        """Makes two symbols equal, in all sizes that contain them."""
+        global _num_joins
+        first, second = self.joined, other.joined
+        if first is not second:
+            second._joined = first
+            _num_joins += 1
+
+
+Terms: TypeAlias = dict[tuple[Symbol, ...], int]
+"""Coefficients by symbols, each as often as its power, sorted by number."""
+
+
+class Size:
+    """A polynomial with integer coefficients; immutable.
+
+    Made by `of` and by arithmetic. Results that depend on no symbol are plain
+    integers.
+    """
+
+    __slots__ = ("_terms", "_as_of")
+
+    def __init__(self, terms: "Terms") -> None:
+        # {symbols in order of their numbers, each as often as its power:
+        #  coefficient}
+        self._terms = terms
+        self._as_of = _num_joins
+
+    @property
+    def terms(self) -> "Terms":
+        """Coefficients by symbols, each as often as its power."""
+        if self._as_of != _num_joins:
+            terms: Terms = {}
+            for symbols, coefficient in self._terms.items():
+                key = tuple(sorted((s.joined for s in symbols), key=_number))
+                terms[key] = terms.get(key, 0) + coefficient
+            self._terms, self._as_of = terms, _num_joins
+        return self._terms
+
+    @overload
+    def __add__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __add__(self, other: None) -> None: ...
+
+    def __add__(self, other: "SizeLike | None") -> "SizeLike | None":
+        if other is None:
+            return None
+        terms = dict(self.terms)
+        for symbols, coefficient in _terms(other).items():
+            terms[symbols] = terms.get(symbols, 0) + coefficient
+        return _normal(terms)
+
+    __radd__ = __add__
+
+    @overload
+    def __sub__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __sub__(self, other: None) -> None: ...
+
+    def __sub__(self, other: "SizeLike | None") -> "SizeLike | None":
+        return None if other is None else self + other * -1
+
+    @overload
+    def __rsub__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __rsub__(self, other: None) -> None: ...
+
+    def __rsub__(self, other: "SizeLike | None") -> "SizeLike | None":
+        return None if other is None else self * -1 + other
+
+    @overload
+    def __mul__(self, other: "SizeLike") -> "SizeLike": ...
+
+    @overload
+    def __mul__(self, other: None) -> None: ...
+
+    def __mul__(self, other: "SizeLike | None") -> "SizeLike | None":
+        if other is None:
+            return None
+        terms: Terms = {}
+        for left, a in self.terms.items():
+            for right, b in _terms(other).items():
+                key = tuple(sorted(left + right, key=_number))
+                terms[key] = terms.get(key, 0) + a * b
+        return _normal(terms)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __repr__(self) -> str:
+        parts = []
+        for symbols, coefficient in self.terms.items():
+            factors = [str(symbol) for symbol in symbols]
+            if coefficient != 1 or not factors:
+                factors.insert(0, str(coefficient))
+            parts.append("*".join(factors))
+        return " + ".join(parts)
+
+    @property
+    def symbols(self) -> set[Symbol]:
+        """All symbols that the size depends on, as a set."""
+        return {symbol for symbols in self.terms for symbol in symbols}
+
+
+SizeLike = int | Size
+"""A known size: a number, or a polynomial in symbols."""
+
+StaticShape: TypeAlias = tuple[int | None, ...]
+"""Sizes of axes; `None` stands for one that TensorFlow doesn't know."""
+
+Shape: TypeAlias = tuple[SizeLike | None, ...]
+"""Sizes of axes, by symbol too; `None` stands for an unknown size."""
+
+Value: TypeAlias = SizeLike | Shape | None
+"""A known scalar or vector of integers; see `graph.Tensor`."""
+
+
+def of(symbol: Symbol) -> Size:
+    """The polynomial that consists of one symbol."""
+    return Size({(symbol,): 1})
+
+
+@overload
+def product(sizes: Iterable[SizeLike]) -> SizeLike: ...
+
+
+@overload
+def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
+
+
+def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
+    """The product of sizes, `None` where one is not known."""
+    result: SizeLike | None = 1
+    for size in sizes:
+        if result is None or size is None:
+            return None
+        result = result * size
+    return result
+
+
+@overload
+def sum_of(sizes: Iterable[SizeLike]) -> SizeLike: ...
+
+
+@overload
+def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
+
+
+def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
+    """The sum of sizes, `None` where one is not known."""
+    result: SizeLike | None = 0
+    for size in sizes:
+        if result is None or size is None:
+            return None
+        result = result + size
+    return result
+
+
+def are_integers(value: object) -> bool:
+    """Whether a value is a tuple of numbers that are all known."""
+    return isinstance(value, tuple) and all(
+        isinstance(size, int) for size in value
+    )
+
+
+def as_tuple(value: Any) -> tuple:
+    """A size, or a tuple of sizes, as a tuple."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def as_scalar(value: Any) -> Any:
+    """A size; a tuple of one size is unpacked."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def filled_in(shape: tuple, other: tuple | None) -> tuple:
+    """Fills unknown sizes of a shape from another shape.
+
+    Returns it unchanged if the other is unknown or has another rank.
+    """
+    if other is None or len(other) != len(shape):
+        return shape
+    return tuple(b if a is None else a for a, b in zip(shape, other))
+
+
+def divide(size: SizeLike | None, divisor: SizeLike | None) -> SizeLike | None:
+    """The exact quotient of two sizes; `None` if there is none.
+
+    Also `None` if it depends on a symbol's value: `rows / 2`.
+    """
+    if size is None or divisor is None:
+        return None
+    if isinstance(size, int) and isinstance(divisor, int):
+        if divisor == 0 or size % divisor:
+            return None
+        return size // divisor
+    if size == 0:
+        return 0
+    if size == divisor:
+        return 1
+    if isinstance(divisor, int) or len(divisor.terms) == 1:
+        return _divide_terms(_terms(size), _terms(divisor))
+    leading = max(_terms(size), key=len)
+    quotient = _divide_terms(
+        {leading: _terms(size)[leading]},
+        dict([max(divisor.terms.items(), key=lambda term: len(term[0]))]),
+    )
+    if quotient is not None and quotient * divisor == size:
+        return quotient
+    return None
+
+
+def evaluate(size: SizeLike, values: Mapping[Symbol, int]) -> int:
+    """Evaluates a size for given values of its symbols.
+
+    Args:
+        size: Integer or `Size`.
+        values: Mapping from `Symbol` to integer.
+    """
+    return sum(
+        coefficient * math.prod(values[symbol] for symbol in symbols)
+        for symbols, coefficient in _terms(size).items()
+    )
+
+
+def _terms(size: SizeLike) -> Terms:
+    return size.terms if isinstance(size, Size) else {(): size} if size else {}
+
+
+def _normal(terms: Terms) -> SizeLike:
+    terms = {key: terms[key] for key in sorted(terms, key=_order) if terms[key]}
+    if not terms:
+        return 0
+    if list(terms) == [()]:
+        return terms[()]
+    return Size(terms)
+
+
+def _order(symbols: tuple[Symbol, ...]) -> tuple[int, list[int]]:
+    return len(symbols), [symbol.id for symbol in symbols]
+
+
+def _number(symbol: Symbol) -> int:
+    return symbol.id
+
+
+def _divide_terms(terms: Terms, divisor: Terms) -> SizeLike | None:
+    ((symbols, coefficient),) = divisor.items() or [((), 0)]
+    if coefficient == 0:
+        return None
+    quotient: Terms = {}
+    for key, value in terms.items():
+        rest = list(key)
+        for symbol in symbols:
+            if symbol not in rest:
+                return None
+            rest.remove(symbol)
+        if value % coefficient:
+            return None
+        quotient[tuple(rest)] = value // coefficient
+    return _normal(quotient)
+
+
+def fits(value: SizeLike | None, dtype: "tf.DType", rows: int = 1) -> bool:
+    """Whether a size fits an integer type without overflow.
+
+    Args:
+        value: Integer, `Size` or `None`.
+        dtype: `tf.DType`.
+        rows: Assumed value of every symbol. Defaults to `1`.
+    """
+    if value is None or not dtype.is_integer:
+        return True
+    if isinstance(value, int):
+        return dtype.min <= value <= dtype.max
+    # The number of rows is unknown: only types of 32 bits or more are safe.
+    return dtype.size >= 4 and all(
+        abs(number) * rows <= dtype.max for number in value.terms.values()
+    )
