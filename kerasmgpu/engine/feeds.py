@@ -2,6 +2,7 @@
 
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -136,6 +137,22 @@ def set_length(distributed: Any, dataset: tf.data.Dataset) -> None:
     """
     if tf.executing_eagerly():
         distributed._cardinality = dataset.cardinality().numpy()
+
+
+def set_map(
+    distributed: Any, mapped: Callable[[Callable[..., Any]], Any]
+) -> None:
+    """Adds the methods of a data set that `fit(class_weight=...)` calls.
+
+    Keras 3.10 to 3.15 calls `dataset.map(...).prefetch(...)`, which
+    distributed data sets of TensorFlow 2.18 to 2.21 don't have.
+
+    Args:
+        distributed: `tf.distribute.DistributedDataset`.
+        mapped: Returns the distributed data set of batches that were mapped.
+    """
+    distributed.map = mapped
+    distributed.prefetch = lambda buffer_size: distributed
 
 
 def _has_fixed_rows(specification: Any) -> bool:

@@ -277,6 +277,12 @@ class ExactSteps(_Strategy):
         """
         distributed = self._distribute_shares(dataset, options)
         feeds.set_length(distributed, dataset)
+        feeds.set_map(
+            distributed,
+            lambda function: self.experimental_distribute_dataset(
+                dataset.map(function), options
+            ),
+        )
         return distributed
 
     def dataset_for_steps(

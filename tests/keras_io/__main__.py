@@ -1,12 +1,12 @@
-"""Runs programs after keras.io's examples on one device and on replicas.
+"""Runs programs after keras.io's examples, and after public bug reports.
 
     python -m tests.keras_io
     python -m tests.keras_io --programs=nerf,gan --jobs=1
 
 Results are lines of JSON in `--results`, by which a command that was cut off is
-continued: delete the file to measure anew. When all programs have results, the
-page is written. The status is 1 if a program fails, or is not in parity, under
-kerasmgpu.
+continued: delete the file to measure anew. A section of the page is written
+when all of its programs have results. The status is 1 if a program fails, or is
+not in parity, under kerasmgpu.
 """
 
 import importlib.metadata
@@ -36,14 +36,13 @@ def main(argv):
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tests.conftest  # noqa: F401  (makes the logical devices)
-    from tests.keras_io import processes, registry, table
+    from tests.keras_io import comparison, processes, registry, table
     from tests.keras_io.all import EXAMPLES
-    from tests.keras_io.comparison import VARIANTS
 
     chosen = _chosen(EXAMPLES)
     results = _known()
     work = {
-        name: [v for v in VARIANTS if (name, v) not in results]
+        name: [v for v in comparison.VARIANTS if (name, v) not in results]
         for name in chosen
     }
     work = {name: variants for name, variants in work.items() if variants}
@@ -66,7 +65,9 @@ def main(argv):
                 flush=True,
             )
 
-        processes.run_all(work, FLAGS.jobs, FLAGS.timeout_seconds, tell)
+        processes.run_all(
+            comparison.records, work, FLAGS.jobs, FLAGS.timeout_seconds, tell
+        )
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     minutes = (cpu.ru_utime + cpu.ru_stime) / 60
     print(f"{minutes:.1f} minutes of CPU.")
@@ -76,11 +77,14 @@ def main(argv):
             f"{who}, {replicas} replicas: of {len(chosen)} programs {runs} run "
             f"and {good} are in parity."
         )
-    if all((name, v) in results for name in EXAMPLES for v in VARIANTS):
-        facts = {"rows": registry.ROWS, "batch": registry.BATCH_SIZE}
-        text = table.page(EXAMPLES, results, **_versions(), **facts)
-        pathlib.Path(FLAGS.page).write_text(text, "utf-8")
-        print(f"wrote {FLAGS.page}")
+    facts = {"rows": registry.ROWS, "batch": registry.BATCH_SIZE}
+    page = pathlib.Path(FLAGS.page)
+    page.write_text(
+        table.rewritten(
+            page.read_text("utf-8"), EXAMPLES, results, **_versions(), **facts
+        ),
+        "utf-8",
+    )
     return 1 - all(
         result.get("in_parity", False)
         for (_, (who, _)), result in of_chosen.items()

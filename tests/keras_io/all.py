@@ -1,4 +1,4 @@
-"""Fills the table of examples."""
+"""Fills the tables of examples and of reports."""
 
 from tests.keras_io import (  # noqa: F401  (they register theirs)
     densities,
@@ -6,6 +6,11 @@ from tests.keras_io import (  # noqa: F401  (they register theirs)
     generative_tricks,
     graphs_and_play,
     recommenders,
+    reports_of_data,
+    reports_of_jobs,
+    reports_of_layers,
+    reports_of_saving,
+    reports_of_steps,
     representation,
     self_supervised,
     series,

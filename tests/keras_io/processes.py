@@ -23,11 +23,12 @@ class _Child:
     begun: float
 
 
-def run_all(work, jobs, timeout_seconds, tell):
+def run_all(records, work, jobs, timeout_seconds, tell):
     """Runs examples; tells of each run's end, whatever becomes of processes.
 
     Args:
-        work: `{name: variants}`, see `comparison.records`.
+        records: Function like `comparison.records`, which a child calls.
+        work: `{name: variants}` of it.
         jobs: Most processes at a time.
         timeout_seconds: Longest time of one run.
         tell: Function of a name, a variant and its results.
@@ -36,7 +37,7 @@ def run_all(work, jobs, timeout_seconds, tell):
     children = []
     while waiting or children:
         while waiting and len(children) < jobs:
-            children.append(_start(*waiting.popleft()))
+            children.append(_start(records, *waiting.popleft()))
         multiprocessing.connection.wait(
             [child.results for child in children], timeout=1.0
         )
@@ -54,22 +55,22 @@ def run_all(work, jobs, timeout_seconds, tell):
                     waiting.appendleft((child.name, child.remaining))
 
 
-def _start(name, variants):
+def _start(records, name, variants):
     results, told = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_run, args=(name, variants, told))
+    process = _CONTEXT.Process(
+        target=_run, args=(records, name, variants, told)
+    )
     process.start()
     told.close()
     return _Child(process, results, name, variants, time.monotonic())
 
 
-def _run(name, variants, told):
+def _run(records, name, variants, told):
     """What a child does; it ends without Python's and TensorFlow's farewell."""
-    from tests.keras_io import comparison
-
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    comparison.records(name, variants, told.send)
+    records(name, variants, told.send)
     told.close()
     os._exit(0)
 

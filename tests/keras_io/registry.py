@@ -1,4 +1,4 @@
-"""The table of programs after keras.io's examples, and what each is given."""
+"""The tables of programs after keras.io's examples and after bug reports."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.keras_io import jobs
 from tests.parity import harness
 
 EXAMPLES = {}
@@ -21,12 +22,12 @@ TensorFlow's mean of means is a mean; on three the last one does not."""
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A program after one of keras.io's examples.
+    """A program after one of keras.io's examples, or after a bug report.
 
     Attributes:
         name: Name in the table.
         group: Subject; the module that it is in.
-        page: Its path below `https://keras.io/`.
+        url: The example's page, or the report.
         program: Function of a `Run` that builds, trains and keeps results.
         precision: Keras's `floatx`.
         tolerance: Largest distance that is rounding.
@@ -35,19 +36,51 @@ class Example:
 
     name: str
     group: str
-    page: str
+    url: str
     program: Callable
     precision: str
     tolerance: float
     in_suite: bool
 
+    @property
+    def is_report(self):
+        """Whether somebody reported it as a bug."""
+        return self.url.startswith(_GITHUB)
 
+    @property
+    def title(self):
+        """Its name, with a link, for the table."""
+        if self.is_report:
+            called = "#".join(self.url.removeprefix(_GITHUB).split("/issues/"))
+            reported = self.program.__doc__.removeprefix("Reported: ")
+            title = f"[{called}]({self.url}): {self.name}: {reported}"
+        else:
+            title = f"{self.group}: [{self.name}]({self.url})"
+        if self.precision != "float64":
+            title += f" ({self.precision})"
+        return title
+
+
+_GITHUB = "https://github.com/"
 _TOLERANCES = {"float64": 1e-7, "float32": 1e-4}
 
 
-def example(page, precision="float64", in_suite=False):
-    """Registers a function of a `Run`; see `Example`."""
+def report(repository, number, **settings):
+    """Registers a function of a `Run` that does what a report is about."""
+    return _registered(f"{_GITHUB}{repository}/issues/{number}", **settings)
 
+
+def example(page, **settings):
+    """Registers a function of a `Run`; see `Example`.
+
+    Args:
+        page: Path of the example below `https://keras.io/`.
+        **settings: Attributes of `Example`.
+    """
+    return _registered(f"https://keras.io/{page}/", **settings)
+
+
+def _registered(url, precision="float64", in_suite=False):
     def register(program):
         name = program.__name__.replace("_", " ")
         if name in EXAMPLES:
@@ -56,7 +89,7 @@ def example(page, precision="float64", in_suite=False):
         EXAMPLES[name] = Example(
             name,
             group,
-            page,
+            url,
             program,
             precision,
             _TOLERANCES[precision],
@@ -92,11 +125,13 @@ class Run:
         """A training step written by hand, to be called in the scope."""
         return self._partition(function)
 
-    def fit(self, model, x, y=None, *, callbacks=(), **settings):
+    def fit(
+        self, model, x, y=None, *, callbacks=(), jit_compile=False, **settings
+    ):
         """`model.fit` with small defaults; returns its history."""
         self.watch(model)
         # On one device Keras would have chosen XLA, which takes long.
-        model.jit_compile = False
+        model.jit_compile = jit_compile
         if not isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
             settings.setdefault("batch_size", BATCH_SIZE)
         settings = {"epochs": 2, "verbose": 0, **settings}
@@ -114,6 +149,16 @@ class Run:
     def keep(self, **values):
         """Has results compared: metrics, predictions, losses."""
         self._kept.update(values)
+
+    def job(self, program):
+        """Has what a program prints compared; see `jobs.outputs`."""
+        starter, count = "alone", 1
+        if self._strategy is not None:
+            count = self._strategy.num_replicas_in_sync
+            stock = type(self._strategy) is tf.distribute.MirroredStrategy
+            starter = "stock" if stock else "kerasmgpu"
+        printed = jobs.outputs(program, starter, count)
+        self._kept.update(printed=[np.array(value) for value in printed])
 
     def outcome(self):
         """What the run ended with, as `harness.Outcome`."""

@@ -1,4 +1,6 @@
-"""Results of examples as a page, a line of progress and a sum."""
+"""Results of examples as a page's sections, a line of progress and a sum."""
+
+import re
 
 from tests.keras_io.comparison import VARIANTS
 
@@ -47,6 +49,26 @@ itself are summed, and batches are normalised by each replica's rows
 |---{rules}|
 """
 
+_REPORTS = """## Public bug reports
+
+{count} reports of failures with several GPUs, each in a small program of our
+own, run and compared as above; behind its name what was reported. Many are of
+older versions, or of GPUs: what works under stock may have been fixed since.
+Jobs are processes with a CPU device each, which `TF_CONFIG` and
+`MultiWorkerMirroredStrategy` (stock) or `kerasmgpu launch` join; what their
+first worker prints is compared.
+
+    python -m tests.keras_io --programs=reports
+
+| on | {columns} |
+|---{rules}|
+| runs | {runs} |
+| in parity | {parity} |
+
+| report | {columns} |
+|---{rules}|
+"""
+
 
 def verdict(result):
     """A cell of the table."""
@@ -79,10 +101,32 @@ def sums(results):
     }
 
 
-def page(examples, results, **facts):
-    """The page's Markdown."""
+def rewritten(text, examples, results, **facts):
+    """The page with its sections written anew that have all results.
+
+    Args:
+        text: The page as it is.
+        examples: All examples and reports by name.
+        results: `{(name, variant): result}`, of some of them.
+        **facts: What the first section says of versions and sizes.
+    """
+    sections = re.split(r"^(?=## Public bug reports$)", text, flags=re.M)
+    sections = (sections + ["", ""])[:2]
+    for number, head in enumerate((_HEAD, _REPORTS)):
+        own = {
+            name: example
+            for name, example in examples.items()
+            if example.is_report == bool(number)
+        }
+        found = {key: r for key, r in results.items() if key[0] in own}
+        if len(found) == len(own) * len(VARIANTS):
+            sections[number] = _section(head, own, found, **facts)
+    return "\n".join(section.strip() + "\n" for section in sections if section)
+
+
+def _section(head, examples, results, **facts):
     counts = sums(results)
-    text = _HEAD.format(
+    text = head.format(
         count=len(examples),
         columns=" | ".join(f"{who}, {count}" for who, count in VARIANTS),
         rules="|---" * len(VARIANTS),
@@ -91,9 +135,6 @@ def page(examples, results, **facts):
         **facts,
     )
     for name, example in examples.items():
-        title = f"[{name}](https://keras.io/{example.page}/)"
-        if example.precision != "float64":
-            title += f" ({example.precision})"
         cells = [verdict(results[name, variant]) for variant in VARIANTS]
-        text += f"| {example.group}: {title} | {' | '.join(cells)} |\n"
+        text += f"| {example.title} | {' | '.join(cells)} |\n"
     return text

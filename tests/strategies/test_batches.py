@@ -200,6 +200,23 @@ def test_a_distributed_data_set_has_the_length_of_the_data(replicas):
     assert int(model.optimizer.iterations) == 14
 
 
+def test_class_weights_of_distributed_data(replicas):
+    """Keras maps the data set, which TensorFlow's distributed ones refuse."""
+    weights = {}
+    for distribute in (False, True):
+        strategy = replicas(3)
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = dense()
+        data = batches(X, tf.cast(X[:, 0] > 0, tf.int32))
+        if distribute:
+            data = strategy.experimental_distribute_dataset(data)
+        model.fit(data, class_weight={0: 1.0, 1: 3.0}, epochs=2, verbose=0)
+        weights[distribute] = model.get_weights()
+    for one, other in zip(*weights.values()):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
 def test_shares_of_unknown_rank_are_refused(replicas):
     strategy = replicas(2)
     with strategy.scope():
