@@ -4,7 +4,23 @@ Importing this package initialises no device and does not import TensorFlow:
 public names are loaded on first use.
 """
 
-import importlib
+import sys
+
+
+def _name_interrupts(kind, error, trace, show=sys.excepthook):
+    if kind is KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    else:
+        show(kind, error, trace)
+
+
+if sys.argv and (sys.argv[0] == "-m" or sys.argv[0].endswith("/bin/kerasmgpu")):
+    # `python -m kerasmgpu…`, which is looking for the module, or `kerasmgpu`:
+    # Ctrl-C while a command imports is no defect that needs a traceback.
+    # Installed before anything else is imported.
+    sys.excepthook = _name_interrupts
+
+import importlib  # noqa: E402
 
 __version__ = "0.2.0"
 

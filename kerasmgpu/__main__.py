@@ -4,7 +4,7 @@ import runpy
 import sys
 
 import kerasmgpu
-from kerasmgpu.commands import search_path
+from kerasmgpu.commands import endings, search_path
 
 COMMANDS = {
     "autoencoder": (
@@ -84,6 +84,11 @@ def main() -> None:
     Exits with status 2 if there is no such command.
     """
     search_path.leave_to_the_user()
+    with endings.without_traceback():
+        _run()
+
+
+def _run() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "--helpfull", "help"):
         print(usage())

@@ -7,7 +7,12 @@ device is initialised.
 import math
 from collections.abc import Callable, Sequence
 
-from kerasmgpu.errors import checked_choice, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_choice,
+    checked_integer,
+    checked_number,
+)
 
 _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
     "linear": lambda num_replicas: float(num_replicas),
@@ -19,6 +24,37 @@ LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
 SHARDS = ("optimizer", "weights", "embeddings")
 """Names of what strategies divide over the replicas; see `MirroredStrategy`."""
+
+
+def checked_shard(shard: str | None) -> str | None:
+    """Returns one of `SHARDS`, or `None` for `None` and `"none"`.
+
+    Raises:
+        InputError: If it is none of these.
+    """
+    if shard is None:
+        return None
+    choice = checked_choice(shard, "shard", ("none", *SHARDS))
+    return None if choice == "none" else choice
+
+
+def require_rows(micro_batches: int, rows: int) -> None:
+    """Raises if a batch has fewer rows than micro-batches.
+
+    Args:
+        micro_batches: Integer, see `MirroredStrategy`.
+        rows: Integer, rows of the global batch.
+
+    Raises:
+        InputError: If it has.
+    """
+    if rows < micro_batches:
+        raise InputError(
+            "micro_batches are the parts in which each replica works through "
+            "its rows of a batch: there can't be more of them than a batch has "
+            f"rows. Received: micro_batches={micro_batches} for batches of "
+            f"{rows} rows; use fewer micro_batches, or larger batches"
+        )
 
 
 def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:

@@ -32,12 +32,11 @@ _NOISE = re.compile(
 def start_unless_asked() -> None:
     """Hides TensorFlow's start-up lines, and its C++ logs below errors.
 
-    Hides nothing if `TF_CPP_MIN_LOG_LEVEL` is set.
+    Hides nothing if `TF_CPP_MIN_LOG_LEVEL` asks for them: 0 or 1.
 
     Call it before TensorFlow is imported.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") not in ("0", "1"):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
         start()
 

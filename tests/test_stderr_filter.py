@@ -1,7 +1,10 @@
 """What TensorFlow says while it starts is left out, and nothing else is."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 CUDA = (
     "E0000 00:00:1795311183.335588   24936 cuda_platform.cc:52] failed call to "
@@ -75,3 +78,21 @@ def test_a_terminal_sees_what_is_not_yet_a_line():
     ) as command:
         assert command.stderr.read(6) == b"sure? "
         command.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    "level, kept", [(None, 0), ("2", 0), ("3", 0), ("1", 1), ("0", 1)]
+)
+def test_a_higher_level_is_not_louder(level, kept):
+    environment = dict(os.environ)
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    code = START.replace("start()", "start_unless_asked()")
+    done = subprocess.run(
+        [sys.executable, "-c", code + f"os.write(2, {NOISE[0].encode()!r})"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.stderr.count("absl::InitializeLog") == kept

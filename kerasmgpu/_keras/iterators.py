@@ -73,7 +73,11 @@ class EpochSteps(trainer_module.TFEpochIterator):
         """Rows of the batches that Keras forms of `x`; `None` if unknown."""
         datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
         # The adapter of a data set assumes that its elements have a `shape`.
-        return None if isinstance(x, datasets) else self.data_adapter.batch_size
+        if isinstance(x, datasets):
+            return None
+        adapter = self.data_adapter
+        only = adapter.partial_batch_size if adapter.num_batches == 1 else None
+        return only or adapter.batch_size
 
     def reset(self) -> None:
         super().reset()

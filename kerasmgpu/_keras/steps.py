@@ -15,7 +15,13 @@ import tensorflow as tf
 from absl import logging
 from keras.src.backend.tensorflow import trainer as trainer_module
 
-from kerasmgpu._keras import build, memory_errors, scope, unread_logs
+from kerasmgpu._keras import (
+    build,
+    memory_errors,
+    scope,
+    sharded_parts,
+    unread_logs,
+)
 from kerasmgpu._keras.trainers import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
@@ -26,6 +32,7 @@ from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.replica_arithmetic import require_rows
 
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
@@ -165,8 +172,16 @@ class Steps:
         self, iterator: Any, steps: int, with_logs: bool
     ) -> Callable[..., Any]:
         feed = feeds.of(iterator)
+        if self._trains:
+            parts, rows = self._strategy.micro_batches, feed.batch_size
+            if parts != "auto" and rows is not None:
+                require_rows(int(parts), rows)
         program, names = self._program(feed, with_logs)
         written = program.written(with_outputs=names is None)
+        if self._trains and self.written is None:
+            unsharded = sharded_parts.why_none(self._model, self._strategy)
+            if unsharded is not None:
+                logging.warning("kerasmgpu: %s.", unsharded)
         self.written = written
         if self._trains:
             self._strategy.trained_step.set(

@@ -272,8 +272,17 @@ def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:
 
 
 def learning_rate(model: keras.Model) -> float | None:
-    """Returns the current learning rate of a model with one optimizer."""
-    rate = getattr(model.optimizer, "learning_rate", None)
+    """Returns the learning rate of the last step of a model with one optimizer.
+
+    A schedule's is that of the step before the next one, whose rate Keras's
+    `learning_rate` is.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = getattr(optimizer, "learning_rate", None)
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        # Each step of accumulated gradients counts.
+        rate = schedule(max(int(optimizer._iterations) - 1, 0))
     return None if rate is None else float(rate)
 
 

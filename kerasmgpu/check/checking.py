@@ -13,13 +13,12 @@ from kerasmgpu.commands import references, user_errors
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import (
-    checked_choice,
     checked_integer,
     checked_number,
 )
 from kerasmgpu.job import cluster, job_token
 from kerasmgpu.job.rendezvous import START_VARIABLE
-from kerasmgpu.replica_arithmetic import SHARDS
+from kerasmgpu.replica_arithmetic import checked_shard
 
 ONE_DEVICE = "one device"
 _SECONDS_BEHIND_THE_FIRST = 3.0
@@ -65,7 +64,7 @@ def check(
             two logical CPU devices.
         virtual_devices: Integer, logical CPU devices to use as replicas.
         shard: String, what the replicas divide: `"optimizer"`, `"weights"` or
-            `"embeddings"`. Default: nothing.
+            `"embeddings"`. Default: `"none"`.
         micro_batches: Integer, parts in which a replica works through its
             rows. Defaults to 1.
         steps: Integer, steps of training, and batches of evaluation and
@@ -83,8 +82,9 @@ def check(
         Dictionary, as `--output` writes it: `"build"`; `"is_well"`, whether no
         stage failed; and `"runs"`, one for one device and one for all: `"on"`,
         `"replicas"`, `"workers"`, `"losses"` of the epoch, `"file_bytes"` of
-        the model, and `"stages"` with `"stage"`, `"seconds"` and `"error"`,
-        which is `None` if it worked.
+        the model, `"unsharded"`, why `shard` divides nothing or `None`, and
+        `"stages"` with `"stage"`, `"seconds"` and `"error"`, which is `None`
+        if it worked.
 
     Raises:
         InputError: If an argument is invalid.
@@ -110,7 +110,7 @@ def check(
         "strategy": {
             "num_replicas": num_replicas,
             "virtual_devices": virtual_devices,
-            "shard": shard and checked_choice(shard, "shard", SHARDS),
+            "shard": checked_shard(shard),
             "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
         },
         "steps": checked_integer(steps, "steps", 1),
@@ -179,6 +179,8 @@ class _Checks:
         on_one = devices == ONE_DEVICE
         job = {**self._job, "on_one_device": on_one, "files": str(files)}
         stages, facts = self._process(files / "train", job, resumes=False)
+        if facts.get("unsharded"):
+            self._say(f"   note: {facts['unsharded']}")
         if "losses" in facts:
             self._say("   a new process:")
             job["is_saved"] = "bytes" in facts
@@ -194,6 +196,7 @@ class _Checks:
             "workers": facts.get("workers"),
             "losses": facts.get("losses"),
             "file_bytes": facts.get("bytes"),
+            "unsharded": facts.get("unsharded"),
             "stages": stages,
         }
 

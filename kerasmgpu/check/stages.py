@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras import sharded_parts
 from kerasmgpu.callbacks import Checkpoint, NotFinite
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import batches, references, user_models
@@ -165,7 +166,9 @@ def _train(program: _Program) -> None:
     callbacks = [_Steps(record, count), NotFinite()]
     losses = program.fit(model, dataset, 1, callbacks)
     record.end()
-    record.tell(losses=losses)
+    strategy = program.strategy
+    unsharded = strategy and sharded_parts.why_none(model, strategy)
+    record.tell(losses=losses, unsharded=unsharded)
     if training.can_evaluate(model):
         evaluate = functools.partial(model.evaluate, dataset, verbose=0)
         program.attempt("evaluate", evaluate)

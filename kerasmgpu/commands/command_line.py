@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from kerasmgpu import atomic_files, signals, stderr_filter
-from kerasmgpu.commands import flag_parsing, search_path
+from kerasmgpu.commands import endings, flag_parsing, search_path
 from kerasmgpu.errors import InputError, printable
 
 LOADING = "loading TensorFlow, which takes some seconds"
@@ -40,7 +40,8 @@ def start(
 
     Errors that a user can fix (`InputError`, flags that don't parse, or an
     `OSError` such as a full disk) become one line on standard error and exit
-    status 1. Other exceptions are defects and keep their traceback.
+    status 1. Other exceptions are defects and keep their traceback. Ctrl-C is
+    the line "interrupted" and status 130; see `endings` for a closed pipe.
 
     Args:
         main: Function of the list of arguments left after flag parsing.
@@ -55,10 +56,6 @@ def start(
     """
     began = time.time()
     search_path.leave_to_the_user()
-    sys.argv[0] = _program()  # abseil's heading of the flags in --help.
-    define_flags(flags.FLAGS)
-    if ends_children:
-        signals.exit_on_sigterm()
 
     def run(argv: list[str]) -> None:
         # TensorFlow's log, and kerasmgpu's, would hide the command's own lines.
@@ -68,10 +65,9 @@ def start(
             logging.set_verbosity(logging.WARNING)
         try:
             main(argv)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            sys.exit(130)
         except Exception as error:
+            if endings.is_reader_gone(error):
+                raise
             message = _message(error, began)
             if message is None:
                 raise
@@ -81,7 +77,12 @@ def start(
     def parse_or_end(argv: list[str]) -> list[str]:
         return _parsed(argv, parse, wrong_input_status)
 
-    app.run(run, flags_parser=parse_or_end)
+    with endings.without_traceback():
+        sys.argv[0] = _program()  # abseil's heading of the flags in --help.
+        define_flags(flags.FLAGS)
+        if ends_children:
+            signals.exit_on_sigterm()
+        app.run(run, flags_parser=parse_or_end)
 
 
 def _program() -> str:

@@ -24,6 +24,10 @@ class ExactStrategy(Protocol):
     Attributes:
         batch_norm: `"global"` or `"per_replica"`: whose moments a batch
             normalisation uses.
+        micro_batches: Parts in which a replica works through its rows of a
+            batch, or `"auto"`.
+        shard: What is divided over the replicas, or `None`.
+        min_shard_bytes: Bytes of the smallest variable that is divided.
         reduced_bytes_per_step: Bytes that a training step all-reduces per
             replica; set when a training step is partitioned.
         gathered_bytes: Bytes of gathered weights that are whole at most; set
@@ -32,6 +36,9 @@ class ExactStrategy(Protocol):
     """
 
     batch_norm: str
+    micro_batches: int | str
+    shard: str | Callable[..., Any] | None
+    min_shard_bytes: int
     reduced_bytes_per_step: int | None
     gathered_bytes: int
     extended: Any

@@ -13,7 +13,6 @@ from kerasmgpu.commands import child_processes, plots, references
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import (
     InputError,
-    checked_choice,
     checked_integer,
     checked_number,
 )
@@ -21,7 +20,7 @@ from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from kerasmgpu.finders.batch_size_report import BatchSizes
 from kerasmgpu.finders.batch_size_search import Limits, next_size
 from kerasmgpu.job import cluster
-from kerasmgpu.replica_arithmetic import SHARDS
+from kerasmgpu.replica_arithmetic import checked_shard
 
 
 def find_batch_size(
@@ -70,11 +69,12 @@ def find_batch_size(
         num_replicas: Integer, replicas. Default: all visible GPUs.
         virtual_devices: Integer, logical CPU devices to use as replicas.
         shard: String, what the replicas divide: `"optimizer"`, `"weights"` or
-            `"embeddings"`. Default: nothing.
+            `"embeddings"`. Default: `"none"`.
         micro_batches: Integer, parts in which a replica works through its
             rows. Defaults to 1.
         low: Integer, the first global batch size; larger ones are multiples
-            of it. If it fails, it is halved. Defaults to 8.
+            of it. If it fails, it is halved. At least `micro_batches`.
+            Defaults to 8.
         high: Integer, the largest size to measure. Default: the number of rows
             of the data, where they tell it.
         precision: Float, from 0: bisection ends when the smallest size that
@@ -119,13 +119,18 @@ def find_batch_size(
             f"target_efficiency={target_efficiency!r}"
         )
     limits = _limits(low, high, precision, stop_when_flat)
+    if limits.low < checked_integer(micro_batches, "micro_batches", 1):
+        raise InputError(
+            "low must be at least micro_batches: a batch has a row for each. "
+            f"Received: low={low}, micro_batches={micro_batches}"
+        )
     job = {
         **references.job(build, data, "find_batch_size"),
         "strategy": {
             "num_replicas": num_replicas,
             "virtual_devices": virtual_devices,
-            "shard": shard and checked_choice(shard, "shard", SHARDS),
-            "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+            "shard": checked_shard(shard),
+            "micro_batches": micro_batches,
         },
         "limits": dataclasses.asdict(limits),
         "seconds": checked_number(seconds, "seconds"),

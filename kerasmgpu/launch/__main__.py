@@ -29,6 +29,7 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.commands.endings import EXIT_READER_GONE
 from kerasmgpu.errors import InputError
 from kerasmgpu.launch import dry_run as dry_runs
 from kerasmgpu.launch import isolation, settings
@@ -90,7 +91,7 @@ def run(
         terminal.say(ending.message)
     finally:
         terminal.close()
-    return ending.status
+    return EXIT_READER_GONE if terminal.reader_is_gone else ending.status
 
 
 def _workers(checked: settings.Settings) -> str:

@@ -68,6 +68,9 @@ class Terminal:
         messages: Text stream for the launcher's messages. Defaults to
             `sys.stderr`.
         environ: Mapping; `NO_COLOR` turns colours off, `FORCE_COLOR` on.
+
+    Attributes:
+        reader_is_gone: Whether a stream was a pipe that its reader has closed.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Terminal:
             bool(environ.get("FORCE_COLOR")) or self._stream.isatty()
         )
         self._is_closed = False
+        self.reader_is_gone = False
         self._waiting: queue.Queue[tuple[TextIO, str] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
@@ -117,7 +121,8 @@ class Terminal:
             try:
                 stream.write(text)
                 stream.flush()
-            except (OSError, ValueError):  # The stream is closed.
+            except (OSError, ValueError) as error:  # The stream is closed.
+                self.reader_is_gone = isinstance(error, BrokenPipeError)
                 os.kill(os.getpid(), signal.SIGHUP)
                 break
         # Workers must not wait for a closed terminal.

@@ -32,7 +32,7 @@ def memory(
     replicas: Sequence[int] = (1, 2, 4, 8),
     *,
     global_batch_size: int | None = None,
-    shard: str | Sequence[str] = ("none",),
+    shard: str | Sequence[str] | None = ("none",),
     micro_batches: Sequence[int] | None = None,
     device_memory: str | None = None,
     timeout_seconds: float = 600,

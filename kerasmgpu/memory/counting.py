@@ -43,12 +43,14 @@ def settings(
     """A row for each number of micro-batches; the first that fits by default."""
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
+    from kerasmgpu.replica_arithmetic import require_rows
 
     rows = step.rows
     if job["batch_size_per_replica"] is not None:
         rows = job["batch_size_per_replica"] * num_replicas
 
     def row(micro_batches: int) -> dict[str, Any]:
+        require_rows(micro_batches, rows)
         state = state_bytes(step.variables, shard, num_replicas)
         peak = step_peak(step, num_replicas, shard, micro_batches, rows)
         total = state.total + state.gathered + peak.total

@@ -49,7 +49,7 @@ def run(
     *,
     global_batch_size: int | None = None,
     batch_size_per_replica: int | None = None,
-    shard: str | Iterable[str] = ("none",),
+    shard: str | Iterable[str] | None = ("none",),
     micro_batches: Iterable[int | str] | None = None,
     device_memory: str | None = None,
     timeout_seconds: float = 600,
@@ -69,6 +69,8 @@ def run(
     if batch_size_per_replica is not None:
         checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
     memory = None if device_memory is None else devices.parse(device_memory)
+    if shard is None:
+        shard = "none"
     shards = [shard] if isinstance(shard, str) else list(shard)
     settings = {
         "replicas": checked_counts(replicas),

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from kerasmgpu.commands import flag_parsing, plots
+from kerasmgpu.commands import flag_parsing, plots, reports
 from kerasmgpu.commands.command_line import LOADING, start
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.memory import device_memory
@@ -201,6 +201,7 @@ def main(argv: list[str]) -> None:
         tables.print_published(published.compare())
         return
     if values.output_dir is not None:
+        reports.require_folder(values.output_dir)
         plots.tell_if_missing()
     machines = _machines(values)
     step, notes = _step(values)

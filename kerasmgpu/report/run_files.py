@@ -73,8 +73,8 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
     """Reads runs, and gives each a name.
 
     Args:
-        folders: Sequence of folders, each of a run or of a scaling report,
-            which stands for its runs.
+        folders: Sequence of folders, each of a run, or of several: a folder of
+            folders, such as that of a scaling report, stands for its runs.
 
     Returns:
         List of `Run`, in that order.
@@ -112,14 +112,12 @@ def number(value: Any) -> float:
 def _runs_of(folder: pathlib.Path) -> list[pathlib.Path]:
     if any((folder / name).is_file() for name in _FILES):
         return [folder]
-    if (folder / "report.json").is_file():  # Of a scaling report.
-        found = sorted(
-            folder.glob("replicas-*/"),
-            key=lambda path: (len(path.name), path.name),
-        )
-        found = [f for f in found if any((f / n).is_file() for n in _FILES)]
-        if found:
-            return found
+    # A recipe may train several times, as a scaling report does.
+    found = [
+        f for f in folder.glob("*/") if any((f / n).is_file() for n in _FILES)
+    ]
+    if found:
+        return sorted(found, key=lambda path: (len(path.name), path.name))
     raise InputError(
         f"no run in {folder}. Expected a folder with run.json or "
         "history.jsonl, which kerasmgpu.callbacks.RunRecord writes, or the "

@@ -254,4 +254,4 @@ def _values(
     ]
     names = [line.name for line in lines]
     text = table([x_label, *names], rows, caption=title)
-    return details("Values" + f" (every {step}th)" * (step > 1), text)
+    return details("Values" + f" (one in {step})" * (step > 1), text)

@@ -46,7 +46,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             per layer; `"per_replica"`: each replica normalises with the
             moments of its rows, and moving averages use the replicas' mean.
         shard: Which variables are divided over the replicas, instead of copied
-            to each: `None` (default): none; `"optimizer"`: the optimizer's
+            to each: `None` (default) or `"none"`; `"optimizer"`: the optimizer's
             slots, and gradients (ZeRO-2); `"weights"`: weights, too (ZeRO-3,
             FSDP); `"embeddings"`: tables of `Embedding` layers, and their
             slots, by rows; or a function of a `strategies.sharding.NewVariable`

@@ -12,7 +12,7 @@ from kerasmgpu import _keras
 from kerasmgpu.engine import context, feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
@@ -21,6 +21,7 @@ from kerasmgpu.partitioner.runtime.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.replica_arithmetic import checked_shard
 from kerasmgpu.strategies import shares
 from kerasmgpu.strategies.sharding import Shard, Sharding
 
@@ -77,6 +78,9 @@ class ExactSteps(_Strategy):
     shard: Shard = None
     """Which variables are divided over the replicas."""
 
+    min_shard_bytes: int
+    """Bytes of the smallest variable that `shard` divides."""
+
     compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None
@@ -117,10 +121,13 @@ class ExactSteps(_Strategy):
 
     def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
         """Divides new variables over the replicas; see `MirroredStrategy`."""
-        self.shard = shard
-        if shard is not None:
+        self.shard = shard if callable(shard) else checked_shard(shard)
+        self.min_shard_bytes = checked_integer(
+            min_shard_bytes, "min_shard_bytes", minimum=0
+        )
+        if self.shard is not None:
             self.extended.axis_to_shard = Sharding(
-                shard, min_shard_bytes, lambda: self.replicas.total
+                self.shard, self.min_shard_bytes, lambda: self.replicas.total
             )
 
     # Workers -----------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from kerasmgpu._keras import made_variables
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.one_device import is_sum_of_settings
-from kerasmgpu.replica_arithmetic import SHARDS, shard_axis
+from kerasmgpu.replica_arithmetic import shard_axis
 
 MIN_SHARD_BYTES = 1 << 14
 """Bytes of the smallest variable that is sharded: a smaller one takes longer to
@@ -48,9 +48,6 @@ class Sharding:
             `NewVariable` that returns whether to shard it, or its axis.
         min_shard_bytes: Variables with fewer bytes stay whole.
         num_replicas: Function that returns the number of replicas.
-
-    Raises:
-        InputError: If `shard` is none of these.
     """
 
     def __init__(
@@ -59,16 +56,8 @@ class Sharding:
         min_shard_bytes: int,
         num_replicas: Callable[[], int],
     ) -> None:
-        if not callable(shard) and shard not in SHARDS:
-            raise InputError(
-                "shard is None, "
-                f"{', '.join(map(repr, SHARDS))} or a function of a variable. "
-                f"Received: shard={shard!r}"
-            )
         self._shard = shard
-        self._min_bytes = checked_integer(
-            min_shard_bytes, "min_shard_bytes", minimum=0
-        )
+        self._min_bytes = min_shard_bytes
         self._num_replicas = num_replicas
 
     def may_shard(self, settings: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ def print_tables(result: dict[str, Any]) -> None:
     if good:
         console.print(_checks(result, good))
     if result["partition"]:
-        console.print(_partition(result))
+        _say_partition(console, result)
     for run in result["runs"]:
         if "failed" in run:
             reports.say(
@@ -97,6 +97,12 @@ def _layers(run: dict[str, Any]) -> Table:
     if left > 0:
         table.caption = f"and {left} more layers"
     return table
+
+
+def _say_partition(console: Any, result: dict[str, Any]) -> None:
+    console.print(_partition(result))
+    if result["unsharded"]:
+        reports.say(console, f"Note: {result['unsharded']}.")
 
 
 def _partition(result: dict[str, Any]) -> Table:

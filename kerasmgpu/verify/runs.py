@@ -53,6 +53,7 @@ def compare_all(
         "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
         "not_reproducible": None,
         "partition": [],
+        "unsharded": None,
         "runs": [],
     }
     if not itself.in_parity or causes.other_data(one, again):
@@ -69,6 +70,7 @@ def compare_all(
             say("   failed, see below")
             continue
         result["partition"] = many.facts["partition"]
+        result["unsharded"] = many.facts["unsharded"]
         comparison = compare(one, many, tolerance)
         if not comparison.in_parity and rounding is None:
             aside = runs.outcome(

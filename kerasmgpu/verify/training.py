@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu._keras import sharded_parts
 from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
@@ -97,6 +98,7 @@ def record(
     tell("evaluating and predicting")
     facts = _facts(model, recorder, history)
     facts["batches"] = described
+    facts["unsharded"] = strategy and sharded_parts.why_none(model, strategy)
     facts["partition"] = [
         part
         for program in getattr(model.train_function, "programs", [])[:1]

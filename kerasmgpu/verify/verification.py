@@ -13,12 +13,11 @@ import numpy as np
 from kerasmgpu.commands import references
 from kerasmgpu.errors import (
     InputError,
-    checked_choice,
     checked_counts,
     checked_integer,
     checked_number,
 )
-from kerasmgpu.replica_arithmetic import SHARDS
+from kerasmgpu.replica_arithmetic import checked_shard
 from kerasmgpu.verify import parity_report
 from kerasmgpu.verify.outcome import save_arrays
 from kerasmgpu.verify.runs import Runs, compare_all
@@ -66,7 +65,7 @@ def verify(
             hide a fault. Defaults to `False`.
         shard: String, `"optimizer"`, `"weights"` or `"embeddings"`: what the
             replicas' strategy shards. Variables of any size are. Default:
-            nothing.
+            `"none"`.
         micro_batches: Integer, micro-batches of each replica. Defaults to 1.
         seed: Integer of at least 0, seed of Python, NumPy and Keras in each
             run. Defaults to 7.
@@ -111,7 +110,7 @@ def verify(
         "global_batch_size": global_batch_size,
         "float64": bool(float64),
         "strategy": {
-            "shard": shard and checked_choice(shard, "shard", SHARDS),
+            "shard": checked_shard(shard),
             "min_shard_bytes": 0,
             "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
         },

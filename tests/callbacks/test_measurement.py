@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu._keras import step_hooks
-from kerasmgpu.callbacks import ThroughputLogger
+from kerasmgpu.callbacks import ThroughputLogger, measurement
 from kerasmgpu.callbacks.measurement import Measurement, MeasuringCallback
 from kerasmgpu.callbacks.timed_iterator import InputProbe
 
@@ -125,3 +125,24 @@ def test_the_probe_returns_batches_in_order(count):
         assert [one for one, _ in found] == rows
         assert all(0 <= seconds < 60 for _, seconds in found)
         timed = probe.timed(iter(data.map(lambda rows: tf.zeros([rows, 2]))))
+
+
+@pytest.mark.parametrize("accumulation", [None, 2])
+def test_the_rate_is_that_of_the_last_step(accumulation):
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.1, 7])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(
+        schedule, gradient_accumulation_steps=accumulation
+    )
+    model.compile(optimizer, "mse")
+    assert measurement.learning_rate(model) == pytest.approx(0.1)
+    x = np.ones((8, 2), "float32")
+    model.fit(x, x[:, :1], batch_size=2, verbose=0)
+    assert float(optimizer.learning_rate) == 7  # The next step's.
+    assert measurement.learning_rate(model) == pytest.approx(0.1)
+
+
+def test_the_rate_of_a_number_is_that_number():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.25), "mse")
+    assert measurement.learning_rate(model) == 0.25

@@ -212,11 +212,11 @@ CASES = (
     Case("verify a:b --tolerance=nan", "tolerance must be a finite"),
     Case("verify a:b --timeout_seconds=-1", "timeout_seconds must be"),
     Case("verify a:b --seed=99999999999", "integer from 0 to 4294967295"),
-    Case("verify a:b --shard=rows", "shard must be one of optimizer"),
+    Case("verify a:b --shard=rows", "shard must be one of none, opt"),
     Case("check", "give one function"),
     Case("check missing.py:build", "no such file: missing.py"),
     Case("check json:build --steps=0", "steps must be an integer of at least"),
-    Case("check json:build --shard=rows", "shard must be one of optimizer"),
+    Case("check json:build --shard=rows", "shard must be one of none, opt"),
     Case("check json:build --virtual_devices=0", "virtual_devices must be an"),
     Case("check json:build --output=missing/a.json", "--output must be a fil"),
     Case("find_batch_size", "give one function"),
@@ -224,7 +224,10 @@ CASES = (
     Case("find_batch_size missing.py:build", "no such file: missing.py"),
     Case("find_batch_size text:build --low=x", "--low: must be an integer. R"),
     Case("find_batch_size json:build --low=0", "low must be an integer of at"),
-    Case("find_batch_size json:build --shard=rows", "shard must be one of opt"),
+    Case(
+        "find_batch_size json:build --shard=rows",
+        "shard must be one of none, opt",
+    ),
     Case("find_batch_size json:build --data=x", "data must be MODULE:FUNCTION"),
     Case("find_batch_size json:build --target_efficiency=2", "up to 1. Receiv"),
     Case("find_learning_rate", "give one function"),
@@ -250,6 +253,20 @@ CASES = (
         "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
         "--device_memory=big --module=json:build",
         "device_memory must be a size",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--output_dir=empty",
+        "--output_dir must be a folder, new or existing",
+    ),
+    Case(
+        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
+        "--output_dir=empty/new",
+        "--output_dir must be a folder, new or existing",
+    ),
+    Case(
+        "alexnet --preset=alexnet_imagenet",
+        "--preset=alexnet_imagenet needs --data_path: the folder",
     ),
     Case("plan --from=missing.json", "No such file or directory"),
     Case("plan --from=empty", "empty is neither a benchmark.json"),

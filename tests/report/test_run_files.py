@@ -109,6 +109,16 @@ def test_a_folder_of_a_scaling_report_stands_for_its_runs(tmp_path):
     assert names == ["replicas-1", "replicas-2", "replicas-10"]
 
 
+def test_a_folder_of_runs_stands_for_them(tmp_path):
+    """As the one of DeepCoNN, which trains with each placement."""
+    samples.write(tmp_path, flags_txt="--placement=all")
+    (tmp_path / "notes").mkdir()
+    for name in ("dual", "single"):
+        samples.complete(tmp_path / name, 1)
+    names = [run.name for run in run_files.read([tmp_path])]
+    assert names == ["dual", "single"]
+
+
 def test_each_worker_has_samples_of_its_own(tmp_path):
     samples.write(
         tmp_path,

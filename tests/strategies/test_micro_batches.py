@@ -287,3 +287,30 @@ def test_memory_falls_with_the_number_of_micro_batches():
     # 160 MiB of activations, and about 50 MiB that don't depend on the rows.
     assert grown[1] < 0.75 * grown[0], grown
     assert grown[2] < 0.8 * grown[1], grown
+
+
+@pytest.mark.parametrize("rows, batch_size", [(8, 32), (40, 5)])
+@pytest.mark.parametrize("kind", [np.asarray, tf.data.Dataset])
+def test_more_micro_batches_than_rows_are_refused(rows, batch_size, kind):
+    x, y = np.ones((rows, 3), "float32"), np.ones((rows, 1), "float32")
+    data = {"x": x, "y": y, "batch_size": batch_size}
+    if kind is tf.data.Dataset:
+        dataset = tf.data.Dataset.from_tensor_slices((x, y))
+        data = {"x": dataset.batch(min(rows, batch_size)).prefetch(1)}
+    with strategy_of(2, 9).scope():
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(1)])
+        model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="there can't be more of them") as told:
+        model.fit(**data, verbose=0)
+    batch = min(rows, batch_size)
+    assert f"micro_batches=9 for batches of {batch} rows" in str(told.value)
+    assert model.predict(x[:1], verbose=0).shape == (1, 1)  # No training.
+
+
+def test_as_many_micro_batches_as_rows():
+    with strategy_of(2, 4).scope():
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones((6, 3), "float32")
+    model.fit(x, x[:, :1], batch_size=4, verbose=0)
+    model.evaluate(x, x[:, :1], batch_size=1, verbose=0)

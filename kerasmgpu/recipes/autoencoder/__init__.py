@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from kerasmgpu.recipes.shared.run_report import Result
 
 _LOSS = "whole-row loss (training)"
+_WHY_WORSE = {
+    "published": "worse than the baseline: its loss is over whole rows, where a "
+    "missing rating is 0, and rewards predicting 0",
+    "residual": "worse than the baseline: it has learned too little, or its "
+    "training set by heart; change --steps or --weight_penalty",
+}
+"""Why a network may predict ratings worse than biases do."""
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -228,4 +235,9 @@ def run(**keywords: Any) -> "Result":
     }
     curves = {"rmse": "training", "val_rmse": "held out"}
     curve = run_report.Curve("RMSE (stars)", curves, data.baseline_rmse)
-    return experiment.finish(model, "whole_row_loss", _LOSS, figures, curve)
+    notes = {}
+    if figures["rmse"][1] > data.baseline_rmse:
+        notes["rmse"] = _WHY_WORSE[settings.network]
+    return experiment.finish(
+        model, "whole_row_loss", _LOSS, figures, curve, notes
+    )

@@ -221,7 +221,14 @@ def run_one(
     }
     curves = {"loss": "training", "val_loss": "held out"}
     curve = run_report.Curve("MSE", curves, data.biases_mse, "biases alone")
-    result = experiment.finish(model, "loss", "training MSE", figures, curve)
+    notes = {}
+    if mse > data.biases_mse:
+        notes["mse"] = (
+            "worse than biases alone: too few steps to learn from the texts"
+        )
+    result = experiment.finish(
+        model, "loss", "training MSE", figures, curve, notes
+    )
     # Last, since the profiled steps train the model further.
     row = placements.Row(
         settings.placement,

@@ -74,9 +74,15 @@ def median_of(history: Sequence[Record], name: str) -> float | None:
 
 
 def print_table(
-    result: Result, loss_label: str, labels: Mapping[str, str]
+    result: Result,
+    loss_label: str,
+    labels: Mapping[str, str],
+    notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints a `Result`; `labels` are those of `result.figures`."""
+    """Prints a `Result`; `labels` and `notes` are those of `result.figures`.
+
+    A note says why a figure that looks wrong may be right.
+    """
     speeds = (
         result.examples_per_second,
         result.examples_per_second_per_replica,
@@ -95,7 +101,7 @@ def print_table(
         "training time (s)": f"{result.seconds:.2f}",
         loss_label: f"{result.loss:.5f}",
         **{
-            labels[name]: f"{value:.4f}" if isinstance(value, float) else value
+            labels[name]: _figure(value, (notes or {}).get(name))
             for name, value in result.figures.items()
         },
         "examples/s (median epoch)": all_replicas,
@@ -106,6 +112,11 @@ def print_table(
         # Names of files and users are no markup, whatever their brackets.
         table.add_row(label, Text(str(value)))
     reports.console().print(table)
+
+
+def _figure(value: Any, note: str | None) -> str:
+    text = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return text if note is None else f"{text} ({note})"
 
 
 def draw_learning_curve(

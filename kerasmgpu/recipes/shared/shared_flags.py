@@ -8,6 +8,7 @@ mistyped flag are answered at once.
 import difflib
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType, SimpleNamespace
@@ -18,6 +19,7 @@ from absl import flags
 from kerasmgpu.commands import command_line, flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
+from kerasmgpu.recipes.shared import results_place
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 from kerasmgpu.replica_arithmetic import SHARDS
 
@@ -121,10 +123,10 @@ def define_devices(
     flag.choice(
         "shard",
         None,
-        SHARDS,
+        ("none", *SHARDS),
         "What is divided over the replicas instead of copied to each: the "
         "optimizer's slots, weights too, or embedding tables. Left out: "
-        "nothing. The result is the same.",
+        "none. The result is the same.",
     )
     flag.integer_or(
         "auto",
@@ -232,7 +234,10 @@ def define_preset(
     ending: str = ".flags",
 ) -> None:
     """Defines the flag that names a file of the recipe's `presets/` folder."""
-    names = ", ".join(sorted(_presets(define_flags, ending)))
+    names = ", ".join(
+        f"{name} (with --data_path)" if _needed_data(path) else name
+        for name, path in sorted(_presets(define_flags, ending).items())
+    )
     Definitions(flag_values).string(
         "preset",
         None,
@@ -263,6 +268,15 @@ def preset_path(
     return known[name]
 
 
+_NEEDED_DATA = re.compile(r"^# Needs --data_path: (.*)\.$", re.MULTILINE)
+
+
+def _needed_data(preset: pathlib.Path) -> str | None:
+    """What `--data_path` must be with a preset; `None` if it needs none."""
+    found = _NEEDED_DATA.search(preset.read_text("utf-8"))
+    return found and found[1]
+
+
 def start(recipe: ModuleType) -> None:
     """Runs a recipe's module as a command; `--help` shows its docstring."""
 
@@ -279,6 +293,9 @@ def start(recipe: ModuleType) -> None:
         if cluster.is_first_worker():
             command_line.announce_loading()
         recipe.run(**_given(flags.FLAGS, _flags_of(recipe.define_flags)))
+        if cluster.is_first_worker():
+            for line in results_place.lines(flags.FLAGS["output_dir"].value):
+                print(line, flush=True)
 
     command_line.start(main, define_flags)
 
@@ -352,6 +369,12 @@ def _of_preset(define_flags: DefineFlags, given: Settings) -> Settings:
     flag_values = flags.FlagValues()
     define_flags(flag_values)
     path = preset_path(define_flags, given["preset"])
+    needed = _needed_data(path)
+    if needed and not given.get("data_path") and not given.get("dataset"):
+        raise InputError(
+            f"--preset={given['preset']} needs --data_path: {needed}. "
+            "Received: no --data_path"
+        )
     flag_values(["preset", f"--flagfile={path}"])
     of_preset = _given(flag_values, flag_values)
     for pair in _CONTRADICTORY:

@@ -186,11 +186,13 @@ class TrainingRun:
         loss_label: str,
         figures: Mapping[str, tuple[str, Any]],
         curve: run_report.Curve,
+        notes: Mapping[str, str] | None = None,
     ) -> run_report.Result:
         """Writes model, learning curve and result; prints the final table.
 
         `loss` is the name in the logs of the loss to report. `figures` are the
-        recipe's own: names in `result.json` to `(label, value)`.
+        recipe's own: names in `result.json` to `(label, value)`; `notes`, by
+        the same names, say why one looks wrong.
         """
         speed = run_report.median_of(self.history, "examples_per_second")
         result = run_report.Result(
@@ -214,5 +216,5 @@ class TrainingRun:
             self.folder.write_json("result.json", dataclasses.asdict(result))
         if self._is_first_worker:
             labels = {name: label for name, (label, _) in figures.items()}
-            run_report.print_table(result, loss_label, labels)
+            run_report.print_table(result, loss_label, labels, notes)
         return result

@@ -59,7 +59,36 @@ def test_flag_files_of_the_checkout_name_presets(recipe):
         recipe.define_flags(values)
         values(["command", f"--flagfile={path}"])
         assert values.preset == path.stem
-        settings(recipe, preset=path.stem)
+        settings(recipe, preset=path.stem, **data_for(recipe, path.stem))
+
+
+def data_for(recipe, preset):
+    """The data that a preset can't do without."""
+    needs = {(alexnet, "alexnet_imagenet"), (alexnet, "resnet50_imagenet")}
+    needs.add((deepconn, "published"))
+    return {"data_path": __file__} if (recipe, preset) in needs else {}
+
+
+@pytest.mark.parametrize(
+    "recipe, preset, what",
+    [
+        (alexnet, "alexnet_imagenet", "the folder of ImageNet's images"),
+        (alexnet, "resnet50_imagenet", "the folder of ImageNet's images"),
+        (deepconn, "published", "reviews_Amazon_Instant_Video_5.json.gz"),
+    ],
+)
+def test_a_preset_that_needs_data_says_so(recipe, preset, what):
+    told = f"^--preset={preset} needs --data_path: {what}"
+    with pytest.raises(InputError, match=told):
+        recipe.run(preset=preset)
+    values = flags.FlagValues()
+    recipe.define_flags(values)
+    assert f"{preset} (with --data_path)" in values["preset"].help
+
+
+def test_other_data_may_be_named_instead():
+    chosen = settings(alexnet, preset="alexnet_imagenet", dataset="digits")
+    assert chosen.dataset == "digits"
 
 
 def test_a_configuration_and_a_preset_contradict_each_other():

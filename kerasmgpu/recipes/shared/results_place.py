@@ -1,0 +1,51 @@
+"""The last lines of a recipe: where its results are, and what shows them."""
+
+import pathlib
+import shlex
+
+from kerasmgpu.errors import InputError
+from kerasmgpu.report import run_files
+
+_NAMES = (
+    "result.json",
+    "history.jsonl",
+    "model.keras",
+    "learning_curve.png",
+    "placements.json",
+    "runs.json",
+    "accuracy_by_batch.png",
+)
+
+
+def lines(output_dir: str | None) -> tuple[str, str]:
+    """Returns two lines about the folder of a run that has ended.
+
+    Args:
+        output_dir: String, `--output_dir`, or `None`.
+    """
+    if output_dir is None:
+        return (
+            "results: printed above, and not kept; --output_dir=FOLDER keeps "
+            "history, model and learning curve",
+            "to show them then: kerasmgpu report FOLDER",
+        )
+    folder = pathlib.Path(output_dir)
+    names = [name for name in _NAMES if (folder / name).exists()]
+    commands = []
+    quoted = shlex.quote(str(folder))
+    try:
+        run_files.read([folder])
+        commands.append(f"kerasmgpu report {quoted}")
+    except InputError:  # The study of batch sizes keeps a record per run.
+        commands += [
+            f"python -m json.tool {shlex.quote(str(folder / name))}"
+            for name in names
+            if name.endswith(".json")
+        ]
+    logs = sorted({path.parent for path in folder.rglob("*.tfevents.*")})
+    if logs:
+        commands.append(f"tensorboard --logdir={quoted}")
+    return (
+        f"results: {folder} ({', '.join(names) or 'nothing was trained'})",
+        f"to show them: {' ; '.join(commands) or f'ls {quoted}'}",
+    )
