@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from kerasmgpu.commands import search_path
+from kerasmgpu.commands import search_path, user_source
 from kerasmgpu.errors import InputError
 
 CHILD = "KERASMGPU_CHILD"
@@ -97,6 +97,7 @@ def _checked(text: str, name: str) -> str:
         path = pathlib.Path(module).resolve()
         if not path.is_file():
             raise InputError(f"no such file: {module} (in {name}={text!r})")
+        user_source.check(path, function)
         return f"{path}:{function}"
     top = module.partition(".")[0]
     if not top.isidentifier() or search_path.find(top) is None:
@@ -104,6 +105,9 @@ def _checked(text: str, name: str) -> str:
             f"no module named {top!r} (in {name}={text!r}); run the command "
             "in the module's folder, or give the path of its file"
         )
+    source = user_source.find(module)
+    if source is not None:
+        user_source.check(source, function)
     return text
 
 

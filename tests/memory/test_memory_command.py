@@ -77,7 +77,7 @@ def test_wrong_arguments(arguments, message):
     [
         ([], "give one function that returns your compiled model"),
         (["nowhere:build"], "no module named 'nowhere'"),
-        (["json:build", "--replicas=two"], "Received: replica_counts='two'"),
+        (["json:loads", "--replicas=two"], "Received: replica_counts='two'"),
     ],
 )
 def test_one_line_for_wrong_input(arguments, message):

@@ -121,7 +121,7 @@ def test_a_throughput_log_lacks_the_bytes(tmp_path):
         ([*RESNET, "--module=a:b"], "in one way"),
         ([*RESNET, "--device_memory=T4"], "--device_memory needs the model"),
         (
-            [*RESNET, "--device_memory=big", "--module=json:build"],
+            [*RESNET, "--device_memory=big", "--module=json:loads"],
             "device_memory must be a size",
         ),
     ],

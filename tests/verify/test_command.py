@@ -119,14 +119,14 @@ def test_program_that_can_not_run_is_one_line(program, flags, message):
         (["programs"], "must be MODULE:FUNCTION or FILE.py:FUNCTION"),
         (["no_such_module:build"], "no module named 'no_such_module'"),
         (["no_such.py:build"], "no such file: no_such.py"),
-        (["json:build", "--replica_counts=1"], "at least 2"),
-        (["json:build", "--replica_counts=two"], "replica_counts='two'"),
+        (["json:loads", "--replica_counts=1"], "at least 2"),
+        (["json:loads", "--replica_counts=two"], "replica_counts='two'"),
         (
-            ["json:build", "--output=none/r.json"],
+            ["json:loads", "--output=none/r.json"],
             "--output must be a file in a",
         ),
-        (["json:build", "--tolerance=-1"], "tolerance must be"),
-        (["json:build", "--data=data"], "data must be MODULE:FUNCTION"),
+        (["json:loads", "--tolerance=-1"], "tolerance must be"),
+        (["json:loads", "--data=data"], "data must be MODULE:FUNCTION"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message):
@@ -213,7 +213,7 @@ def test_functions_that_other_processes_can_not_find():
 
 def test_data_must_be_findable_too():
     with pytest.raises(InputError, match="Received: data of list, ndarray"):
-        kerasmgpu.verify("json:build", ([1.0], np.ones(1)))
+        kerasmgpu.verify("json:loads", ([1.0], np.ones(1)))
 
 
 def test_parent_needs_no_tensorflow():

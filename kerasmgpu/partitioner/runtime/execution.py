@@ -39,6 +39,7 @@ class Execution:
             self._one if steps == 1 else self._several, autograph=False
         )
         self._trace: tuple[Any, Any] = (None, None)
+        self._places = program.trace.with_places()
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps.
@@ -51,7 +52,7 @@ class Execution:
         """
         run = self._flat(iterator)
         try:
-            with without_grappler():
+            with self._places, without_grappler():
                 outputs = run()
         except tf.errors.OutOfRangeError:
             self._end()
@@ -179,7 +180,7 @@ class RepeatedExecution(Execution):
                 if self._steps > 1:
                     raise StopIteration from None
                 raise
-            with without_grappler():
+            with self._places, without_grappler():
                 outputs = self._repeated(tensors)
         if not self._repeated.written.has_outputs:
             return None

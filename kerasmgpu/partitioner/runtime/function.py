@@ -80,7 +80,8 @@ class Partitioned:
             *tf.nest.map_structure(as_tensor, arguments)
         )
         run = self.repeated(program)
-        return program.trace.packed(run(tensors))
+        with program.trace.with_places():
+            return program.trace.packed(run(tensors))
 
     def repeated(self, program: Program) -> Callable[[list], list]:
         """A function of a program's tensors; see `out_of_memory.Repeated`."""

@@ -14,6 +14,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
+from kerasmgpu.partitioner.runtime.error_places import error_places
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step import sharded_handles, updates
@@ -113,6 +114,10 @@ class Trace:
         rest.leaves, rest.sparse, rest.captured = [], [], captured
         rest.name, rest.outputs = f"{self.name}_without_arguments", None
         return rest
+
+    def with_places(self) -> error_places:
+        """Context in which errors get the lines that created operations."""
+        return error_places(self._func_graph)
 
     def packed(self, flat: Iterable[tf.Tensor]) -> Any:
         """Packs tensors in the structure of the function's return value."""

@@ -137,7 +137,7 @@ def run(**keywords: Any) -> Any:
         found |= figures.comparison(experiment.history, alone, made_up)
     curves = {"accuracy": "training", "val_accuracy": "held out"}
     curve = run_report.Curve("accuracy", curves, 1 / data.num_classes, "chance")
-    notes = {
+    notes: dict[str, str] = {
         name: "no better than chance: too few steps, or too high a rate"
         for name in ("accuracy", "train_accuracy")
         if name in found and found[name][1] <= 1 / data.num_classes
