@@ -129,7 +129,9 @@ def test_the_probe_returns_batches_in_order(count):
 
 @pytest.mark.parametrize("accumulation", [None, 2])
 def test_the_rate_is_that_of_the_last_step(accumulation):
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.1, 7])
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [3], [0.1, 7.0]
+    )
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     optimizer = keras.optimizers.SGD(
         schedule, gradient_accumulation_steps=accumulation

@@ -115,7 +115,7 @@ def test_a_signal_leaves_no_process(tmp_path, number):
         (dict(precision=-1), "precision must be a finite number of at least 0"),
         (dict(target_efficiency=1.5), "target_efficiency must be a number abo"),
         (dict(seconds=0), "seconds must be a finite number above 0"),
-        (dict(shard="rows"), "shard must be one of optimizer"),
+        (dict(shard="rows"), "shard must be one of none, opt"),
         (dict(micro_batches=0), "micro_batches must be an integer"),
         (dict(data="nowhere"), "data must be MODULE:FUNCTION"),
     ],

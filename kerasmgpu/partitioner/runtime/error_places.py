@@ -18,7 +18,8 @@ _DETECTED = re.compile(
     r"(Detected at node (\S+) defined at \(most recent call last\):\n)"
     + re.escape(_UNAVAILABLE)
 )
-_PREFIX = re.compile(r"^(replica_\d+|host)/")
+_PREFIX = re.compile(r"^(.*/)?(replica_\d+|host)/")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _NODE = re.compile(r"\{\{node (\S+?)\}\}")
 
 
@@ -73,16 +74,26 @@ def completed(message: str, func_graph: FuncGraph) -> str:
 def _lines(name: str, func_graph: FuncGraph) -> str | None:
     """Returns the stack in which an operation was created, or `None`.
 
-    Of an operation in a function or a loop it is that of the call or loop.
+    Of an operation in a loop or a branch it is that of the loop or branch.
     """
-    name = _PREFIX.sub("", name)
-    while name:
+    return _stack(name, func_graph) or _stack(_PREFIX.sub("", name), func_graph)
+
+
+def _stack(name: str, func_graph: FuncGraph) -> str | None:
+    outer, rest = name, ""
+    while outer:
         # The writer numbers names that are in use.
-        for own in (name, re.sub(r"_\d+$", "", name)):
+        for own in (outer, re.sub(r"_\d+$", "", outer)):
             try:
                 operation = func_graph.get_operation_by_name(own)
             except KeyError:
                 continue
-            return "".join(traceback.format_list(operation.traceback))
-        name = name.rpartition("/")[0]
+            inner = None
+            if rest and operation.type in _CALLS:
+                called = operation.get_attr("f").name
+                inner = _stack(rest, func_graph._get_function(called).graph)
+            frames = traceback.format_list(operation.traceback)
+            return inner or "".join(frames)
+        outer, _, part = outer.rpartition("/")
+        rest = f"{part}/{rest}" if rest else part
     return None

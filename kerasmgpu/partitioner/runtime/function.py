@@ -80,14 +80,19 @@ class Partitioned:
             *tf.nest.map_structure(as_tensor, arguments)
         )
         run = self.repeated(program)
-        with program.trace.with_places():
-            return program.trace.packed(run(tensors))
+        return program.trace.packed(run(tensors))
 
     def repeated(self, program: Program) -> Callable[[list], list]:
         """A function of a program's tensors; see `out_of_memory.Repeated`."""
-        if program.in_more_parts is None:
-            return program.written()
-        return Repeated(program, program.written())
+        run: Callable[[list], list] = program.written()
+        if program.in_more_parts is not None:
+            run = Repeated(program, program.written())
+
+        def call(tensors: list) -> list:
+            with program.trace.with_places():
+                return run(tensors)
+
+        return call
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
         """The program for some arguments, and its inputs.
