@@ -57,6 +57,9 @@ def _set_model(original: Original, self: Any, model: Any) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     if is_ours(strategy):
         writers.redirect(self.callbacks, strategy)
+        if not strategy.is_first_worker:
+            # Followers' hooks are collectives: not in Keras's threads.
+            self._configure_async_dispatch(self.callbacks)
     original(self, model)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import keras
 
 from kerasmgpu import atomic_files
-from kerasmgpu._keras import training_state
+from kerasmgpu._keras import first_worker_hooks, training_state
 from kerasmgpu._keras.fit import Fit, innermost
 from kerasmgpu.engine import first_worker_reads
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
@@ -74,7 +74,8 @@ def redirect(
 ) -> None:
     """Redirects the callbacks' files; called before they get their model.
 
-    Removes callbacks that only report or print from other workers' lists.
+    Removes callbacks that only print from other workers' lists; those that run
+    on the first worker have followers there.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`.
@@ -82,8 +83,10 @@ def redirect(
     """
     if strategy.num_workers == 1:
         return
+    shared = [each for each in callbacks if not isinstance(each, _REPORTERS)]
+    first_worker_hooks.agree(shared, strategy, _runs_on_first_worker)
     if not strategy.is_first_worker:
-        callbacks[:] = [each for each in callbacks if not _reports(each)]
+        callbacks[:] = shared
     fit = innermost()
     for callback in callbacks:
         sent = None
@@ -95,12 +98,12 @@ def redirect(
                 _unpack(sent, callback.backup_dir)
 
 
-def _reports(callback: keras.callbacks.Callback) -> bool:
-    """Whether a callback only prints, or reports to a service; saves no model."""
+def _runs_on_first_worker(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback is a tracker's, or wrapped in `OnFirstWorker`."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return False
     package = type(callback).__module__.partition(".")[0]
-    return isinstance(callback, _REPORTERS) or package in _TRACKERS
+    return hasattr(callback, "on_first_worker") or package in _TRACKERS
 
 
 def _redirect(callback: keras.callbacks.Callback, fit: Fit) -> None:

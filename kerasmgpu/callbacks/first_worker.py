@@ -23,9 +23,10 @@ class OnFirstWorker(keras.callbacks.Callback):
     this wrapper: Keras's built-in callbacks write once, and those of MLflow,
     Weights & Biases and Comet are called on the first worker anyway.
 
-    The callback may read logs and variables of the model. It must not start
-    collectives: no `fit`, `evaluate` or `predict`, and no reading of a
-    metric's state.
+    The callback may read logs, variables and metrics, and save the model: the
+    other workers give their parts of sharded variables, in each hook at the end
+    or the beginning of an epoch, and under `shard` in hooks of batches, too. It
+    must not call `fit`, `evaluate` or `predict`.
 
     Args:
         callback: Class, or function without arguments, that makes the
@@ -57,6 +58,11 @@ class OnFirstWorker(keras.callbacks.Callback):
             raise _no_callback(callback)
         else:
             self.callback = _checked(callback()) if self._is_called else None
+
+    @property
+    def on_first_worker(self) -> keras.callbacks.Callback | None:
+        """The callback; `None` on other workers."""
+        return self.callback if self._is_called else None
 
     @property
     def reads_batch_logs(self) -> bool:

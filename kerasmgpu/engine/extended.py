@@ -290,6 +290,12 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         """Counts a joint call of the workers, outside of steps."""
         if self.is_one_device or not tf.executing_eagerly():
             return
+        if self.announce is not None and not isinstance(values, tf.Variable):
+            raise InputError(
+                "What runs on the first worker only may read variables, and "
+                "save the model. Received: an evaluation, a prediction or "
+                "another collective of all workers; call it on every worker."
+            )
         kinds = [
             f"{one.dtype.name}{list(one.shape)}"
             for one in map(_first_value, tf.nest.flatten(values))

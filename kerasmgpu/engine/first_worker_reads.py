@@ -41,8 +41,10 @@ def run(
         InputError: If not all workers call it within
             `strategy.extended.read_timeout_seconds`.
     """
-    _wait_for_workers(strategy, what)
     extended = strategy.extended
+    if extended.announce is not None:
+        return function()  # Within another one, on the first worker.
+    _wait_for_workers(strategy, what)
     if not strategy.is_first_worker:
         while (number := strategy.from_first_worker(_END)) != _END:
             extended.give(int(number))
@@ -50,7 +52,9 @@ def run(
 
     def announce(variable: Any) -> None:
         number = extended.number_of(variable)
+        extended.announce = None  # It is all workers that hear it.
         strategy.from_first_worker(str(number).encode())
+        extended.announce = announce
 
     extended.announce = announce
     try:

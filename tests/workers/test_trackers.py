@@ -32,6 +32,21 @@ def test_trackers_are_called_once_and_the_bar_is_printed_once(tmp_path):
     assert len([line for line in lines if "val_loss" in line]) == 2
 
 
+def test_callbacks_on_the_first_worker_save_a_sharded_model(tmp_path):
+    lines = train(tmp_path, "saving").splitlines()
+    saved = [line for line in lines if re.match(r"\[\d\] (Bare|Saves) ", line)]
+    assert [line.split()[:2] for line in saved] == [
+        ["[0]", "Bare"],
+        ["[0]", "Saves"],
+    ] * 2
+    names = {path.name for path in tmp_path.glob("*.keras")}
+    assert names == {
+        f"{n}.{e}.keras" for n in ("Bare", "Saves") for e in (0, 1)
+    }
+    keras.saving.load_model(tmp_path / "Bare.1.keras")
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
+
+
 @pytest.mark.parametrize("tool", ["mlflow", "autolog"])
 def test_mlflow_has_one_run_with_the_logs_of_each_epoch(tmp_path, tool):
     pytest.importorskip("mlflow")

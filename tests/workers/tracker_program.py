@@ -51,6 +51,30 @@ def noting(folder):
     return [OnFirstWorker(Notes), Bare()]
 
 
+def saving(folder):
+    """Two that save the model and read a metric, one of a tracker's package.
+
+    The second one is in the first worker's list only, as `autolog` adds it.
+    """
+    import keras
+
+    class Saves(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.save(folder / f"{type(self).__name__}.{epoch}.keras")
+            print(type(self).__name__, float(self.model.metrics[0].result()))
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.get_weights()
+
+    class Bare(Saves):
+        __module__ = "mlflow.tensorflow.callback"
+
+    found = [keras.callbacks.CSVLogger(folder / "log.csv")]
+    if kerasmgpu.is_first_worker():
+        found.insert(0, Bare())
+    return [*found, OnFirstWorker(Saves)]
+
+
 def mlflow(folder):
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     import mlflow
@@ -105,7 +129,8 @@ def comet(folder):
 
 
 TOOLS = {
-    tool.__name__: tool for tool in (noting, mlflow, autolog, wandb, comet)
+    tool.__name__: tool
+    for tool in (noting, saving, mlflow, autolog, wandb, comet)
 }
 
 
@@ -114,7 +139,8 @@ def main(folder, tool):
     folder = pathlib.Path(folder)
     if tool == "comet":
         import comet_ml  # noqa: F401  (asks to be imported before Keras)
-    strategy = kerasmgpu.strategy()
+    shard = "weights" if tool == "saving" else None
+    strategy = kerasmgpu.strategy(shard=shard, min_shard_bytes=0)
     import keras
 
     keras.utils.set_random_seed(1)
