@@ -37,7 +37,8 @@ def main(argv):
     from tests.keras_hub.all import FAMILIES
     from tests.keras_io import processes
 
-    registry.hub()  # Children are forked with it.
+    registry.hub()  # Children are forked with them.
+    registry.rs()
     chosen = _chosen(argv[1:], FAMILIES)
     wanted = FLAGS.settings or settings.SETTINGS
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}

@@ -10,15 +10,9 @@ from tests.keras_hub.registry import (
     integers,
     optimizer,
     reals,
+    rs,
     sentences,
 )
-
-
-def rs():
-    """keras-rs; it may be missing."""
-    import keras_rs
-
-    return keras_rs
 
 
 @family("rqvae")

@@ -79,6 +79,13 @@ def hub():
     return keras_hub.models
 
 
+def rs():
+    """keras-rs; it may be missing."""
+    import keras_rs
+
+    return keras_rs
+
+
 def optimizer():
     """Not Adam: it makes steps of the rounding in gradients that are 0."""
     return keras.optimizers.SGD(0.05, momentum=0.9)
@@ -134,6 +141,7 @@ __all__ = [
     "pictures",
     "reals",
     "regressed",
+    "rs",
     "sentences",
     "tokens",
 ]
