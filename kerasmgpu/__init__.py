@@ -21,6 +21,7 @@ if sys.argv and (sys.argv[0] == "-m" or sys.argv[0].endswith("/bin/kerasmgpu")):
     sys.excepthook = _name_interrupts
 
 import importlib  # noqa: E402
+import importlib.util  # noqa: E402
 
 __version__ = "0.2.0"
 
@@ -47,6 +48,7 @@ _MODULES = {
     "callbacks": "kerasmgpu.callbacks",
     "check": "kerasmgpu.check",
     "cluster": "kerasmgpu.job.cluster",
+    "memory": "kerasmgpu.memory",
     "placement": "kerasmgpu.placement",
     "replica_arithmetic": "kerasmgpu.replica_arithmetic",
     "schedules": "kerasmgpu.schedules",
@@ -55,11 +57,12 @@ _MODULES = {
 """Maps a public attribute of this package to the module that it is."""
 
 _FORMER = {
-    "job_watch": "kerasmgpu.job.watch",
-    "rendezvous": "kerasmgpu.job.rendezvous",
-    "scaling": "kerasmgpu.replica_arithmetic",
+    "kerasmgpu.job_watch": "kerasmgpu.job.watch",
+    "kerasmgpu.partitioner.report": "kerasmgpu.partitioner.runtime.report",
+    "kerasmgpu.rendezvous": "kerasmgpu.job.rendezvous",
+    "kerasmgpu.scaling": "kerasmgpu.replica_arithmetic",
 }
-"""Maps version 0.1's names of modules to today's; not in `__all__`."""
+"""Maps former names of modules to today's; as attributes, not in `__all__`."""
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -67,11 +70,23 @@ __all__ = [*_HOMES, *_MODULES]
 def __getattr__(name):
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    for modules in (_MODULES, _FORMER):
-        if name in modules:
-            return importlib.import_module(modules[name])
-    raise AttributeError(f"module 'kerasmgpu' has no attribute {name!r}")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    return _module("kerasmgpu", name)
 
 
 def __dir__():
     return sorted([*globals(), *__all__])
+
+
+def _import_on_use(package):
+    """Makes a package's modules its attributes, imported on first use."""
+    sys.modules[package].__getattr__ = lambda name: _module(package, name)
+
+
+def _module(package, name):
+    full = f"{package}.{name}"
+    full = _FORMER.get(full, full)
+    if name.startswith("__") or importlib.util.find_spec(full) is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return importlib.import_module(full)

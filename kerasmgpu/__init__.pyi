@@ -1,6 +1,7 @@
 """What `__init__.py` loads when it is used, for type checkers and editors."""
 
 from kerasmgpu import callbacks as callbacks
+from kerasmgpu import memory as memory
 from kerasmgpu import placement as placement
 from kerasmgpu import replica_arithmetic as replica_arithmetic
 from kerasmgpu import schedules as schedules
@@ -30,3 +31,5 @@ from kerasmgpu.strategies.input_speed import compare_input as compare_input
 from kerasmgpu.verify import verify as verify  # The module that is called.
 
 __version__: str
+
+def _import_on_use(package: str) -> None: ...

@@ -13,6 +13,7 @@ and `partitioner/`.
 import keras
 
 import kerasmgpu._keras.versions  # noqa: F401  Before any private name.
+from kerasmgpu import _import_on_use
 from kerasmgpu._keras import (  # noqa: F401
     build,
     iterators,
@@ -33,6 +34,8 @@ from kerasmgpu.engine import (  # noqa: F401
     tapes,
 )
 from kerasmgpu.errors import InputError
+
+_import_on_use(__name__)
 
 __all__ = ["install", "trainer_of"]
 

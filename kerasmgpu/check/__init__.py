@@ -20,7 +20,10 @@ the function `checking.check`.
 import sys
 import types
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.check.checking import check
+
+_import_on_use(__name__)
 
 __all__ = ["check"]
 

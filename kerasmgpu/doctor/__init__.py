@@ -20,3 +20,7 @@ functions of facts return findings. The files, from the inside out:
 * `doctor_report`: the table, the text to paste, and JSON;
 * `__main__`: the command.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

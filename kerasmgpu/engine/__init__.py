@@ -26,5 +26,9 @@
 It imports the partitioner and nothing of Keras.
 """
 
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)
+
 TENSORFLOW_RANGE = ((2, 18), (2, 21))
 """First and last minor version of TensorFlow on which this was checked."""

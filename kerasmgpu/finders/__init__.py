@@ -10,7 +10,10 @@
 * `batch_size_command`, `learning_rate_command`: the commands.
 """
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.finders.batch_size import find_batch_size
 from kerasmgpu.finders.learning_rate import find_learning_rate
+
+_import_on_use(__name__)
 
 __all__ = ["find_batch_size", "find_learning_rate"]

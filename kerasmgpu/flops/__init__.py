@@ -12,3 +12,7 @@ A multiply-add counts as two operations. Elementwise operations, reductions,
 pooling, normalisation and optimizer updates are not counted, as in PaLM's
 definition of model FLOPs (Chowdhery et al. 2022, appendix B).
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

@@ -5,3 +5,7 @@
 - `cuda_devices`: the UUID of a GPU that CUDA has numbered.
 - `data_sheets`: memory and peaks of GPUs, by name.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

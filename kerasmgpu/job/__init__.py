@@ -25,3 +25,7 @@
 The launcher needs no TensorFlow: only `file_sharding.py`, `membership.py`,
 `seeds.py` and `workers.py` import it.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

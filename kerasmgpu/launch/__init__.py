@@ -8,3 +8,7 @@ commands (`member.py`) and runs the machine's workers (`processes.py`), each und
 a guard process (`guard.py`) that kills the worker if the launcher dies.
 TensorFlow is never imported.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

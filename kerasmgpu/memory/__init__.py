@@ -25,6 +25,10 @@ files, from the inside out:
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)
+
 
 def memory(
     build: Callable[[], Any] | str,

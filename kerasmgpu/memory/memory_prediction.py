@@ -26,7 +26,7 @@ PARTS = (
 """Parts of a replica's memory, whose sum is `"total"`."""
 
 ASSUMED_SIZE = 64
-"""`partitioner.cost.ASSUMED_SIZE`; that module imports TensorFlow."""
+"""`partitioner.rules.cost.ASSUMED_SIZE`; that module imports TensorFlow."""
 
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",

@@ -16,3 +16,7 @@ Rooms, each of which imports only from those above it (`tests/test_import.py`):
 `docs/partition.md` says what happens in each step, and how a rule is added. It
 knows TensorFlow and nothing of Keras.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

@@ -14,3 +14,7 @@ bottleneck. The arithmetic is in `kerasmgpu.plan.step_time`.
 * `tables`: the table and the plot;
 * `__main__`: the command.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu import _keras
+from kerasmgpu import _import_on_use, _keras
 from kerasmgpu._keras import whereabouts
 from kerasmgpu.engine import context, log_filter
 from kerasmgpu.engine import devices as device_choice
@@ -16,6 +16,8 @@ from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, Shard
+
+_import_on_use(__name__)
 
 ALL_REDUCES = (
     "auto",

@@ -24,7 +24,10 @@ The module is callable: `kerasmgpu.verify(build, data)` calls the function
 import sys
 import types
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.verify.verification import verify
+
+_import_on_use(__name__)
 
 __all__ = ["verify"]
 

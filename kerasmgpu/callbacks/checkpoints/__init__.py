@@ -11,3 +11,7 @@
 Access beyond Keras's public API (the state of the model, of random numbers and
 of the data) is in `kerasmgpu/_keras/`.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

@@ -11,3 +11,7 @@ which instruction makes which value from which others. Passes
 (`kerasmgpu.partitioner.passes`) rewrite programs; `emission.py` writes one
 operation by operation, and decides nothing.
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

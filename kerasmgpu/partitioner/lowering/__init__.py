@@ -11,3 +11,7 @@ replicas.py          communication in shared memory; `collectives.py` and
                      `cross_device.py` between devices and workers
 finishing.py         late passes on nodes: `turns.py`, `cluster_for_xla.py`
 """
+
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)

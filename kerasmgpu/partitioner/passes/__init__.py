@@ -19,6 +19,7 @@ dump.py                the program after each pass, as files
 
 from collections.abc import Callable, Sequence
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     Constant,
@@ -56,6 +57,8 @@ from kerasmgpu.partitioner.rules.kinds import REPLICATED
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
+
+_import_on_use(__name__)
 
 
 def lower(

@@ -4,6 +4,7 @@
 `records.operation`.
 """
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.partitioner.rules import (  # noqa: F401
     contractions,
     control_flow,
@@ -21,3 +22,5 @@ from kerasmgpu.partitioner.rules import (  # noqa: F401
     state,
     windows,
 )
+
+_import_on_use(__name__)

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+
+_import_on_use(__name__)
 
 if TYPE_CHECKING:
     import keras

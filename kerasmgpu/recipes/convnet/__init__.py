@@ -23,12 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from kerasmgpu import _import_on_use
 from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.convnet import predictions
 from kerasmgpu.recipes.shared import shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
+
+_import_on_use(__name__)
 
 if TYPE_CHECKING:
     import keras

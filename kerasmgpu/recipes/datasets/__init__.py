@@ -1,5 +1,9 @@
 """Data of the recipes: ratings, images and reviews, read or generated."""
 
+from kerasmgpu import _import_on_use
+
+_import_on_use(__name__)
+
 MOVIELENS = (
     "ml-100k",
     "ml-1m",
