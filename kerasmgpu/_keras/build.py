@@ -12,8 +12,10 @@ Checked on Keras 3.10 and 3.15.
 """
 
 import contextlib
+import inspect
+import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -116,7 +118,9 @@ def build_optimizer(model: keras.Model) -> None:
     A step may take another path while the optimizer is not built (loss scaling
     does), so `tf.function` then traces it twice. If the optimizer is built
     beforehand, one trace is enough. If a layer has no weights yet, the step
-    builds the optimizer, and is traced twice.
+    builds the optimizer, and is traced twice; so does a `train_step` that
+    doesn't name it: one of a GAN uses other optimizers, and this one, which
+    `compile` made by default, would get slots that nobody needs.
 
     Args:
         model: Compiled `keras.Model` in one of our scopes.
@@ -124,8 +128,22 @@ def build_optimizer(model: keras.Model) -> None:
     optimizer = model.optimizer
     if optimizer is None or optimizer.built:
         return
+    if not _names_optimizer(type(model).train_step):
+        return
     if all(layer.built for layer in model._flatten_layers()):
         optimizer.build(model.trainable_variables)
+
+
+def _names_optimizer(train_step: Callable[..., Any]) -> bool:
+    """Whether a function's code names `optimizer`, or Keras's `train_step`."""
+    function: Any = inspect.unwrap(train_step)
+    if not isinstance(function, types.FunctionType):
+        return True  # Unknown: one trace is cheaper.
+    codes, names = [function.__code__], set[str]()
+    for code in codes:
+        names.update(code.co_names)
+        codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return not names.isdisjoint({"optimizer", "train_step"})
 
 
 def build_as_first_step(model: keras.Model, specification: Any) -> None:

@@ -14,6 +14,7 @@
     optionals.py           empty optionals in batches
 
     seams.py               registers and installs patches
+    compiled_graphs.py     which graphs XLA compiles
     graph_resets.py        scopes when the default graph is reset
     generators.py          `tf.random.Generator` in a step
     scalars.py             distributed variables as numbers and arrays

@@ -13,19 +13,33 @@ from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.eager import backprop, context, tape
+from tensorflow.python.eager.polymorphic_function import (
+    attributes,
+    function_context,
+    tracing_compilation,
+)
 from tensorflow.python.framework import ops as graphs
-from tensorflow.python.ops import variable_scope
+from tensorflow.python.ops import (
+    gen_resource_variable_ops,
+    resource_variable_ops,
+    variable_scope,
+)
 
 __all__ = [
     "CollectiveAllReduce",
     "CollectiveAllReduceExtended",
     "DistributedVariable",
     "MirroredExtended",
+    "attributes",
     "backprop",
     "context",
+    "function_context",
+    "gen_resource_variable_ops",
     "graphs",
     "pywrap_tfe",
+    "resource_variable_ops",
     "tape",
+    "tracing_compilation",
     "values_util",
     "variable_scope",
 ]

@@ -3,7 +3,9 @@
 For custom loops in eager code, or a `train_step` called directly. A variable is
 read from one of its copies there, and the tape records that copy; asked for the
 gradient of the variable, TensorFlow finds no replica and fails. The patches
-pass the copy to the tape instead. Checked on TensorFlow 2.18 and 2.21.
+pass the copy to the tape instead. And the handle of a sharded variable holds no
+value: its shape, which the gradient of a loop begins with, is the static one.
+Checked on TensorFlow 2.18 and 2.21.
 """
 
 from typing import Any
@@ -11,9 +13,15 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.engine.private_names import DistributedVariable, backprop
+from kerasmgpu.engine.private_names import (
+    DistributedVariable,
+    backprop,
+    gen_resource_variable_ops,
+    resource_variable_ops,
+)
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime.one_device import container, is_sum
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
 @seam(backprop, "_handle_or_self")
@@ -39,6 +47,22 @@ def _accumulator(
 ) -> None:
     primals = tf.nest.map_structure(_copy_that_is_read, primals)
     original(self, primals, tangents)
+
+
+@seam(gen_resource_variable_ops, "variable_shape")
+def _variable_shape(original: Original, input: Any, *args: Any) -> Any:
+    """The shape of a variable, for sums of its gradients in a loop."""
+    if args or tf.executing_eagerly() or not ShardedVariable.exists:
+        return original(input, *args)
+    if getattr(tf.distribute.get_strategy().extended, "is_one_device", False):
+        return original(input)
+    shape = tf.TensorShape(None)
+    data = resource_variable_ops.get_eager_safe_handle_data(input)
+    if data is not None and len(data.shape_and_type) == 1:
+        shape = tf.TensorShape(data.shape_and_type[0].shape)
+    if not shape.is_fully_defined():
+        return original(input)
+    return tf.constant(shape.as_list(), tf.int32)
 
 
 def _copy_that_is_read(x: Any) -> Any:

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime.one_device import is_sum_of_settings
 from kerasmgpu.replica_arithmetic import shard_axis
 
 MIN_SHARD_BYTES = 1 << 14
@@ -63,9 +62,14 @@ class Sharding:
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
         """Whether a variable of these settings can be sharded at all.
 
-        Sums over the replicas, as metrics have, are one part per replica.
+        One that is combined when it is read, as sums of metrics are, has a value
+        of its own on each replica.
         """
-        return self._num_replicas() > 1 and not is_sum_of_settings(settings)
+        on_read = tf.VariableSynchronization.ON_READ
+        return (
+            self._num_replicas() > 1
+            and settings.get("synchronization") != on_read
+        )
 
     def infers_shapes(self) -> bool:
         """Whether code runs only to know the shapes of its results."""

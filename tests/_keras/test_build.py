@@ -191,6 +191,32 @@ def test_a_first_step_is_traced_once(replicas):
     assert len(traced) == 1
 
 
+def test_an_optimizer_that_no_step_names_gets_no_slots(replicas):
+    """As on one device: GANs pass none on to `compile`, and train with others."""
+
+    class Adversarial(keras.Model):
+        def compile(self, own):
+            super().compile()
+            self.own = own
+
+        def train_step(self, data):
+            def loss_and_gradients():
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(self(data) ** 2)
+                return loss, tape.gradient(loss, self.trainable_variables)
+
+            loss, gradients = loss_and_gradients()
+            self.own.apply(gradients, self.trainable_variables)
+            return {"loss": loss}
+
+    with replicas(2).scope():
+        inputs = keras.Input((3,))
+        model = Adversarial(inputs, layers.Dense(1)(inputs))
+        model.compile(keras.optimizers.Adam())
+    model.fit(LOGITS, verbose=0)
+    assert model.own.built and not model.optimizer.built
+
+
 def test_code_that_makes_variables_is_traced_twice(replicas):
     traced = []
 

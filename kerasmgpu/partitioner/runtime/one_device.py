@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    distribute_lib,
-    numpy_dataset,
-    values,
-)
+from tensorflow.python.distribute import distribute_lib, numpy_dataset
 
-from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import sharded_variable
+from kerasmgpu.partitioner.runtime.sharded_assignments import Copies, agreed
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxisToShard,
     ShardedVariable,
@@ -66,18 +62,36 @@ class OneDevice(_Extended):
     @property
     def is_one_device(self) -> bool:
         """Whether this thread is inside `one_device`."""
-        return getattr(self._mode, "is_one_device", False)
+        return bool(getattr(self._mode, "is_one_device", False))
+
+    @property
+    def copies(self) -> Copies | None:
+        """Sharded variables while this thread updates a mirrored one's copy."""
+        return getattr(self._mode, "copies", None)
+
+    @property
+    def updated(self) -> ShardedVariable | None:
+        """The sharded variable that this thread updates."""
+        return getattr(self._mode, "updated", None)
+
+    @contextlib.contextmanager
+    def _during(self, name: str, value: Any) -> Iterator[None]:
+        """Context in which an attribute of this thread has a value."""
+        before = getattr(self._mode, name, None)
+        setattr(self._mode, name, value)
+        try:
+            yield
+        finally:
+            setattr(self._mode, name, before)
 
     @contextlib.contextmanager
     def one_device(self) -> Iterator[None]:
         """Context in which code runs as on one device, as replica 0."""
-        before = self.is_one_device
-        self._mode.is_one_device = True
-        try:
-            with tf.distribute.ReplicaContext(self._container_strategy(), 0):
-                yield
-        finally:
-            self._mode.is_one_device = before
+        with (
+            self._during("is_one_device", True),
+            tf.distribute.ReplicaContext(self._container_strategy(), 0),
+        ):
+            yield
 
     def run_on_one_device(
         self,
@@ -93,19 +107,15 @@ class OneDevice(_Extended):
             is_first_worker: Whether this worker holds the new values of variables
                 that are sums over the replicas.
         """
-        before = getattr(self._mode, "whole", None)
         variables = self._variables_of_all_workers()
         with contextlib.ExitStack() as stack:
             for variable in variables:
                 if isinstance(variable, ShardedVariable):
                     stack.enter_context(variable.whole())
-            self._mode.whole = stack
-            try:
+            with self._during("whole", stack):
                 return self._run_on_copies(
                     function, arguments, is_first_worker, variables
                 )
-            finally:
-                self._mode.whole = before
 
     def _run_on_copies(
         self,
@@ -182,6 +192,8 @@ class OneDevice(_Extended):
         if sharded is not None:
             self._note_created(sharded)
             return sharded
+        if isinstance(kwargs.get("colocate_with"), ShardedVariable):
+            del kwargs["colocate_with"]  # It has no copies.
         variable = super()._create_variable(next_creator, **kwargs)
         if tf.inside_function():
             _leave_collections(variable)
@@ -210,6 +222,11 @@ class OneDevice(_Extended):
             settings.get("colocate_with"), numpy_dataset.SingleDevice
         ):
             return None
+        shape = settings.get("shape")
+        if shape is not None and not tf.TensorShape(shape).is_fully_defined():
+            return None  # Of parts that change their size there are no bounds.
+        if settings.get("initial_value") is None:
+            return None  # One of a SavedModel, which is loaded later.
         devices = self._container_strategy().extended.worker_devices
         with tf.init_scope(), tf.device(devices[0]):
             given = self._get_variable_creator_initial_value(
@@ -219,8 +236,6 @@ class OneDevice(_Extended):
             value = getattr(value, "wrapped_value", value)
             value = tf.convert_to_tensor(value, settings.get("dtype"))
         axis = self.axis_to_shard(settings, value)
-        if isinstance(settings.get("colocate_with"), ShardedVariable):
-            del settings["colocate_with"]
         if axis is None:
             settings["initial_value"] = value
             return None
@@ -261,13 +276,30 @@ class OneDevice(_Extended):
         group: bool,
     ) -> Any:
         if isinstance(var, ShardedVariable):
-            args, kwargs = tf.nest.map_structure(_equal_on_all, (args, kwargs))
-            return fn(var, *args, **kwargs)
+            with self._during("updated", var):
+                args, kwargs = tf.nest.map_structure(
+                    lambda one: agreed(one, var), (args, kwargs)
+                )
+                return fn(var, *args, **kwargs)
         if not self.is_one_device:
-            return super()._update(var, fn, args, kwargs, group)
+            with self._during("copies", Copies((args, kwargs))):
+                return super()._update(var, fn, args, kwargs, group)
         copy = var.values[0]
         with tf.device(copy.device), distribute_lib.UpdateContext(0):
             return fn(copy, *args, **kwargs)
+
+    def _update_non_slot(
+        self,
+        colocate_with: Any,
+        fn: Callable,
+        args: tuple,
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        with self._during("copies", Copies((args, kwargs))):
+            return super()._update_non_slot(
+                colocate_with, fn, args, kwargs, group
+            )
 
     def _reduce_to(
         self,
@@ -309,19 +341,6 @@ class OneDevice(_Extended):
         )
 
 
-def _equal_on_all(value: Any) -> Any:
-    """The value that all replicas have of an argument of an update."""
-    if not isinstance(value, tf.distribute.DistributedValues):
-        return value
-    if isinstance(value, values.PerReplica):
-        raise InputError(
-            "A sharded variable is updated once, for all replicas. Received: an "
-            "update in strategy.run with a value that differs between replicas; "
-            "use model.fit or kerasmgpu.partition, or reduce the value first."
-        )
-    return value if isinstance(value, tf.Variable) else value.values[0]
-
-
 _OF_ONE_COPY = (
     "_strided_slice_assign",
     "batch_scatter_update",
@@ -345,8 +364,9 @@ _READS = {"gather_nd", "sparse_read"}
 class _Method:
     """A method of a variable with several copies, delegated to them.
 
-    In a step it is called on the first copy. In cross-replica context it writes
-    all copies, and reads the first.
+    In a step it is called on the first copy, in an update on the copy that is
+    updated. Else in cross-replica context it writes all copies, and reads the
+    first.
 
     Args:
         extended: The `OneDevice` of its strategy.
@@ -364,6 +384,9 @@ class _Method:
         variable: Any = self._variable()
         extended: Any = self._extended()
         first, *others = variable.values
+        updated = distribute_lib.get_update_replica_id()
+        if updated is not None:  # An update calls it once for each copy.
+            first, others = variable.values[updated], []
         method = getattr(first, self._name)
         if extended.is_one_device:
             return method(*args, **kwargs)

@@ -8,6 +8,7 @@ collective. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import contextlib
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import tensor_callable
-from tensorflow.python.eager import record, tape
+from tensorflow.python.distribute import values_util
+from tensorflow.python.eager import record
 from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import bounds_of
+from kerasmgpu.partitioner.runtime import compiled_reads, sharded_assignments
 
 _GROUP = 60_000
 """Group key of the collectives that read variables outside of steps."""
@@ -34,7 +38,23 @@ _MOST_VARIABLES = 1 << 17
 
 _numbers = itertools.count()
 
-_UPDATES = (
+_GRADIENT = "KerasmgpuShardedRead"
+"""The gradient of a value that is read of parts, and of an unused one of the
+variable."""
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient_of_read(
+    operation: tf.Operation, gradient: tf.Tensor, unused: Any
+) -> list[Any]:
+    del operation, unused
+    return [None, gradient]
+
+
+_OF_PARTS = ("assign", "assign_add", "assign_sub")
+"""Methods of a `tf.Variable` that change each element by itself."""
+
+_OF_WHOLE = (
     "_strided_slice_assign",
     "batch_scatter_update",
     "scatter_add",
@@ -84,6 +104,14 @@ class Extended(Protocol):
     def is_one_device(self) -> bool:
         """Whether code runs as on one device."""
 
+    @property
+    def copies(self) -> sharded_assignments.Copies | None:
+        """Copies of variables while a mirrored one is updated."""
+
+    @property
+    def updated(self) -> "ShardedVariable | None":
+        """The sharded variable that is updated."""
+
     def wait_for_workers(self, name: str, seconds: float) -> None:
         """Waits until all workers read a variable."""
 
@@ -102,6 +130,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         shape: The whole shape.
         settings: Arguments of `tf.Variable`: its name, type, ….
     """
+
+    exists = False
+    """Whether this process has created one."""
 
     def __init__(
         self,
@@ -124,27 +155,39 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             )
         self.parts = tuple(parts)
         self.shard_axis = axis
-        self._extended = extended
+        self.extended = extended
         self._is_whole = False
         self._number = next(_numbers) % _MOST_VARIABLES
         self._reads = 0
         self.handle._sharded_variable = weakref.ref(self)
+        ShardedVariable.exists = True
+        with tf.init_scope():
+            self._set_whole(tf.zeros([0], self.dtype))
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy:
         """The strategy in whose scope the variable was created."""
-        return self._extended._container_strategy()
+        return self.extended._container_strategy()
 
     # Reading ------------------------------------------------------------------
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """What all ways of reading call."""
-        if self._acts_whole:
+        if self.acts_whole:
             return super()._read_variable_op(no_copy)
-        if self.trainable:
-            tape.variable_accessed(self)
+        resource_variable_ops.variable_accessed(self)
+        values_util.mark_as_unsaveable()  # This trace; see `acts_whole`.
+        graph = compiled_reads.compiled_graph()
         with record.stop_recording():
-            value = self._joined()
+            if graph is not None:
+                value = compiled_reads.captured(
+                    graph,
+                    self.ref(),
+                    tf.TensorSpec(self.shape, self.dtype),
+                    self._read_variable_op,
+                )
+            else:
+                value = self._value()
         record.record_operation(
             "ReadVariableOp",
             [value],
@@ -153,15 +196,28 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         )
         return value
 
+    def _value(self) -> tf.Tensor:
+        """The whole value; in an update of a copy, that of the copy."""
+        copies = self.extended.copies
+        value = self.joined() if copies is None else copies.value(self)
+        if tf.executing_eagerly():
+            return value
+        # The gradient of a branch, loop or function is computed of its graph,
+        # where it has to reach the handle that tapes watch.
+        read = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+        graph = tf.compat.v1.get_default_graph()
+        with graph.gradient_override_map({"IdentityN": _GRADIENT}):
+            return tf.raw_ops.IdentityN(input=[value, read])[0]
+
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
         """Rows of the value; see `tf.Variable.sparse_read`."""
-        if self._acts_whole:
+        if self.acts_whole:
             return super().sparse_read(indices, name)
         return tf.gather(self.read_value(), indices, name=name)
 
     def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
         """Elements of the value; see `tf.Variable.gather_nd`."""
-        if self._acts_whole:
+        if self.acts_whole:
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.read_value(), indices, name=name)
 
@@ -175,9 +231,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
         return tf.constant(True, name=name)
 
-    def _joined(self) -> tf.Tensor:
+    def joined(self) -> tf.Tensor:
         """The whole value, of the parts of all workers."""
-        replicas, sharding = self._replicas, self._extended.axis_to_shard
+        replicas, sharding = self._replicas, self.extended.axis_to_shard
         if (
             sharding is not None
             and sharding.infers_shapes()
@@ -209,8 +265,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _gathered(self, own: tf.Tensor) -> tf.Tensor:
         """The whole value, of the workers' parts."""
-        if self._extended.announce is not None:
-            self._extended.announce(self)
+        if self.extended.announce is not None:
+            self.extended.announce(self)
         counts, axis = self._counts(), self.shard_axis
         gathered = self._all_parts(own)
         with tf.device(self._replicas.host):
@@ -258,10 +314,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         now and then crashes the process (TensorFlow 2.18 to 2.21 return the
         error while the ring's threads still use the operation).
         """
-        seconds = self._extended.read_timeout_seconds
+        seconds = self.extended.read_timeout_seconds
         name = f"kerasmgpu/variable {self._number}/read {self._reads}"
         try:
-            self._extended.wait_for_workers(name, seconds)
+            self.extended.wait_for_workers(name, seconds)
         except tf.errors.DeadlineExceededError as error:
             workers = self._replicas.total // self._replicas.num
             raise InputError(
@@ -274,51 +330,51 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     @property
     def _replicas(self) -> Any:
-        return self._extended._container_strategy().replicas
+        return self.extended._container_strategy().replicas
 
     @property
-    def _acts_whole(self) -> bool:
+    def acts_whole(self) -> bool:
         """Whether code sees one variable of the whole shape."""
-        return self._is_whole or self._extended.is_one_device
+        return (
+            self._is_whole
+            or self.extended.is_one_device
+            # A function is traced once more when it is exported.
+            or (save_context.in_save_context() and not tf.executing_eagerly())
+        )
 
     # Assigning ----------------------------------------------------------------
 
-    def assign(
-        self,
-        value: Any,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        if self._acts_whole:
-            return super().assign(value, use_locking, name, read_value)
-        return self._each("assign", value, read_value)
+    def change_parts(self, method: str, args: Any, kwargs: Any) -> None:
+        """Calls a method that changes the variable, on all parts."""
+        if method in _OF_PARTS:
+            value = self._checked(*args)
+            for part, own in zip(self.parts, self.cut(value)):
+                with tf.device(part.device):
+                    getattr(part, method)(own, read_value=False)
+        else:
+            self._divide(self.changed(self.joined(), method, args, kwargs))
 
-    def assign_add(
-        self,
-        delta: Any,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        if self._acts_whole:
-            return super().assign_add(delta, use_locking, name, read_value)
-        return self._each("assign_add", delta, read_value)
+    def changed(
+        self, value: tf.Tensor, method: str, args: Any, kwargs: Any
+    ) -> tf.Tensor:
+        """The whole value that a method makes of another one."""
+        if method == "assign":
+            return tf.convert_to_tensor(self._checked(*args))
+        if method == "assign_add":
+            return value + self._checked(*args)
+        if method == "assign_sub":
+            return value - self._checked(*args)
+        self._set_whole(value)
+        getattr(super(), method)(*args, **kwargs)
+        value = tf.raw_ops.ReadVariableOp(
+            resource=self.handle, dtype=self.dtype
+        )
+        self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+        return tf.ensure_shape(value, self.shape)
 
-    def assign_sub(
-        self,
-        delta: Any,
-        use_locking: bool | None = None,
-        name: str | None = None,
-        read_value: bool = True,
-    ) -> Any:
-        if self._acts_whole:
-            return super().assign_sub(delta, use_locking, name, read_value)
-        return self._each("assign_sub", delta, read_value)
-
-    def _each(self, method: str, value: Any, read_value: bool) -> Any:
-        """Calls a method of each part with its elements of a value."""
-        if not isinstance(value, np.ndarray):  # Of an array each part is one.
+    def _checked(self, value: Any) -> Any:
+        """A value to assign; an array, of which each part is a tensor."""
+        if not isinstance(value, np.ndarray):
             value = tf.convert_to_tensor(value, self.dtype)
         if not self.shape.is_compatible_with(value.shape):
             raise ValueError(
@@ -326,15 +382,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 f"mismatch. The variable shape {self.shape}, and the assigned "
                 f"value shape {value.shape} are incompatible."
             )
-        done = []
-        for part, own in zip(self.parts, self._cut(value)):
-            with tf.device(part.device):
-                done.append(getattr(part, method)(own, read_value=False))
-        if not tf.executing_eagerly() and not read_value:
-            return tf.group(*done)
-        return self
+        return value
 
-    def _cut(self, value: tf.Tensor) -> list[tf.Tensor]:
+    def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """The elements of this process's parts."""
         return cut(value, self.shard_axis, self._replicas)
 
@@ -342,7 +392,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         value = tensor_callable.Callable(
-            self._joined, dtype=self.dtype, device=self.device
+            self.joined, dtype=self.dtype, device=self.device
         )
         return {trackable.VARIABLE_VALUE_KEY: value}
 
@@ -363,7 +413,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         if self._is_whole:
             yield
             return
-        self._set_whole(self._joined())
+        self._set_whole(self.joined())
         self._is_whole = True
         try:
             yield
@@ -374,30 +424,39 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
 
     def _set_whole(self, value: tf.Tensor) -> None:
+        """Sets what the handle holds: the whole value, or nothing."""
+        if not tf.executing_eagerly():
+            # A graph refuses static shapes other than that of the handle.
+            unknown = tf.TensorShape(None)
+            value = tf.raw_ops.PlaceholderWithDefault(
+                input=value, shape=unknown
+            )
         tf.raw_ops.AssignVariableOp(
             resource=self.handle, value=value, validate_shape=False
         )
 
     def _divide(self, value: tf.Tensor) -> None:
-        for part, own in zip(self.parts, self._cut(value)):
+        for part, own in zip(self.parts, self.cut(value)):
             part.assign(own)
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method that changes elements of the whole value, then divides it."""
+    """A method that changes the variable as its context demands."""
+    original = getattr(resource_variable_ops.BaseResourceVariable, name)
 
+    @functools.wraps(original)
     def update(self: ShardedVariable, *args: Any, **kwargs: Any) -> Any:
-        original = getattr(super(ShardedVariable, self), name)
-        if self._acts_whole:
-            return original(*args, **kwargs)
-        with self.whole():
-            original(*args, **kwargs)
-        return self
+        if self.acts_whole:
+            return original(self, *args, **kwargs)
+        if not args:  # The value, by whichever name the method has for it.
+            first = next(iter(kwargs))
+            args = (kwargs.pop(first),)
+        return sharded_assignments.change(self, name, *args, **kwargs)
 
     return update
 
 
-for _name in _UPDATES:
+for _name in (*_OF_PARTS, *_OF_WHOLE):
     setattr(ShardedVariable, _name, _method(_name))
 
 

@@ -1,0 +1,94 @@
+"""Reads of sharded variables in functions that XLA compiles.
+
+XLA compiles for one device, and refuses variables on others. A compiled
+function therefore reads a sharded variable before it is called: the whole value
+is one more argument of it, a capture that is computed at each call, where the
+function is called. Checked on TensorFlow 2.18 and 2.21.
+"""
+
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
+
+_compiled: "weakref.WeakSet[FuncGraph]" = weakref.WeakSet()
+
+_BODIES = (
+    control_flow.CondBranchFuncGraph,
+    control_flow.WhileBodyFuncGraph,
+    control_flow.WhileCondFuncGraph,
+)
+
+
+def mark(graph: FuncGraph) -> None:
+    """Notes that XLA compiles a graph, before it is traced."""
+    _compiled.add(graph)
+
+
+def graphs() -> Iterator[tf.Graph]:
+    """Yields the graph that is being built, and those around it."""
+    graph = ops.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def compiled_graph() -> FuncGraph | None:
+    """The graph of the innermost function, if XLA compiles it, or `None`."""
+    if tf.executing_eagerly() or not _compiled:
+        return None
+    innermost = None
+    for graph in graphs():
+        if innermost is None and not isinstance(graph, _BODIES):
+            innermost = graph
+        if graph in _compiled:
+            return innermost
+    return None
+
+
+def captured(
+    graph: FuncGraph,
+    variable: Hashable,
+    specification: tf.TensorSpec,
+    read: Callable[[], tf.Tensor],
+) -> tf.Tensor:
+    """The value of a variable at the time of each call of a function.
+
+    Args:
+        graph: The graph of the function.
+        variable: Reference to the variable; two reads of it are one capture.
+        specification: `tf.TensorSpec` of its value.
+        read: Reads the whole value; called where the function is called.
+    """
+    key = ("kerasmgpu", variable)
+    captures = graph.function_captures
+    if key not in captures.by_ref_internal:
+        with graph.as_default():
+            graph.capture_call_time_value(read, specification, key=key)
+        captures.add_or_replace(
+            key=key,
+            external=_Read(read, captures.by_ref_external[key].output_spec),
+            internal=captures.by_ref_internal[key],
+            tracetype=captures.by_ref_tracetype[key],
+            is_by_ref=True,
+        )
+    return captures.by_ref_internal[key]
+
+
+class _Read:
+    """Reads a variable where a function is called, not outside of all functions.
+
+    TensorFlow's own closure does that, before the functions that call this one
+    have assigned the variable.
+    """
+
+    def __init__(self, read: Callable[[], tf.Tensor], output_spec: Any) -> None:
+        self._read = read
+        self.output_spec = output_spec
+
+    def __call__(self) -> list[tf.Tensor]:
+        return [self._read()]
