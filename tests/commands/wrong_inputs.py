@@ -290,11 +290,6 @@ CASES = (
         "--replica_counts=1,two",
         "replica_counts must be an integer of at least 1",
     ),
-    Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--output_dir=empty",
-        "a folder was expected",
-    ),
     Case("doctor --virtual_devices=0", "virtual_devices must be an integer f"),
     Case("doctor --max_megabytes=x", "--max_megabytes: must be an integer"),
     Case("doctor --timeout_seconds=0", "timeout_seconds must be a finite"),
