@@ -23,6 +23,14 @@ LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
 
 SHARDS = ("optimizer", "weights", "embeddings")
+
+MIN_SHARD_BYTES = 1 << 14
+"""Bytes of the smallest variable that is sharded: a smaller one takes longer to
+gather than it saves."""
+
+ASSUMED_SIZE = 64
+"""Size of an axis, or rounds of a loop, that are known when the step runs only,
+and of which no batch has been seen."""
 """Names of what strategies divide over the replicas; see `MirroredStrategy`."""
 
 

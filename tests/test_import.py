@@ -102,7 +102,8 @@ def test_unknown_attribute():
 
 LEVELS = [
     {"atomic_files", "errors", "signals", "stderr_filter", "user_lines"},
-    {"hardware", "partitioner", "replica_arithmetic", "schedules"},
+    {"replica_arithmetic"},
+    {"hardware", "partitioner", "schedules"},
     {"engine", "flops"},
     {"job"},
     {"_keras"},

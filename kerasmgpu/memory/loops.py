@@ -9,9 +9,9 @@ from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
 from kerasmgpu.memory.program_facts import ACTIVATIONS, WORKSPACE
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
-from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 
 class Walk(Protocol):

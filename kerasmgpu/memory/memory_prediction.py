@@ -13,6 +13,7 @@ from kerasmgpu.errors import (
 from kerasmgpu.memory import device_memory as devices
 from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 PARTS = (
     "weights",
@@ -24,9 +25,6 @@ PARTS = (
     "batch",
 )
 """Parts of a replica's memory, whose sum is `"total"`."""
-
-ASSUMED_SIZE = 64
-"""`partitioner.rules.cost.ASSUMED_SIZE`; that module imports TensorFlow."""
 
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import checked_choice, checked_integer
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 SHARDS = ("none", *replica_arithmetic.SHARDS)
-
-MIN_SHARD_BYTES = 16 << 10
-"""Bytes from which on a variable is sharded: smaller ones stay whole."""
 
 
 @dataclasses.dataclass(frozen=True)

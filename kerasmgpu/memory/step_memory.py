@@ -12,13 +12,14 @@ from kerasmgpu.memory.program_facts import (
     constant_bytes,
     of_all_rows,
 )
-from kerasmgpu.memory.state_bytes import MIN_SHARD_BYTES, part_bytes
+from kerasmgpu.memory.state_bytes import part_bytes
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.walk import Setting, Walk
 from kerasmgpu.partitioner.runtime.one_device import container
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 _VARIABLES, _BATCH = "variables", "batch"
 

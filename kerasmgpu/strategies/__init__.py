@@ -14,8 +14,9 @@ from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.exact_steps import ExactSteps
-from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, Shard
+from kerasmgpu.strategies.sharding import Shard
 
 _import_on_use(__name__)
 

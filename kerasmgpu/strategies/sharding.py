@@ -10,10 +10,6 @@ from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError
 from kerasmgpu.replica_arithmetic import shard_axis
 
-MIN_SHARD_BYTES = 1 << 14
-"""Bytes of the smallest variable that is sharded: a smaller one takes longer to
-gather than it saves."""
-
 
 @dataclasses.dataclass(frozen=True)
 class NewVariable:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.memory import memory_prediction
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
-from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 
 QUICK = ("dense", "dense that is computed again", "clip", "unrolled lstm")
@@ -151,7 +150,6 @@ def test_a_round_keeps_its_result_once(replicas):
     peak = step_peak(traced(replicas(2), loop))
     (assumed,) = peak.assumed
     assert assumed.startswith("rounds of ") and "while" in assumed
-    assert ASSUMED_SIZE == memory_prediction.ASSUMED_SIZE
     of_a_round = ROWS * 16 * 4
     assert ASSUMED_SIZE <= peak.activations / of_a_round < ASSUMED_SIZE + 3
 

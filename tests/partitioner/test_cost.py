@@ -2,10 +2,11 @@
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.rules.cost import ASSUMED_SIZE, CostModel
+from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 ROWS = sizes.Symbol("rows")
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.strategies.sharding import MIN_SHARD_BYTES, NewVariable
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from kerasmgpu.strategies.sharding import NewVariable
 from tests.strategies.sharded import axes_of, mirrored, pretended_worker
 
 

@@ -17,10 +17,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-
-ASSUMED_SIZE = 64
-"""Size of an axis that is known when the step runs only, and of which no batch
-has been seen."""
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 
 class CostModel:
