@@ -14,6 +14,7 @@ from absl import logging
 from kerasmgpu.engine.feeds import Feed
 
 _ADVICE = "kerasmgpu.memory.memory_advice"
+_FIRST_PARTS = "kerasmgpu.memory.first_parts"
 
 
 def explained(
@@ -35,3 +36,20 @@ def explained(
     return tf.errors.ResourceExhaustedError(
         error.node_def, error.op, f"{text}\n\nTensorFlow: {error.message}"
     )
+
+
+def first_micro_batches(model: keras.Model, feed: Feed) -> int:
+    """Returns the micro-batches that `micro_batches="auto"` begins with.
+
+    Args:
+        model: See `explained`.
+        feed: See `explained`.
+    """
+    if not model.built:  # The prediction would create its variables.
+        return 1
+    first_parts: Any = importlib.import_module(_FIRST_PARTS)
+    try:
+        return int(first_parts.first_micro_batches(model, feed))
+    except Exception as other:  # Training can do without it.
+        logging.exception("kerasmgpu: memory was not predicted: %s", other)
+        return 1

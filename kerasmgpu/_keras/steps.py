@@ -217,6 +217,13 @@ class Steps:
         if self._trains:
             build.build_optimizer(self._model)
         scope.check(self._model)
+        if (
+            self._trains
+            and self._strategy.micro_batches == "auto"
+            and not self.programs
+        ):
+            parts = memory_errors.first_micro_batches(self._model, feed)
+            self._partitioned.micro_batches = self._strategy.largest(parts)
         program = self._partitioned.program(
             (specification,), in_shares, feed.batch_shapes
         )

@@ -64,6 +64,9 @@ class ExactStrategy(Protocol):
     def any_worker(self, flag: bool) -> bool:
         """Whether `flag` is true on any worker; collective."""
 
+    def largest(self, number: int) -> int:
+        """The largest number of all workers; collective."""
+
     def from_first_worker(self, data: bytes) -> bytes:
         """Broadcasts the first worker's bytes to all workers; collective."""
 

@@ -16,6 +16,7 @@ files, from the inside out:
 * `traced_step`: the variables of the step of the user's model;
 * `step_memory`: the peak of a step on one replica;
 * `device_memory`: memory of a device, as text;
+* `first_parts`: the micro-batches that `"auto"` begins with;
 * `counting`: the child process that does all of this;
 * `memory_prediction`: starts it, and says what fits;
 * `memory_report`: the table;

@@ -36,15 +36,15 @@ def advice(model: keras.Model, feed: Feed) -> str:
         String of several lines.
     """
     strategy = model.distribute_strategy
-    rows = _rows(feed)
+    rows = rows_of(feed)
     limit = device_bytes(strategy)
     command = _command(strategy, rows, limit)
     replicas = strategy.num_replicas_in_sync
     shard = strategy.shard or "none"
     head = f"A training step of {model.name!r} ran out of memory"
-    if rows is None or not _are_dense(feed.batch_specification):
+    if rows is None or not are_dense(feed.batch_specification):
         return f"{head}. To see what is alive, and what fits, run: {command}"
-    step = _traced(model, feed.batch_specification, rows)
+    step = traced(model, feed.batch_specification, rows)
     parts = strategy.micro_batches
     parts = 1 if parts == "auto" else int(parts)
     head += (
@@ -94,7 +94,7 @@ def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
     return usable(total) if total else None
 
 
-def _traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
+def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     """The step as two replicas of one process would run it.
 
     What is sharded, and the parts of a batch, are counted by the prediction. In
@@ -208,7 +208,7 @@ def _command(strategy: Any, rows: int | None, limit: int | None) -> str:
     return f"kerasmgpu memory my_module:build {' '.join(flags)}"
 
 
-def _rows(feed: Feed) -> int | None:
+def rows_of(feed: Feed) -> int | None:
     """Rows of a global batch, where they are known."""
     if feed.batch_size is not None:
         return feed.batch_size
@@ -218,7 +218,7 @@ def _rows(feed: Feed) -> int | None:
     return None
 
 
-def _are_dense(specification: Any) -> bool:
+def are_dense(specification: Any) -> bool:
     """Whether all leaves of a batch are tensors of known rank."""
     return all(
         isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,10 @@ class ExactSteps(_Strategy):
     def any_worker(self, flag: bool) -> bool:
         """Whether `flag` is true on any worker; collective."""
         return workers.any_of(self, flag)
+
+    def largest(self, number: int) -> int:
+        """The largest number of all workers; collective."""
+        return int(workers.gather(self, [number]).max())
 
     def from_first_worker(self, data: bytes) -> bytes:
         """Broadcasts the first worker's bytes to all workers; collective.
@@ -368,6 +373,10 @@ class ExactSteps(_Strategy):
         return tf.nest.map_structure(leaf, batch)
 
 
+_SECONDS_OF_REST = 1.0
+"""For TensorFlow's threads to leave collectives that were aborted."""
+
+
 class _Together:
     """Attempts at the steps of a job; see `out_of_memory.Together`."""
 
@@ -380,14 +389,24 @@ class _Together:
         self.is_given_up = self._attempts.is_given_up
 
     def start_anew(self, flag: bool) -> bool:
-        """Resets collectives once all workers have given up."""
+        """Resets collectives once all workers have given up.
+
+        TensorFlow (2.18 to 2.21) frees its executor of collectives then, and
+        its connections: another worker that is still in its attempt, or a
+        thread that is just leaving an aborted collective, would use them.
+        """
         context.abort_step()
+        self._meet()
+        time.sleep(_SECONDS_OF_REST)
         context.reset_collectives()
+        self._meet()
+        return self._strategy.any_worker(flag)
+
+    def _meet(self) -> None:
         if not self._attempts.meet():
             raise tf.errors.UnavailableError(
                 None, None, "A worker is lost; see the log."
             )
-        return self._strategy.any_worker(flag)
 
 
 def _trains(function: Callable[..., Any]) -> bool:

@@ -95,6 +95,13 @@ class Repeated:
         if together is not None:
             can_split = together.start_anew(can_split)
         if not can_split:
+            logging.error(
+                "kerasmgpu: %s runs out of memory in %d micro-batches, and "
+                "can't be cut further. Take more replicas, shard='weights', a "
+                "smaller model or a device with more memory.",
+                self.program.trace.name,
+                parts,
+            )
             raise error or tf.errors.ResourceExhaustedError(
                 None, None, "Another worker ran out of memory."
             )

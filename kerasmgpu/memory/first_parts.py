@@ -1,0 +1,66 @@
+"""The micro-batches that `micro_batches="auto"` begins with."""
+
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu.engine.feeds import Feed
+from kerasmgpu.memory import counting, memory_advice
+from kerasmgpu.memory.memory_report import size
+
+
+def first_micro_batches(model: keras.Model, feed: Feed) -> int:
+    """Returns the fewest parts of a step that fit, as `memory` predicts.
+
+    One part where nothing is predicted: the memory of the device or the rows
+    are unknown, the batch is not dense, or a function shards.
+
+    Args:
+        model: `keras.Model` in training under one of our strategies.
+        feed: `Feed` of its steps.
+
+    Returns:
+        Integer, a power of two, or the rows of a replica.
+    """
+    strategy = model.distribute_strategy
+    limit = memory_advice.device_bytes(strategy)
+    if limit is None:
+        _say_what_auto_needs(strategy)
+        return 1
+    rows, shard = memory_advice.rows_of(feed), strategy.shard or "none"
+    specification = feed.batch_specification
+    is_dense = memory_advice.are_dense(specification)
+    if rows is None or callable(shard) or not is_dense:
+        return 1
+    step = memory_advice.traced(model, specification, rows)
+    job: dict[str, Any] = {
+        "usable": limit,
+        "micro_batches": None,
+        "batch_size_per_replica": None,
+    }
+    (found,) = counting.settings(
+        step, job, strategy.num_replicas_in_sync, shard
+    )
+    parts = int(found["micro_batches"])
+    logging.info(
+        "kerasmgpu: micro_batches='auto' begins with %d: %s of %s are "
+        "predicted.",
+        parts,
+        size(found["total"]),
+        size(limit),
+    )
+    return parts
+
+
+def _say_what_auto_needs(strategy: tf.distribute.Strategy) -> None:
+    is_limited = "TF_MKL_ALLOC_MAX_BYTES" in os.environ  # oneDNN's.
+    if "CPU" in strategy.extended.worker_devices[0] and not is_limited:
+        logging.warning(
+            "kerasmgpu: micro_batches='auto' can't help on a CPU without a "
+            "limit: where memory runs out the process ends, and no step is "
+            "repeated. Set micro_batches to a number, or "
+            "TF_CPU_ALLOCATOR_USE_BFC=true and TF_CPU_BFC_MEM_LIMIT_IN_MB."
+        )
