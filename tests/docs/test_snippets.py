@@ -2,8 +2,10 @@
 
 import doctest
 import importlib
+import pathlib
 import sys
 
+import numpy as np
 import pytest
 
 from tests.docs import pages, preparations, snippets
@@ -28,12 +30,11 @@ SLOW = (
     ],
 )
 def test_python_runs(page, tmp_path, monkeypatch):
-    """A page's code, top to bottom; tracebacks name its lines."""
+    """A page's code, top to bottom, as pasted; tracebacks name its lines."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [page])
+    arguments = preparations.ARGUMENTS.get(page, [])
+    monkeypatch.setattr(sys, "argv", [page, *arguments])
     names = {"__name__": "__page__"}
-    exec(preparations.COMMON, names)
-    exec(preparations.BY_PAGE.get(page, ""), names)
     for line, language, code in snippets.to_run(page):
         if page in preparations.ON_CPUS:
             code = code.replace('"GPU:', '"CPU:')
@@ -42,6 +43,7 @@ def test_python_runs(page, tmp_path, monkeypatch):
         else:
             placed = "\n" * (line - 1) + code
             exec(compile(placed, pages.ROOT / page, "exec"), names)
+    names |= {"pathlib": pathlib, "np": np}
     exec(preparations.AFTERWARDS.get(page, ""), names)
 
 
