@@ -1,6 +1,5 @@
 """Which variables are sharded, along which axis, and what that saves."""
 
-
 import keras
 import numpy as np
 import pytest
