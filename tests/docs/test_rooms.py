@@ -1,0 +1,33 @@
+"""The picture of the rooms is that of today's imports."""
+
+import importlib.util
+
+import pytest
+
+from tests.docs import pages
+
+PATH = pages.ROOT / "docs/images/draw_rooms.py"
+
+
+@pytest.fixture(scope="module")
+def draw():
+    specification = importlib.util.spec_from_file_location("draw_rooms", PATH)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_is_todays(draw):
+    """`python docs/images/draw_rooms.py` draws it anew."""
+    assert PATH.with_name("rooms.svg").read_text("utf-8") == draw.picture()
+
+
+def test_arrows_that_follow_from_others_are_left_out(draw):
+    graph = {"a": set(), "b": {"a"}, "c": {"a", "b"}}
+    assert draw.direct(graph) == {"a": set(), "b": {"a"}, "c": {"b"}}
+    assert draw.ranked(graph) == ["a", "b", "c"]
+
+
+def test_a_circle_has_no_order(draw):
+    with pytest.raises(ValueError, match="import each other"):
+        draw.ranked({"a": {"b"}, "b": {"a"}})
