@@ -78,6 +78,14 @@ QUICK_SHARDED = {
 }
 
 
+def _sharded_counts(number, case):
+    """One count per case, another for the next; `tests.parity.table` has all."""
+    own = {(2, 4, 8)[number % 3]}
+    return sorted(
+        own | {n for name, _, n in QUICK_SHARDED if name == case.name}
+    )
+
+
 def _marks(case, fixture, count):
     is_quick = case.name in QUICK and count == min(case.replica_counts)
     is_quick = is_quick and fixture == "replicas"
@@ -95,11 +103,15 @@ RUNS = [
         marks=_marks(case, fixture, count),
     )
     # Runs of a case follow each other: they are compared with one plain run.
-    for case in CASES.values()
+    for number, case in enumerate(CASES.values())
     for fixture, what, counts in (
         ("replicas", "replicas", case.replica_counts),
         ("like_gpus", "like GPUs", (3,) * (case.name in LIKE_GPUS)),
-        ("sharded_optimizer", "with sharded slots", (2, 4, 8)),
+        (
+            "sharded_optimizer",
+            "with sharded slots",
+            _sharded_counts(number, case),
+        ),
         ("sharded_weights", "with sharded weights", (8,)),
     )
     for count in counts
