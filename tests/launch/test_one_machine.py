@@ -267,7 +267,7 @@ while True:
     with launcher(tmp_path, program, "--num_workers=1") as process:
         (pid,) = wait_for_files(tmp_path, "up-0")
         process.stdout.close()
-        assert process.wait(10) == 128 + signal.SIGHUP
+        assert process.wait(10) == 128 + signal.SIGPIPE
     assert not is_alive(pid)
 
 

@@ -68,7 +68,9 @@ ELSEWHERE = {
     # Look-ups in a table whose rows are sharded; the rule is in `indexing.py`.
     "tables.py": {"GatherV2"},
     # What a tape records of a read outside of steps.
-    "sharded_variable.py": {"ReadVariableOp"},
+    "sharded_variable.py": {"IdentityN", "ReadVariableOp"},
+    # Operations that hold the user's function, in an error's text.
+    "error_places.py": {"PartitionedCall", "StatefulPartitionedCall"},
     # Patterns of nodes in front of an operation.
     "integers.py": {"Pack", "Slice", "Transpose"},
     "sparse.py": {"Fill", "Maximum", "StridedSlice", "ZerosLike"},
