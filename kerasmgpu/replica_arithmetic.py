@@ -14,6 +14,16 @@ from kerasmgpu.errors import (
     checked_number,
 )
 
+__all__ = [
+    "efficiency",
+    "global_batch_size",
+    "last_batch_sizes",
+    "per_replica_batch_sizes",
+    "scale_learning_rate",
+    "shard_axis",
+    "speed_up",
+]
+
 _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
     "linear": lambda num_replicas: float(num_replicas),
     "sqrt": math.sqrt,
@@ -21,8 +31,8 @@ _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
 }
 LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
-
 SHARDS = ("optimizer", "weights", "embeddings")
+"""Names of what strategies divide over the replicas; see `MirroredStrategy`."""
 
 MIN_SHARD_BYTES = 1 << 14
 """Bytes of the smallest variable that is sharded: a smaller one takes longer to
@@ -31,7 +41,6 @@ gather than it saves."""
 ASSUMED_SIZE = 64
 """Size of an axis, or rounds of a loop, that are known when the step runs only,
 and of which no batch has been seen."""
-"""Names of what strategies divide over the replicas; see `MirroredStrategy`."""
 
 
 def checked_shard(shard: str | None) -> str | None:

@@ -17,7 +17,6 @@ _COLUMN = 420
 _STYLE = (
     "text{font:13px sans-serif;fill:#222}rect{fill:#eef3fb;stroke:#4a6fa5}"
     "path{fill:none;stroke:#8899aa}.title{font-weight:bold}"
-    "@media (prefers-color-scheme:dark){text{fill:#ddd}rect{fill:#26324a}}"
 )
 
 

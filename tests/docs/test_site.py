@@ -98,7 +98,7 @@ def test_plots_are_dark_where_the_page_is(site):
     for path in site.rglob("*.html"):
         text = path.read_text("utf-8")
         for source in re.findall(r'<img\b[^>]*src="([^"]*)"', text):
-            assert source.endswith(".png"), f"{path}: {source}"
+            assert source.endswith((".png", ".svg")), f"{path}: {source}"
 
 
 def test_every_page_can_be_found(site):
