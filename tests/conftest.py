@@ -1,9 +1,15 @@
-"""Shared fixtures; creates eight logical CPU devices in place of GPUs."""
+"""Shared fixtures; creates eight logical CPU devices in place of GPUs.
+
+`tests.devices` says how the tests are run on a GPU.
+"""
 
 import os
 import signal
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+from tests.devices import MEGABYTES, NUM_GPUS
+
+if not NUM_GPUS:
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Tests run compiled code a few times only: fast compilation matters more.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -45,6 +51,13 @@ def pytest_collection_modifyitems(config, items):
 tf.config.set_logical_device_configuration(
     _cpu, [tf.config.LogicalDeviceConfiguration()] * 8
 )
+if NUM_GPUS:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("GPU")[0],
+        [tf.config.LogicalDeviceConfiguration(MEGABYTES)] * NUM_GPUS,
+    )
+    # Its products have ten bits of mantissa: replicas' rows would differ.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from kerasmgpu import placement
 from kerasmgpu.errors import InputError
 from kerasmgpu.placement import copies, xplane
+from tests.devices import device_name
 
 
 def devices_of(variables):
@@ -23,15 +24,18 @@ def devices_of(variables):
 def two_towers(place=lambda layer, device: layer):
     """Embedding with masks, mean over them, batch normalisation, sharing."""
     keras.utils.set_random_seed(0)
-    shared = place(keras.layers.Dense(3, "tanh", name="shared"), "CPU:1")
-    normalised = place(keras.layers.BatchNormalization(name="norm"), "CPU:2")
+    shared = place(keras.layers.Dense(3, "tanh", name="shared"), device_name(1))
+    normalised = place(
+        keras.layers.BatchNormalization(name="norm"), device_name(2)
+    )
     text = keras.Input((4,), dtype="int32", name="text")
     features = keras.Input((5,), name="features")
     words = place(
-        keras.layers.Embedding(9, 5, mask_zero=True, name="words"), "CPU:3"
+        keras.layers.Embedding(9, 5, mask_zero=True, name="words"),
+        device_name(3),
     )(text)
     pooled = keras.layers.GlobalAveragePooling1D(name="pooled")
-    read = place(pooled, "CPU:3")(words)
+    read = place(pooled, device_name(3))(words)
     both = keras.layers.Concatenate()([shared(read), shared(features)])
     return keras.Model([text, features], normalised(both))
 
@@ -71,7 +75,7 @@ def test_a_placed_model_trains_as_the_same_model_without(run_eagerly):
 def test_weights_slots_and_names_are_where_they_should_be():
     model = two_towers(placement.on_device)
     assert not model.jit_compile
-    for name, device in (("shared", "CPU:1"), ("norm", "CPU:2")):
+    for name, device in (("shared", device_name(1)), ("norm", device_name(2))):
         assert devices_of(model.get_layer(name).variables) == {device}
     assert model.get_layer("words").layer.name == "words"
     assert len(model.get_layer("shared").variables) == 2
@@ -80,16 +84,18 @@ def test_weights_slots_and_names_are_where_they_should_be():
         v.path.split("/")[1]: v.value.device[-5:]
         for v in model.optimizer.variables
     }
-    assert slots["shared_kernel_momentum"] == "CPU:1"
-    assert slots["words_embeddings_velocity"] == "CPU:3"
+    assert slots["shared_kernel_momentum"] == device_name(1)
+    assert slots["words_embeddings_velocity"] == device_name(3)
 
 
 def test_forward_and_gradient_operations_are_traced_on_the_device():
     model = keras.Sequential(
         [
             keras.Input((4,)),
-            placement.on_device(keras.layers.Dense(3, "tanh"), "CPU:1"),
-            placement.on_device(keras.layers.Dense(2, "sigmoid"), "CPU:2"),
+            placement.on_device(keras.layers.Dense(3, "tanh"), device_name(1)),
+            placement.on_device(
+                keras.layers.Dense(2, "sigmoid"), device_name(2)
+            ),
         ]
     )
 
@@ -103,15 +109,21 @@ def test_forward_and_gradient_operations_are_traced_on_the_device():
     placed = collections.defaultdict(set)
     for operation in graph.get_operations():
         placed[operation.type].add(operation.device[-5:])
-    assert placed["Tanh"] == placed["TanhGrad"] == {"CPU:1"}
-    assert placed["Sigmoid"] == placed["SigmoidGrad"] == {"CPU:2"}
-    assert placed["MatMul"] == placed["BiasAddGrad"] == {"CPU:1", "CPU:2"}
+    assert placed["Tanh"] == placed["TanhGrad"] == {device_name(1)}
+    assert placed["Sigmoid"] == placed["SigmoidGrad"] == {device_name(2)}
+    assert (
+        placed["MatMul"]
+        == placed["BiasAddGrad"]
+        == {device_name(1), device_name(2)}
+    )
 
 
 def test_a_step_copies_activations_and_their_gradients_and_no_weights():
     inputs = keras.Input((4,))
-    hidden = placement.on_device(keras.layers.Dense(3, "tanh"), "CPU:1")(inputs)
-    outputs = placement.on_device(keras.layers.Dense(2), "CPU:2")(hidden)
+    hidden = placement.on_device(keras.layers.Dense(3, "tanh"), device_name(1))(
+        inputs
+    )
+    outputs = placement.on_device(keras.layers.Dense(2), device_name(2))(hidden)
     model = keras.Model(inputs, outputs)
     optimizer = placement.place_updates(keras.optimizers.SGD(0.1, momentum=0.9))
     model.compile(optimizer, "mse")
@@ -134,11 +146,11 @@ def test_a_step_copies_activations_and_their_gradients_and_no_weights():
         if "ReadVariableOp" not in name and "ControlEdges" not in name:
             tensors[parts[0][-5:], parts[2][-5:]] += 1
     assert tensors == {
-        ("CPU:0", "CPU:1"): 10,  # input
-        ("CPU:1", "CPU:2"): 10,  # activations
-        ("CPU:2", "CPU:0"): 10,  # output, for the loss
-        ("CPU:0", "CPU:2"): 10,  # gradient of the loss
-        ("CPU:2", "CPU:1"): 10,  # gradient of the activations
+        (device_name(0), device_name(1)): 10,  # input
+        (device_name(1), device_name(2)): 10,  # activations
+        (device_name(2), device_name(0)): 10,  # output, for the loss
+        (device_name(0), device_name(2)): 10,  # gradient of the loss
+        (device_name(2), device_name(1)): 10,  # gradient of the activations
     }
     # 4 weights take the learning rate each, and 2 devices are waited for.
     assert measured.copies.calls == 10 * (5 + 4 + 2)
@@ -163,8 +175,8 @@ def test_saved_and_loaded_with_device_weights_and_optimizer(tmp_path):
     train(model)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.get_layer("shared").device == "CPU:1"
-    assert devices_of(loaded.get_layer("words").variables) == {"CPU:3"}
+    assert loaded.get_layer("shared").device == device_name(1)
+    assert devices_of(loaded.get_layer("words").variables) == {device_name(3)}
     assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
     x, y = batch()
     np.testing.assert_array_equal(
@@ -195,7 +207,9 @@ def test_a_machine_without_the_device_loads_the_model_and_says_so(tmp_path):
     model = keras.Sequential(
         [
             keras.Input((4,)),
-            placement.on_device(keras.layers.Dense(1, name="far"), "CPU:5"),
+            placement.on_device(
+                keras.layers.Dense(1, name="far"), device_name(5)
+            ),
         ]
     )
     model.save(tmp_path / "model.keras")
@@ -211,7 +225,7 @@ def test_a_machine_without_the_device_loads_the_model_and_says_so(tmp_path):
     assert lines[1:] == [
         "Layer 'far' belongs on CPU:5, which this machine doesn't have; it runs "
         "on CPU:0 instead.",
-        "CPU:5",
+        device_name(5),
     ]
 
 
@@ -229,8 +243,10 @@ def test_without_placement_a_model_needs_no_kerasmgpu():
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
-        self.hidden = placement.on_device(keras.layers.Dense(3), "CPU:1")
-        self.outputs_layer = placement.on_device(keras.layers.Dense(1), "CPU:2")
+        self.hidden = placement.on_device(keras.layers.Dense(3), device_name(1))
+        self.outputs_layer = placement.on_device(
+            keras.layers.Dense(1), device_name(2)
+        )
 
     def call(self, inputs, training=None):
         return self.outputs_layer(self.hidden(inputs))
@@ -240,8 +256,8 @@ def test_subclassed_models_make_their_weights_there_in_fit():
     model = Subclassed()
     model.compile("sgd", "mse")
     model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
-    assert devices_of(model.hidden.variables) == {"CPU:1"}
-    assert devices_of(model.outputs_layer.variables) == {"CPU:2"}
+    assert devices_of(model.hidden.variables) == {device_name(1)}
+    assert devices_of(model.outputs_layer.variables) == {device_name(2)}
     with pytest.raises(InputError, match="Only functional and sequential"):
         placement.without(model)
 
@@ -254,8 +270,8 @@ def nested_with_masks():
 
 def test_a_nested_model_is_moved_and_hands_on_its_masks():
     inner = nested_with_masks()
-    placed = placement.on_device(inner, "CPU:1")
-    assert devices_of(placed.variables) == {"CPU:1"}
+    placed = placement.on_device(inner, device_name(1))
+    assert devices_of(placed.variables) == {device_name(1)}
     assert placed.name == "inner"
     read = keras.layers.LSTM(3)
     models = []
@@ -268,23 +284,23 @@ def test_a_nested_model_is_moved_and_hands_on_its_masks():
 
 
 def test_training_and_keyword_arguments_arrive():
-    dropout = placement.on_device(keras.layers.Dropout(0.5), "CPU:1")
+    dropout = placement.on_device(keras.layers.Dropout(0.5), device_name(1))
     ones = np.ones((10, 100), "float32")
     assert float(tf.reduce_mean(dropout(ones))) == 1
     dropped = np.mean(dropout(ones, training=True) == 0)
     assert 0.4 < dropped < 0.6
     attention = keras.layers.MultiHeadAttention(2, 3)
     query, value = np.ones((2, 5, 4), "f"), np.ones((2, 7, 4), "f")
-    placed = placement.on_device(attention, "CPU:1")
+    placed = placement.on_device(attention, device_name(1))
     output, scores = placed(
         query=query, value=value, return_attention_scores=True
     )
     assert output.shape == (2, 5, 4) and scores.shape == (2, 2, 5, 7)
-    assert devices_of(placed.variables) == {"CPU:1"}
+    assert devices_of(placed.variables) == {device_name(1)}
 
 
 def test_gradients_of_gradients_and_persistent_tapes():
-    layer = placement.on_device(keras.layers.Dense(1, "tanh"), "CPU:1")
+    layer = placement.on_device(keras.layers.Dense(1, "tanh"), device_name(1))
     x = tf.constant([[0.1, 0.2]])
     layer(x)
 
@@ -311,7 +327,7 @@ def test_losses_of_a_placed_layer_are_those_of_the_model():
     figures = []
     for place in (placement.on_device, lambda layer, device: layer):
         inputs = keras.Input((4,))
-        model = keras.Model(inputs, place(layer, "CPU:1")(inputs))
+        model = keras.Model(inputs, place(layer, device_name(1))(inputs))
         with tf.GradientTape() as tape:
             model(x)
             losses = tf.stack(model.losses)
@@ -327,13 +343,13 @@ def test_what_cannot_be_placed_is_told(replicas):
     with pytest.raises(InputError, match="'GPU:7'; visible devices: CPU:0, "):
         placement.on_device(dense(1), "GPU:7")
     with pytest.raises(InputError, match="takes a Keras layer.*'dense'"):
-        placement.on_device("dense", "CPU:1")
-    placed = placement.on_device(dense(1, name="one"), "CPU:1")
+        placement.on_device("dense", device_name(1))
+    placed = placement.on_device(dense(1, name="one"), device_name(1))
     with pytest.raises(InputError, match="'one' is on CPU:1 already"):
-        placement.on_device(placed, "CPU:2")
+        placement.on_device(placed, device_name(2))
     with replicas(2).scope():
         with pytest.raises(InputError, match="a strategy places a copy"):
-            placement.on_device(dense(1), "CPU:1")
+            placement.on_device(dense(1), device_name(1))
         with pytest.raises(InputError, match="a strategy places a copy"):
             placed(np.ones((1, 2)))
 
@@ -341,7 +357,8 @@ def test_what_cannot_be_placed_is_told(replicas):
 def test_one_layer_lives_on_one_device():
     layer = keras.layers.Dense(2)
     first, second = (
-        placement.on_device(layer, device) for device in ("CPU:1", "CPU:2")
+        placement.on_device(layer, device)
+        for device in (device_name(1), device_name(2))
     )
     first(np.ones((1, 3)))
     with pytest.raises(InputError, match="not on CPU:2: it was first called"):

@@ -12,6 +12,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import scope
 from kerasmgpu.engine import extended
+from tests.devices import device_name, device_names
 
 X, Y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
 
@@ -74,8 +75,8 @@ def test_of_a_model_that_was_fitted_before_the_strategy(warnings):
     [
         lambda: kerasmgpu.strategy(2).scope(),
         lambda: kerasmgpu.strategy(1).scope(),
-        lambda: tf.distribute.OneDeviceStrategy("CPU:0").scope(),
-        lambda: tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
+        lambda: tf.distribute.OneDeviceStrategy(device_name(0)).scope(),
+        lambda: tf.distribute.MirroredStrategy(device_names(1)).scope(),
     ],
 )
 def test_a_scope_is_meant(warnings, where):

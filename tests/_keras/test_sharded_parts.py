@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import kerasmgpu
+from tests.devices import device_names
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def told(caplog):
 
 
 def mirrored(shard, replicas=2, **keywords):
-    names = [f"CPU:{number}" for number in range(replicas)]
+    names = device_names(replicas)
     return kerasmgpu.MirroredStrategy(names, shard=shard, **keywords)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
+from tests.devices import device_names
 
 ROWS = np.ones((8, 3), "float32")
 
@@ -48,7 +49,7 @@ def fit(model, *callbacks):
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_hooks_are_nested_and_removed_after_fit(ours):
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
     with (strategy if ours else tf.distribute.get_strategy()).scope():
         model = compiled()
     fit(model)

@@ -12,6 +12,7 @@ from kerasmgpu.callbacks import measurement as measurement_module
 from kerasmgpu.callbacks.device_sampler import Sampler
 from kerasmgpu.errors import InputError
 from tests.callbacks import event_files
+from tests.devices import device_names
 
 ROWS = np.random.default_rng(0).normal(size=(26, 3)).astype("float32")
 
@@ -182,7 +183,7 @@ def test_a_folder_that_is_a_file(tmp_path):
 
 
 def test_norms_under_a_strategy_of_tensorflow(tmp_path):
-    model = compiled(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    model = compiled(tf.distribute.MirroredStrategy(device_names(2)))
     with pytest.raises(InputError, match="norms need a strategy of kerasmgpu"):
         fit(model, Monitors(tmp_path, norms="global"))
     fit(model, Monitors(tmp_path))

@@ -9,6 +9,7 @@ from keras import layers
 import kerasmgpu
 from kerasmgpu.callbacks import NotFinite, ThroughputLogger
 from kerasmgpu.errors import InputError
+from tests.devices import device_names
 
 ROWS, BATCH = 40, 8
 
@@ -113,7 +114,7 @@ def test_shares_on_devices_of_their_own(like_gpus):
 def test_under_settings_of_the_strategy(settings):
     x = data()
     x[3 * BATCH + 6, 0] = -1
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"], **settings)
+    strategy = kerasmgpu.MirroredStrategy(device_names(2), **settings)
     said = message(model_of(strategy, Logarithm(name="seventh")), x)
     assert "step 4 (step 4 of this fit), replica 1." in said
     assert "Layer 'seventh'" in said and "row 6 of the batch" in said

@@ -12,6 +12,7 @@ import kerasmgpu
 from kerasmgpu.callbacks import RunRecord, ThroughputLogger, run_record
 from kerasmgpu.errors import InputError
 from kerasmgpu.report import page, run_files
+from tests.devices import device_names
 from tests.report.pages import parse
 
 ROWS = np.random.default_rng(0).normal(size=(40, 6)).astype("float32")
@@ -84,7 +85,7 @@ def test_run_json_is_what_the_model_and_the_strategy_are(run):
     assert facts["optimizer"] == {"name": "Adam", "learning_rate": 0.01}
     assert facts["global_batch_size"] == 8
     assert (facts["replicas"], facts["workers"]) == (2, 1)
-    assert facts["devices"] == ["CPU:0", "CPU:1"]
+    assert facts["devices"] == device_names(2)
     assert facts["strategy"] == {
         "name": "MirroredStrategy",
         "batch_norm": "global",
@@ -130,7 +131,7 @@ def test_the_report_shows_it(run):
 
 def test_sharded_variables_count_by_their_parts(tmp_path):
     strategy = kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1"], shard="weights", min_shard_bytes=0
+        device_names(2), shard="weights", min_shard_bytes=0
     )
     with strategy.scope():
         model = keras.Sequential(

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.callbacks import ThroughputLogger
+from tests.devices import device_names
 
 KEYS = {
     "examples_per_second",
@@ -158,7 +159,7 @@ def test_rows_of_incomplete_batches_are_counted(tmp_path, steps_per_execution):
         assert record["steps"] == 3
         assert record["examples"] == 20
         assert record["replicas"] == 1
-        assert record["devices"] == ["CPU:0"]
+        assert record["devices"] == device_names(1)
 
 
 @pytest.mark.parametrize("eager", [False, True])
@@ -190,7 +191,7 @@ def test_without_compilation_and_without_known_length(
 )
 def test_replicas_share_the_rate(tmp_path, scope, num_replicas):
     path = tmp_path / "throughput.jsonl"
-    devices = [f"CPU:{index}" for index in range(num_replicas)]
+    devices = device_names(num_replicas)
     with scope(devices).scope():
         model = build_model()
     # The last batch has four rows: uneven over three replicas.
@@ -211,7 +212,7 @@ def test_replicas_share_the_rate(tmp_path, scope, num_replicas):
 
 def test_replicas_with_several_steps_per_execution(tmp_path):
     path = tmp_path / "throughput.jsonl"
-    with kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    with kerasmgpu.MirroredStrategy(device_names(2)).scope():
         model = build_model(steps_per_execution=2)
     model.fit(
         dataset(rows=29, batch=6),

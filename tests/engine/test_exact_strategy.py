@@ -7,11 +7,12 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
+from tests.devices import device_names
 
 
 def test_ours_are_told_from_tensorflows(replicas):
     assert is_ours(replicas(1)) and is_ours(replicas(2))
-    theirs = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    theirs = tf.distribute.MirroredStrategy(device_names(2))
     for other in (theirs, tf.distribute.get_strategy(), None, object()):
         assert not is_ours(other)
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.devices import device_names
+
 X = np.arange(24, dtype="float32").reshape(8, 3) / 24
 Y = X[:, :2]
 
@@ -179,7 +181,7 @@ def test_a_callback_may_reset_during_training(replicas, expected):
 
 def test_other_strategies_are_not_touched(replicas):
     replicas(2)
-    stock = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    stock = tf.distribute.MirroredStrategy(device_names(2))
     scope = stock.scope()
     scope.__enter__()
     keras.utils.clear_session()

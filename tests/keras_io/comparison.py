@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from tests.devices import device_names
 from tests.keras_io import registry
 from tests.models import measuring
 from tests.parity import harness
@@ -78,7 +79,7 @@ def compared(one, many, tolerance):
 
 def _run(contender, count):
     """Arguments of a `registry.Run`."""
-    devices = [f"CPU:{index}" for index in range(count)]
+    devices = device_names(count)
     if contender == "kerasmgpu":
         return kerasmgpu.MirroredStrategy(devices), kerasmgpu.partition
     strategy = tf.distribute.MirroredStrategy(

@@ -6,6 +6,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.memory import memory_advice
+from tests.devices import device_names
 
 ROWS = 2048
 
@@ -18,9 +19,7 @@ def test_auto_begins_with_what_is_predicted_to_fit(
     limit, least, most, monkeypatch, caplog
 ):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda strategy: limit)
-    strategy = kerasmgpu.MirroredStrategy(
-        [f"CPU:{n}" for n in range(2)], micro_batches="auto"
-    )
+    strategy = kerasmgpu.MirroredStrategy(device_names(2), micro_batches="auto")
     with strategy.scope():
         layers = [keras.layers.Dense(512, "tanh") for _ in range(12)]
         model = keras.Sequential([keras.Input((64,)), *layers])

@@ -9,6 +9,7 @@ from keras import layers
 import kerasmgpu
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.memory import memory_advice
+from tests.devices import device_names
 from tests.strategies.sharded import mirrored, pretended_worker
 from tests.strategies.test_micro_batches import RunsOut
 
@@ -56,7 +57,7 @@ def test_nothing_fits(replicas, monkeypatch):
 
 
 def test_auto_explains_when_it_gives_up():
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0"], micro_batches="auto")
+    strategy = kerasmgpu.MirroredStrategy(device_names(1), micro_batches="auto")
     said = message(strategy, batch_size=4)
     assert "4 rows on 1 replica" in said
     assert strategy.micro_batches == "auto"

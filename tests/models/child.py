@@ -7,6 +7,7 @@ import warnings
 
 import kerasmgpu
 import tests.conftest  # noqa: F401  (makes the logical devices)
+from tests.devices import device_names
 from tests.models import measuring
 from tests.models.all import MODELS
 
@@ -31,7 +32,7 @@ def measure(arguments):
     counts, *names = arguments
     counts = [int(count) for count in counts.split(",")]
     strategies = {
-        count: kerasmgpu.MirroredStrategy([f"CPU:{i}" for i in range(count)])
+        count: kerasmgpu.MirroredStrategy(device_names(count))
         for count in counts
     }
     for name in names:

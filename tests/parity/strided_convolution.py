@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import kerasmgpu
 import tests.conftest  # noqa: F401  (makes the logical devices)
+from tests.devices import device_names
 from tests.parity import harness
 from tests.parity.cases import Case, Program
 
@@ -62,7 +63,7 @@ def weight_distance(channels, size):
     case = Case("strided convolution", "", make)
     one, two = (
         harness.run(case, strategy, evaluates=False, predicts=False)
-        for strategy in (None, kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"]))
+        for strategy in (None, kerasmgpu.MirroredStrategy(device_names(2)))
     )
     return harness.weight_distance(one, two)
 

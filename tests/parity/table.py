@@ -14,6 +14,8 @@ import sys
 
 from absl import app, flags
 
+from tests.devices import device_names
+
 FLAGS = flags.FLAGS
 flags.DEFINE_list("replica_counts", ["2", "4"], "Replica counts to measure.")
 flags.DEFINE_string("output", "docs/parity.md", "Markdown file to write.")
@@ -38,7 +40,7 @@ def measure(strategy, num_replicas, names):
     from tests.parity import harness
     from tests.parity.cases import CASES
 
-    devices = [f"CPU:{index}" for index in range(num_replicas)]
+    devices = device_names(num_replicas)
     for name in names:
         if strategy == "stock":
             chosen = tf.distribute.MirroredStrategy(

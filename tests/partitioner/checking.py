@@ -11,6 +11,7 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import bounds_of, split
 from kerasmgpu.partitioner.planning import planner as planning
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from tests.devices import device_name, device_names
 
 NUM_STEPS = 2
 """Number of steps of a program with variables."""
@@ -185,9 +186,10 @@ def _steps(run, variables, setting):
 @functools.cache
 def _replicas(number):
     names = [
-        f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(number)
+        f"/job:localhost/replica:0/task:0/device:{device_name(n)}"
+        for n in range(number)
     ]
-    return Replicas(names, names[0])
+    return Replicas(names, "/job:localhost/replica:0/task:0/device:CPU:0")
 
 
 @functools.cache
@@ -195,7 +197,7 @@ def _strategy(number, shard=False):
     import kerasmgpu
 
     return kerasmgpu.MirroredStrategy(
-        [f"CPU:{n}" for n in range(number)],
+        device_names(number),
         shard="weights" if shard else None,
         min_shard_bytes=0,
     )

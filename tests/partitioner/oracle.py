@@ -22,6 +22,8 @@ import tempfile
 
 from absl import app, flags
 
+from tests.devices import device_name, device_names
+
 _PROGRAMS = flags.DEFINE_integer(
     "programs", 360, "Number of random programs.", lower_bound=1
 )
@@ -172,10 +174,10 @@ def library(program, setting):
     own = program.setting
     if setting.startswith("worker"):
         context = pretended_worker(int(setting[-1]), 2)
-        devices = ["CPU:1", "CPU:2"]
+        devices = [device_name(1), device_name(2)]
     else:
         context = pretended_devices(shares_memory=setting != "gpus")
-        devices = [f"CPU:{number}" for number in range(own.num_replicas)]
+        devices = device_names(own.num_replicas)
     tf.random.set_seed(0)
     # Programs are small: shard even products of few elements.
     with context, mock.patch.object(planning, "LEAST_SHARED", 0):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from tests.devices import device_names
 
 
 def gradients(function, images, filters):
@@ -57,7 +58,7 @@ def test_what_is_compiled_on_one_device_is_compiled_on_replicas(call, rows):
     images = tf.random.stateless_normal([rows, 4, 4, 6], seed=(1, 2))
     filters = tf.random.stateless_normal([3, 3, 1, 6], seed=(3, 4))
     expected = tf.nest.flatten(tf.function(step)(images, filters))
-    devices = ["CPU:0", "CPU:1", "CPU:2"]
+    devices = device_names(3)
     found = kerasmgpu.partition(step, devices=devices)(images, filters)
     for one, many in zip(expected, tf.nest.flatten(found)):
         np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-4)
@@ -80,7 +81,5 @@ def test_a_function_called_by_its_name():
     logits = tf.random.stateless_normal([5, 5, 4], seed=(1, 2))
     labels = tf.constant([[1, 2], [3, 1], [2, 2], [1, 3], [2, 1]])
     expected = tf.function(step)(logits, labels)
-    found = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])(
-        logits, labels
-    )
+    found = kerasmgpu.partition(step, devices=device_names(2))(logits, labels)
     np.testing.assert_allclose(found, expected, rtol=1e-5)

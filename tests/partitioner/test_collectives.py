@@ -8,14 +8,18 @@ from tensorflow.python.eager import context
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests import conftest  # noqa: F401 - Eight logical CPU devices.
+from tests.devices import device_name
 
-DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(2)]
+HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+DEVICES = [
+    f"/job:localhost/replica:0/task:0/device:{device_name(n)}" for n in range(2)
+]
 
 
 def written(step, num_workers, shape=(None, 3), like_gpus=False):
     """Returns `{name: NodeDef}` of the first worker's function."""
     replicas = CollectiveReplicas(
-        DEVICES, DEVICES[0], first=0, total=num_workers * len(DEVICES)
+        DEVICES, HOST, first=0, total=num_workers * len(DEVICES)
     )
     if like_gpus:
         replicas.shares_memory = False

@@ -8,6 +8,7 @@ import kerasmgpu
 from kerasmgpu.partitioner.lowering.replicas import Replicas, packs
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.step.graph import Tensor
+from tests.devices import device_names
 from tests.partitioner.rules import planned
 
 
@@ -78,7 +79,7 @@ def test_a_function_says_once_per_device_that_it_is_done():
         for number, variable in enumerate(variables):
             variable.assign(variable * number + tf.reduce_sum(x, 0))
 
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
     with strategy.scope():
         variables = [tf.Variable(tf.ones([2])) for _ in range(3)]
         partitioned = strategy.partitioned(step)

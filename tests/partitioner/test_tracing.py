@@ -8,6 +8,7 @@ import kerasmgpu
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import Trace
+from tests.devices import device_names
 
 
 def momentum_step(first_value):
@@ -29,7 +30,7 @@ ROWS = tf.random.stateless_normal([7, 3], seed=(1, 2))
 
 def test_a_new_variables_value_may_be_a_tensor_of_the_trace():
     step = momentum_step(lambda like: tf.ones([3]) + tf.fill([3], 0.5))
-    partitioned = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
+    partitioned = kerasmgpu.partition(step, devices=device_names(2))
     mean = tf.reduce_mean(ROWS, 0)
     np.testing.assert_allclose(partitioned(ROWS), 0.9 * 1.5 + mean, rtol=1e-5)
     second = 0.9 * (0.9 * 1.5 + mean) + mean
@@ -38,7 +39,7 @@ def test_a_new_variables_value_may_be_a_tensor_of_the_trace():
 
 def test_a_new_variables_value_of_the_steps_data_is_refused():
     step = momentum_step(lambda like: 2 * like)
-    partitioned = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
+    partitioned = kerasmgpu.partition(step, devices=device_names(2))
     # AutoGraph wraps errors of converted code in other classes.
     with pytest.raises(Exception, match="must not depend on the step's data"):
         partitioned(ROWS)

@@ -10,11 +10,12 @@ import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
 from kerasmgpu.partitioner.lowering import collectives
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from tests.devices import device_names
 
 
 def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
     """A strategy of logical CPU devices that shards small variables, too."""
-    devices = [f"CPU:{number}" for number in range(num_replicas)]
+    devices = device_names(num_replicas)
     return kerasmgpu.MirroredStrategy(
         devices,
         shard=shard,

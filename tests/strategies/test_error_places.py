@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from tests.devices import device_names
 
 SOURCE = pathlib.Path(__file__).read_text("utf-8").splitlines()
 X, Y = np.full((8, 3), 9.0, "float32"), np.ones((8, 3, 2), "float32")
@@ -78,7 +79,7 @@ def test_in_a_function(replicas):
 @pytest.mark.parametrize("micro_batches", [2, "auto"])
 def test_with_micro_batches(micro_batches):
     strategy = kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1"], micro_batches=micro_batches
+        device_names(2), micro_batches=micro_batches
     )
     told = message(strategy, Table(), fit)
     assert line_of("# Row 9 " + "of 4.") in told

@@ -10,6 +10,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategies.functions import make_parallel, partition
+from tests.devices import device_name, device_names
 
 RANDOM = np.random.default_rng(0)
 
@@ -190,7 +191,7 @@ def test_a_training_step_with_all_that_it_does():
 
 
 def test_in_a_scope_variables_have_copies():
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
     with strategy.scope():
         variable = tf.Variable(normal(3))
         made = []
@@ -264,7 +265,8 @@ def test_tensors_that_are_given_are_computed_at_once():
     x = normal(3, 4)
     assert_same(make_parallel(predict, 2, x=x), predict(x))
     assert_same(
-        make_parallel(predict, devices=["CPU:3", "CPU:1"], x=x), predict(x)
+        make_parallel(predict, devices=[device_name(3), device_name(1)], x=x),
+        predict(x),
     )
 
 
@@ -354,7 +356,7 @@ def test_forward_and_backward_run_on_every_device(in_graph, tmp_path):
     step = tf.function(step) if in_graph else step
     placed = placement(step, tmp_path)
     for kind in ("Tanh", "TanhGrad"):
-        assert placed[kind] == {"CPU:0", "CPU:1", "CPU:2"}
+        assert placed[kind] == {device_name(0), device_name(1), device_name(2)}
 
 
 def placement(step, folder):

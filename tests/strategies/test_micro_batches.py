@@ -13,6 +13,7 @@ from keras import layers
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
+from tests.devices import device_names
 from tests.parity import harness
 from tests.parity.cases import CASES
 
@@ -47,7 +48,7 @@ QUICK = {
 
 
 def strategy_of(replicas, micro_batches):
-    names = [f"CPU:{number}" for number in range(replicas)]
+    names = device_names(replicas)
     return kerasmgpu.MirroredStrategy(names, micro_batches=micro_batches)
 
 
@@ -83,7 +84,7 @@ def test_results_do_not_depend_on_micro_batches(
 def test_the_optimizer_may_be_sharded(micro_batches, in_double_precision):
     case = CASES["global clipnorm"]
     strategy = kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1"],
+        device_names(2),
         shard="optimizer",
         min_shard_bytes=0,
         micro_batches=micro_batches,
@@ -151,7 +152,7 @@ def test_wrong_numbers_of_micro_batches(wrong):
 def test_moments_of_a_replica_need_all_of_its_rows():
     with pytest.raises(InputError, match="per_replica"):
         kerasmgpu.MirroredStrategy(
-            ["CPU:0"], batch_norm="per_replica", micro_batches=2
+            device_names(1), batch_norm="per_replica", micro_batches=2
         )
 
 

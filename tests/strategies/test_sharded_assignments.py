@@ -14,9 +14,10 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from tests.devices import device_names
 from tests.strategies.sharded import mirrored
 
-DEVICES = ["CPU:0", "CPU:1", "CPU:2"]
+DEVICES = device_names(3)
 START = np.arange(1, 22, dtype="float32").reshape(7, 3)
 """Of seven rows the replicas hold three, two and two."""
 

@@ -9,6 +9,7 @@ import kerasmgpu
 from kerasmgpu.errors import InputError
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.sharding import NewVariable
+from tests.devices import device_name, device_names
 from tests.strategies.sharded import axes_of, mirrored, pretended_worker
 
 
@@ -51,9 +52,9 @@ def test_uneven_parts_differ_by_one():
     assert [len(part) for part in parts] == [3, 2, 2]
     np.testing.assert_array_equal(np.concatenate(parts), value)
     assert [part.device[-5:] for part in variable.parts] == [
-        "CPU:0",
-        "CPU:1",
-        "CPU:2",
+        device_name(0),
+        device_name(1),
+        device_name(2),
     ]
 
 
@@ -68,9 +69,7 @@ def test_only_floats_are_sharded(dtype):
     "elements, is_sharded", [(MIN_SHARD_BYTES // 4, True), (64, False)]
 )
 def test_small_variables_stay_whole(elements, is_sharded):
-    with kerasmgpu.MirroredStrategy(
-        ["CPU:0", "CPU:1"], shard="weights"
-    ).scope():
+    with kerasmgpu.MirroredStrategy(device_names(2), shard="weights").scope():
         variable = tf.Variable(tf.zeros([elements]))
     assert (axis_of_variable(variable) is not None) == is_sharded
 
@@ -296,7 +295,7 @@ def test_a_bad_axis_is_refused(chosen, message):
 )
 def test_a_bad_setting_is_refused(keywords, message):
     with pytest.raises(InputError, match=message):
-        kerasmgpu.MirroredStrategy(["CPU:0"], **keywords)
+        kerasmgpu.MirroredStrategy(device_names(1), **keywords)
 
 
 # Bytes ------------------------------------------------------------------------
@@ -354,7 +353,7 @@ def test_bytes_of_each_replica(num_replicas, make):
     "optimizer" 4 + 8 / N (ZeRO, Rajbhandari et al., 2020, section 5)."""
     for shard, whole, divided in (("weights", 0, 12), ("optimizer", 4, 8)):
         strategy = kerasmgpu.MirroredStrategy(
-            [f"CPU:{n}" for n in range(num_replicas)], shard=shard
+            device_names(num_replicas), shard=shard
         )
         with strategy.scope():
             model = make()

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
+from tests.devices import device_names
 
 
 def dense_model(optimizer="sgd"):
@@ -22,7 +23,7 @@ def rows(count):
 
 
 def test_one_word_is_all_that_changes():
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
     assert isinstance(strategy, tf.distribute.MirroredStrategy)
     assert strategy.num_replicas_in_sync == 2
     with strategy.scope():

@@ -6,6 +6,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.mesh import split
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.step.definitions import node_name
+from tests.devices import device_names
 from tests.partitioner.passes.conftest import lines
 from tests.partitioner.rules import planned
 
@@ -54,7 +55,7 @@ def test_one_micro_batch_adds_no_pass(dumped):
 def test_a_variable_is_read_and_a_sum_is_assigned_once_per_device(dumped):
     import kerasmgpu
 
-    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
     with strategy.scope():
         total = tf.Variable(
             0.0,

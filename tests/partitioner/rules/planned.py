@@ -7,6 +7,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from tests.devices import device_name
 from tests.partitioner.checking import check
 from tests.partitioner.program import Input, Setting
 
@@ -76,9 +77,10 @@ def given(shape, seed=0):
 def replicas(number):
     """So many logical CPU devices."""
     names = [
-        f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(number)
+        f"/job:localhost/replica:0/task:0/device:{device_name(n)}"
+        for n in range(number)
     ]
-    return Replicas(names, names[0])
+    return Replicas(names, "/job:localhost/replica:0/task:0/device:CPU:0")
 
 
 def _specification(shape):

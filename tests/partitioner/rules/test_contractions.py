@@ -7,6 +7,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from tests.devices import device_names
 from tests.partitioner.rules.planned import (
     ROWS,
     Planned,
@@ -81,7 +82,7 @@ def test_a_gradient_of_a_gradient_of_a_product_with_a_batch():
 
     rows = tf.random.stateless_normal([7, 5, 3], seed=(1, 2))
     weights = tf.random.stateless_normal([3, 1], seed=(3, 4))
-    found = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])(rows, weights)
+    found = kerasmgpu.partition(step, devices=device_names(2))(rows, weights)
     np.testing.assert_allclose(found, step(rows, weights), rtol=1e-5)
 
 

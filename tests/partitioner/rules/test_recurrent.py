@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.partitioner.runtime import report
+from tests.devices import device_names
 from tests.partitioner.rules import cudnn
 from tests.partitioner.rules.planned import ROWS, Planned, same
 
@@ -71,7 +72,7 @@ def test_what_is_kept_for_the_gradient_cant_be_read():
     def step(*given):
         return cudnn_rnn(*given).reserve_space
 
-    parallel = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
+    parallel = kerasmgpu.partition(step, devices=device_names(2))
     arrays = [np.ones([2, *shape], "f4") for shape in ([5, 3], [1, 4], [1, 4])]
     lengths = np.array([5, 5], "i4")
     with pytest.raises(Exception, match="use_cudnn=False"):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from tests.devices import device_names
 from tests.partitioner.rules.planned import ROWS, Planned, replicas
 
 SPARSE = tf.SparseTensorSpec([ROWS, 6])
@@ -148,7 +149,7 @@ def test_entries_of_three_axes():
 
     random = np.random.default_rng(0).normal(size=(7, 3, 2))
     x = tf.sparse.from_dense(np.where(random > 0.5, random, 0))
-    partitioned = kerasmgpu.partition(step, devices=["CPU:0", "CPU:1"])
+    partitioned = kerasmgpu.partition(step, devices=device_names(2))
     for one, many in zip(step(x), partitioned(x)):
         np.testing.assert_allclose(many, one)
 
