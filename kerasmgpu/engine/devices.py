@@ -86,9 +86,12 @@ def make_logical_cpus(count: int) -> None:
 def grow_memory() -> None:
     """Lets GPUs allocate memory as needed, instead of all of it at the start.
 
-    Has no effect after TensorFlow has initialised the GPUs.
+    Has no effect after TensorFlow has initialised the GPUs, and on a GPU that is
+    divided into logical ones, whose sizes are fixed.
     """
     for gpu in tf.config.list_physical_devices("GPU"):
+        if tf.config.get_logical_device_configuration(gpu):
+            continue
         try:
             tf.config.experimental.set_memory_growth(gpu, True)
         except RuntimeError:
