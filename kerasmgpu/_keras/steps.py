@@ -300,7 +300,9 @@ def _say_that_xla_is_off(model: keras.Model) -> None:
             logging.INFO,
             "kerasmgpu: model %r trains without XLA, since Keras turns it off "
             "under a strategy for jit_compile='auto'. jit_compile=True turns it "
-            "on; callbacks.ChooseXla() measures which is faster.",
+            "on, and draws the random numbers (dropout) of a model that plain "
+            "Keras compiles on one GPU; callbacks.ChooseXla() measures which is "
+            "faster.",
             1,
             model.name,
         )

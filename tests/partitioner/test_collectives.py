@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
@@ -139,3 +140,19 @@ def test_no_collective_starts_before_the_batch_is_there():
     )
     assert any(nodes[n].op == "MatMul" for n in needed(nodes, broadcast))
     assert "batch" in needed(nodes, broadcast)
+
+
+@pytest.mark.parametrize("like_gpus", [False, True])
+def test_gpus_send_no_int32(like_gpus):
+    """TensorFlow has no such collective on GPUs (2.18 to 2.21)."""
+
+    def step(batch):
+        return tf.reduce_sum(tf.cast(batch, tf.int32))
+
+    nodes = written(step, 1, (4, 3), like_gpus)
+    types = {
+        node.attr["T"].type
+        for node in nodes.values()
+        if node.op == "CollectiveReduceV2"
+    }
+    assert types == {(tf.int64 if like_gpus else tf.int32).as_datatype_enum}

@@ -590,6 +590,9 @@ class CollectiveReplicas(VariableCollectives):
     ) -> str:
         """Writes a collective operation; returns its output.
 
+        GPUs have no collectives of int32 (TensorFlow 2.18 to 2.21): values are
+        sent as int64.
+
         Args:
             build: The `Function`.
             type: Type of the operation.
@@ -598,6 +601,14 @@ class CollectiveReplicas(VariableCollectives):
             place: Its place.
             keys: See `next_keys`.
         """
+        dtype = attributes["T"]
+        if dtype == tf.int32 and place != HOST and not self.shares_memory:
+            value = build.cast(value, dtype, tf.int64, place)
+            attributes = {**attributes, "T": tf.int64}
+            total = self.collective_op(
+                build, type, value, attributes, place, keys
+            )
+            return build.cast(total, tf.int64, dtype, place)
         scalars = [
             build.constant(key, tf.int32, HOST) if isinstance(key, int) else key
             for key in keys
