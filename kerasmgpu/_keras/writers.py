@@ -1,16 +1,18 @@
-"""Keras's callbacks and `model.save` write files once per job, atomically.
+"""Keras's callbacks and its functions that save write files once per job.
 
 Every worker runs the callbacks, since reading a model's variables is a
 collective. On all workers but the first, their paths are redirected to a
 private folder that is deleted when `fit` ends. `BackupAndRestore` restores the
-first worker's backup on all workers. In `model.save` and `save_weights` the first
-worker writes, and the others give it their parts of sharded variables, one after
-the other. Files of models and weights are renamed atomically. The progress
+first worker's backup on all workers. In `model.save`, `keras.saving.save_model`
+and their `save_weights` the first worker writes, and the others give it their
+parts of sharded variables, one after the other. Files of models and weights are
+renamed atomically. The progress
 bar and callbacks that report to a service run on the first worker only.
 """
 
 import contextlib
 import functools
+import inspect
 import io
 import os
 import pathlib
@@ -21,6 +23,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+from keras.src.legacy.saving import legacy_h5_format
+from keras.src.saving import saving_lib
 
 from kerasmgpu import atomic_files
 from kerasmgpu._keras import first_worker_hooks, training_state
@@ -174,19 +178,18 @@ def _is_index(file_name: str) -> bool:
     return file_name.endswith(".json")
 
 
-def _is_file(path: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_file(path: Any, settings: dict[str, Any]) -> bool:
     """Whether a save writes local files, which can be renamed into place.
 
-    `False` for a folder, a name that Keras refuses, a prompt before
-    overwriting, an open file, and remote file systems, which may lack renaming.
+    `False` for a folder, a prompt before overwriting, an open file, and remote
+    file systems, which may lack renaming.
     """
     return (
         isinstance(path, (str, os.PathLike))
         and str(path).endswith((".keras", ".h5", ".hdf5", ".json"))
         and "://" not in str(path)
-        and not args
-        and kwargs.get("overwrite", True)
-        and kwargs.get("zipped", True) is not False
+        and settings.get("overwrite", True)
+        and settings.get("zipped", True)
         and not os.path.isdir(path)
     )
 
@@ -199,28 +202,54 @@ def _saved_variables(model: keras.Model) -> list[Any]:
     return [variable.value for variable in variables]
 
 
-def _seam_of_save(name: str) -> None:
-    @seam(keras.Model, name)
+def _on_first_worker(
+    model: keras.Model, what: str, save: Callable[[], None]
+) -> None:
+    """Saves on the first worker; the others give what it reads, if sharded."""
+    strategy = model.distribute_strategy
+    if strategy.num_workers > 1 and first_worker_reads.are_collective(
+        _saved_variables(model)
+    ):
+        first_worker_reads.run(strategy, what, save)
+    elif strategy.is_first_worker:
+        save()
+
+
+def _seam_of_save(owner: Any, name: str, what: str, writes: bool) -> None:
+    """Makes a function of Keras save on the first worker only.
+
+    Args:
+        owner, name: The function, of a model and a path.
+        what: What a program calls.
+        writes: Whether it writes the file itself, which is then renamed.
+    """
+
+    @seam(owner, name)
     def save(
-        original: Original, self: Any, filepath: Any, *args: Any, **kwargs: Any
+        original: Original, model: Any, filepath: Any, *args: Any, **kwargs: Any
     ) -> None:
-        strategy = getattr(self, "distribute_strategy", None)
-        if not is_ours(strategy):
-            return original(self, filepath, *args, **kwargs)
         write = original
-        if _is_file(filepath, args, kwargs):
-            write = functools.partial(_save_whole, original)
+        if not is_ours(getattr(model, "distribute_strategy", None)):
+            return write(model, filepath, *args, **kwargs)
+        if writes:
+            bound = inspect.signature(original).bind(
+                model, filepath, *args, **kwargs
+            )
+            if _is_file(filepath, bound.arguments):
+                write = functools.partial(_save_whole, original)
+        _on_first_worker(
+            model, what, lambda: write(model, filepath, *args, **kwargs)
+        )
 
-        def on_first_worker() -> None:
-            write(self, filepath, *args, **kwargs)
 
-        if strategy.num_workers > 1 and first_worker_reads.are_collective(
-            _saved_variables(self)
-        ):
-            first_worker_reads.run(strategy, f"model.{name}", on_first_worker)
-        elif strategy.is_first_worker:
-            on_first_worker()
-
-
-for _name in ("save", "save_weights"):
-    _seam_of_save(_name)
+# `keras.saving.save_model` and `save_weights`, which programs may have imported
+# before, and the methods end in what writes (Keras 3.10 to 3.15). The methods
+# are told apart since they ask before a file is overwritten: once per job.
+for _owner, _name, _what, _writes in (
+    (keras.Model, "save", "model.save", False),
+    (keras.Model, "save_weights", "model.save_weights", False),
+    (saving_lib, "save_model", "keras.saving.save_model", True),
+    (saving_lib, "save_weights_only", "keras.saving.save_weights", True),
+    (legacy_h5_format, "save_model_to_hdf5", "keras.saving.save_model", True),
+):
+    _seam_of_save(_owner, _name, _what, _writes)

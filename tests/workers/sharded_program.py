@@ -62,6 +62,9 @@ def main(output_dir, virtual_devices, *runs):
     outcomes["part"] = model.weights[0].value.parts[0].numpy()
     model.save(folder / "model.keras")
     model.save_weights(folder / "all.weights.json", max_shard_size=1)
+    keras.saving.save_model(model, folder / f"of_{index}.keras")
+    keras.saving.save_model(model, folder / f"of_{index}.h5")
+    keras.saving.save_weights(model, folder / f"of_{index}.weights.h5")
     try:
         model.save_weights(folder / "nowhere" / "all.weights.h5")
     except FileNotFoundError:

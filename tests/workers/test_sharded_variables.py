@@ -132,10 +132,12 @@ def test_the_first_worker_saves_and_the_others_give_their_parts(
     devices, outcomes
 ):
     folder, (first, second) = outcomes(devices)
-    assert first["saves"] == 2 * [[(7,), (5, 7)]]
+    assert first["saves"] == 4 * [[(7,), (5, 7)]]
     assert first["failed"]
     assert second["saves"] == [] and "failed" not in second
     assert (folder / "all.weights.json").exists()
+    by_functions = {path.name for path in folder.glob("of_*")}
+    assert by_functions == {"of_0.keras", "of_0.h5", "of_0.weights.h5"}
 
 
 @pytest.mark.parametrize("devices", JOBS)
