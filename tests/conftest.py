@@ -16,6 +16,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import weakref
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -58,6 +59,9 @@ if NUM_GPUS:
     )
     # Its products have ten bits of mantissa: replicas' rows would differ.
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    # Plain Keras compiles on GPUs, and not under a strategy: XLA draws other
+    # random numbers.
+    keras.Model._resolve_auto_jit_compile = lambda model: False
 
 
 @pytest.fixture(scope="session", autouse=True)

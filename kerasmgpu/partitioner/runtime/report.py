@@ -263,7 +263,7 @@ def _log_sharded(program: Program, written: Written) -> None:
         program.trace.name,
         len(sharded),
         whole / 2**20,
-        program.replicas.total,
+        program.replicas.total // program.replicas.micro_batches,
         gathered_bytes(written) / 2**20,
     )
 
