@@ -78,12 +78,16 @@ QUICK_SHARDED = {
 }
 
 
-def _sharded_counts(number, case):
-    """One count per case, another for the next; `tests.parity.table` has all."""
-    own = {(2, 4, 8)[number % 3]}
-    return sorted(
-        own | {n for name, _, n in QUICK_SHARDED if name == case.name}
+def _sharded_runs(number, case):
+    """One setting per case, another for the next; `tests.parity.table` has all."""
+    own = (
+        ("sharded_weights", "sharded_optimizer")[number % 2],
+        2 << number % 3,
     )
+    quick = {
+        (shard, n) for name, shard, n in QUICK_SHARDED if name == case.name
+    }
+    return sorted(quick or {own})
 
 
 def _marks(case, fixture, count):
@@ -99,22 +103,16 @@ RUNS = [
         case,
         fixture,
         count,
-        id=f"{case.name}, {count} {what}",
+        id=f"{case.name}, {count} {fixture}",
         marks=_marks(case, fixture, count),
     )
     # Runs of a case follow each other: they are compared with one plain run.
     for number, case in enumerate(CASES.values())
-    for fixture, what, counts in (
-        ("replicas", "replicas", case.replica_counts),
-        ("like_gpus", "like GPUs", (3,) * (case.name in LIKE_GPUS)),
-        (
-            "sharded_optimizer",
-            "with sharded slots",
-            _sharded_counts(number, case),
-        ),
-        ("sharded_weights", "with sharded weights", (8,)),
+    for fixture, count in (
+        *(("replicas", count) for count in case.replica_counts),
+        *(("like_gpus", 3),) * (case.name in LIKE_GPUS),
+        *_sharded_runs(number, case),
     )
-    for count in counts
 ]
 
 

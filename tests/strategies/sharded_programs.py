@@ -56,11 +56,10 @@ def gpt():
     tokens = keras.Input((5,), dtype="int32")
     table = layers.Embedding(11, 8)
     x = table(tokens)
-    for _ in range(2):
-        y = layers.LayerNormalization()(x)
-        x += layers.MultiHeadAttention(2, 4)(y, y, use_causal_mask=True)
-        y = layers.Dense(12, "gelu")(layers.LayerNormalization()(x))
-        x += layers.Dense(8)(y)
+    y = layers.LayerNormalization()(x)
+    x += layers.MultiHeadAttention(2, 4)(y, y, use_causal_mask=True)
+    y = layers.Dense(12, "gelu")(layers.LayerNormalization()(x))
+    x += layers.Dense(8)(y)
     logits = x @ keras.ops.transpose(table.embeddings)
     model = keras.Model(tokens, logits)
     model.compile(

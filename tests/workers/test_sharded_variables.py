@@ -89,8 +89,9 @@ def on_one_device(name):
             id=f"{run}, 2 workers x {devices}",
             marks=() if devices == 1 and run in QUICK else pytest.mark.slow,
         )
-        for devices in (1, 2)
-        for run in RUNS
+        for number, run in enumerate(RUNS)
+        # One number of devices for a run, the other for the next.
+        for devices in (1 if run in QUICK else 1 + number % 2,)
     ],
 )
 def test_workers_follow_one_device(devices, run, outcomes):
