@@ -34,7 +34,7 @@ def test_a_line_of_the_log_says_so(caplog):
             return tf.boolean_mask(x, tf.reduce_sum(x, 1) > 0) @ WEIGHTS
 
     partitioned = Partitioned(masked, replicas(2))
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         partitioned(tf.ones([5, 4]))
     (line,) = [x for x in caplog.messages if "products" in x]
     assert "masked has 1 products of whole batches" in line
