@@ -23,6 +23,16 @@ QUICK = {
 }
 """Runs of the quick tier."""
 
+IN_PARITY = {
+    "convnet",
+    "masked lstm",
+    "loss scale",
+    "gradient accumulation",
+    "steps per execution",
+    "jit compile",
+}
+"""Programs whose kind `tests/parity` runs sharded: here in micro-batches only."""
+
 RUNS = [
     pytest.param(
         *run,
@@ -32,6 +42,7 @@ RUNS = [
     for run in (
         (name, shard, num_replicas)
         for number, name in enumerate(PROGRAMS)
+        if name not in IN_PARITY
         for shard in ("weights", "optimizer", "embeddings")
         if shard != "embeddings" or "tables" in name
         if shard != "optimizer" or name != "tables, sgd"  # It has no slots.
@@ -51,6 +62,9 @@ QUICK_PARTS = {
 }
 """Runs with micro-batches of the quick tier."""
 
+IN_THREE = {"convnet", "own weights"}
+"""Programs that run in three micro-batches, and not in two as well."""
+
 IN_PARTS = [
     pytest.param(
         *run,
@@ -58,7 +72,7 @@ IN_PARTS = [
         marks=() if run in QUICK_PARTS else pytest.mark.slow,
     )
     for run in (
-        *((name, "weights", 2, 2) for name in PROGRAMS),
+        *((name, "weights", 2, 2) for name in PROGRAMS if name not in IN_THREE),
         ("gpt", "weights", 4, 3),
         ("convnet", "weights", 2, 3),
         ("ema", "optimizer", 3, 2),
