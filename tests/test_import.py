@@ -1,6 +1,7 @@
 """What `import kerasmgpu` costs, and who may import whom."""
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -167,7 +168,7 @@ def arrows():
     found = {}
     for module, path in files.items():
         names = set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in imports(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -238,13 +239,20 @@ def test_the_readmes_tree_is_the_packages():
     assert sorted(tree) == sorted(rooms)
 
 
+@functools.cache
+def imports(path):
+    """Nodes of a file's import statements."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))]
+
+
 def packages_imported_by(path):
     for module in modules_imported_by(path):
         yield module.partition(".")[0]
 
 
 def modules_imported_by(path):
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
         elif isinstance(node, ast.Import):
@@ -253,7 +261,7 @@ def modules_imported_by(path):
 
 
 def rooms_imported_by(path):
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             if parts[0] == "kerasmgpu":

@@ -101,19 +101,28 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_replicas", [2, 3])
-def test_nobody_looks(replicas, num_replicas):
-    found, logs = fit(build(replicas(num_replicas)), validation_data=(X, Y))
-    expected, _ = fit(build(), validation_data=(X, Y))
+@pytest.fixture(scope="module")
+def one_device():
+    """What a hook is shown on one device, and the history."""
+    reader = Reader()
+    return reader, fit(build(), reader, validation_data=(X, Y))[0]
+
+
+@pytest.fixture(scope="module")
+def unread(replicas):
+    """A model whose logs no callback has read."""
+    return build(replicas(2))
+
+
+def test_nobody_looks(replicas, one_device):
+    found, logs = fit(build(replicas(3)), validation_data=(X, Y))
     assert len(logs) == 6 and are_left_out(logs)
-    assert_equal(found, expected)
+    assert_equal(found, one_device[1])
 
 
-def test_a_hook_for_batches_is_shown_results(replicas):
-    found, expected = Reader(), Reader()
-    arguments = {"validation_data": (X, Y)}
-    fit(build(replicas(2)), found, **arguments)
-    fit(build(), expected, **arguments)
+def test_a_hook_for_batches_is_shown_results(replicas, one_device):
+    found, expected = Reader(), one_device[0]
+    fit(build(replicas(2)), found, validation_data=(X, Y))
     for name in ("logs", "test_logs"):
         steps = getattr(found, name), getattr(expected, name)
         assert len(steps[1]) == 6
@@ -136,14 +145,16 @@ def test_a_hook_for_batches_is_shown_results(replicas):
         (lambda _: kerasmgpu.callbacks.Progress(), False),
     ],
 )  # fmt: skip
-def test_who_looks(replicas, tmp_path, callback, looks):
-    _, logs = fit(build(replicas(2)), callback(tmp_path))
+def test_who_looks(replicas, tmp_path, callback, looks, unread):
+    model = build(replicas(2)) if looks else unread
+    _, logs = fit(model, callback(tmp_path))
     assert are_left_out(logs) != looks
 
 
 @pytest.mark.parametrize("verbose, looks", [(1, True), (2, False)])
-def test_the_progress_bar_looks(replicas, verbose, looks):
-    _, logs = fit(build(replicas(2)), verbose=verbose)
+def test_the_progress_bar_looks(replicas, verbose, looks, unread):
+    model = build(replicas(2)) if looks else unread
+    _, logs = fit(model, verbose=verbose)
     assert are_left_out(logs) != looks
 
 

@@ -1,5 +1,8 @@
 """What is done with a model, here in this process."""
 
+import functools
+import shutil
+
 import pytest
 
 from kerasmgpu.check import stage_record, stages
@@ -43,9 +46,25 @@ def resume(folder, build, replicas, facts):
     return run(folder, build, replicas, resumes=True, is_saved=is_saved)[0]
 
 
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """Function that runs the sound program once on a number of replicas.
+
+    It returns the folder, the stages that ended, and facts.
+    """
+
+    @functools.cache
+    def sound(replicas):
+        folder = tmp_path_factory.mktemp("sound")
+        return folder, *run(folder, "sound", replicas)
+
+    return sound
+
+
 @pytest.mark.parametrize("replicas", [None, 2])
-def test_all_stages_work(replicas, tmp_path):
-    errors, facts = run(tmp_path, "sound", replicas)
+def test_all_stages_work(replicas, sound, tmp_path):
+    folder, errors, facts = sound(replicas)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     assert list(errors) == TRAINING + REST
     assert not any(errors.values())
     assert facts["replicas"] == (replicas or 1)
@@ -54,8 +73,8 @@ def test_all_stages_work(replicas, tmp_path):
     assert errors == {"import": None, "load": None, "resume": None}
 
 
-def test_both_begin_with_the_same_weights(tmp_path):
-    losses = [run(tmp_path, "sound", n)[1]["losses"] for n in (None, 2)]
+def test_both_begin_with_the_same_weights(sound):
+    losses = [sound(n)[2]["losses"] for n in (None, 2)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -107,8 +126,9 @@ def test_a_file_that_lacks_something_is_told(tmp_path):
     assert errors["resume"] is None
 
 
-def test_a_training_that_begins_anew_is_told(tmp_path):
-    _, facts = run(tmp_path, "sound")
+def test_a_training_that_begins_anew_is_told(sound, tmp_path):
+    folder, _, facts = sound(None)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "None/checkpoints").rename(tmp_path / "elsewhere")
     errors = resume(tmp_path, "sound", None, facts)
     assert "fit began anew instead of resuming" in errors["resume"]

@@ -11,6 +11,7 @@ from tests import console
 from tests.docs import pages
 
 PAGE = "docs/memory.md"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

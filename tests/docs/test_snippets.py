@@ -17,8 +17,11 @@ SLOW = (
     "benchmarks/README.md",
     "docs/checkpoints.md",
     "docs/clusters.md",
+    "docs/finders.md",
     "docs/input.md",
+    "docs/monitoring.md",
     "docs/notebooks.md",
+    "docs/speed.md",
 )
 
 

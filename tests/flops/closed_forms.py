@@ -134,7 +134,7 @@ def separable():
 
 def gpt():
     """6 N per token, and 12 · layers · width · length for attention."""
-    length, width, heads, layers, vocabulary = 32, 64, 4, 3, 50
+    length, width, heads, layers, vocabulary = 32, 64, 4, 2, 50
     tokens = keras.Input((length,), dtype="int32")
     x = L.Embedding(vocabulary, width)(tokens)
     for _ in range(layers):

@@ -13,7 +13,17 @@ from tests.flops import closed_forms
 ROWS = closed_forms.ROWS
 
 
-@pytest.mark.parametrize("make", closed_forms.MODELS, ids=lambda f: f.__name__)
+LARGE = (closed_forms.resnet, closed_forms.mobilenet)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, marks=pytest.mark.slow) if make in LARGE else make
+        for make in closed_forms.MODELS
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_closed_form(replicas, make):
     with replicas(2).scope():
         model, data, per_example = make()

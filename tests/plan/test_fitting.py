@@ -89,6 +89,7 @@ def test_a_number_that_does_not_fit_is_not_recommended_without_its_setting(
     assert "No number fits" in fitting.verdict(found[:1], 1, "T4")
 
 
+@pytest.mark.slow
 def test_the_command_asks_memory_for_the_rows_of_each_replica(tmp_path):
     console.put_module(programs, tmp_path)
     flags = ["--step_seconds=0.1", "--parameters=1e3"]

@@ -154,6 +154,7 @@ def test_more_rows_cost_what_is_not_fixed():
     assert sources.with_rows(step, 30).rows == 30
 
 
+@pytest.mark.slow
 def test_a_module_is_run_and_measured(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
