@@ -107,10 +107,9 @@ def test_continues_bit_for_bit_on_one_device(tmp_path):
     runs.require_same(model, fit(model), whole, expected)
 
 
-@pytest.mark.parametrize("num_replicas", [2, 3])
-def test_continues_bit_for_bit_on_replicas(tmp_path, replicas, num_replicas):
+def test_continues_bit_for_bit_on_replicas(tmp_path, replicas):
     whole, model = (
-        runs.build(replicas(num_replicas), jit_compile=False) for _ in range(2)
+        runs.build(replicas(3), jit_compile=False) for _ in range(2)
     )
     arguments = {
         "validation_data": runs.HELD_OUT,
@@ -124,7 +123,9 @@ def test_continues_bit_for_bit_on_replicas(tmp_path, replicas, num_replicas):
     runs.require_same(model, history, whole, expected)
 
 
-@pytest.mark.parametrize("before, after", [(2, 1), (1, 4)])
+@pytest.mark.parametrize(
+    "before, after", [(2, 1), pytest.param(1, 4, marks=pytest.mark.slow)]
+)
 def test_continues_on_another_number_of_replicas(
     tmp_path, replicas, before, after
 ):

@@ -120,7 +120,11 @@ def train(strategy, folder, epochs, **keywords):
 
 @pytest.mark.parametrize(
     "keywords",
-    [{}, {"steps_per_execution": 2}, {"run_eagerly": True}],
+    [
+        {},
+        pytest.param({"steps_per_execution": 2}, marks=pytest.mark.slow),
+        {"run_eagerly": True},
+    ],
     ids=lambda keywords: next(iter(keywords), "plain"),
 )
 def test_a_run_is_recorded_and_resumed(keywords, replicas, tmp_path, caplog):

@@ -74,6 +74,7 @@ def test_the_data_end_the_search():
     assert [row["global_batch_size"] for row in found.table] == [600, 1000]
 
 
+@pytest.mark.slow
 def test_what_does_not_train_at_all():
     with pytest.raises(InputError, match="one row does not train: out of mem"):
         find("not_even_one", low=1)
@@ -90,7 +91,10 @@ def test_a_size_that_takes_too_long_has_failed(tmp_path, monkeypatch):
     assert is_gone(int((tmp_path / "process").read_text()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
+)
 def test_a_signal_leaves_no_process(tmp_path, number):
     console.put_module(programs, tmp_path)
     file = tmp_path / "process"

@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from kerasmgpu.errors import InputError
+from kerasmgpu.finders.batch_size_report import result
 from kerasmgpu.finders.batch_size_search import Limits, knee, next_size
 
 
@@ -96,3 +98,8 @@ def test_the_knee_is_the_smallest_of_nearly_the_best_speed():
     assert knee(measured, 0.95) == 32
     assert knee(measured, 0.96) == 64
     assert knee(measured, 0.5) == 8
+
+
+def test_a_model_that_one_row_is_too_much_for():
+    with pytest.raises(InputError, match="one row does not train: out of mem"):
+        result({"high": None, "replicas": 1}, search(Limits(1), 0), 0.9)

@@ -12,7 +12,7 @@ import pytest
 from tests.models import measuring
 from tests.models.all import MODELS
 
-QUICK = {"clip", "mixture of experts"}
+QUICK = {"mixture of experts"}
 
 RUNS = [
     pytest.param(

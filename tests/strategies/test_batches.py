@@ -126,7 +126,7 @@ def test_data_that_raise_are_not_data_that_end(like_gpus, what):
             getattr(model, what)(data, verbose=0)
 
 
-@pytest.mark.parametrize("steps", [3, 7])
+@pytest.mark.parametrize("steps", [pytest.param(3, marks=pytest.mark.slow), 7])
 def test_no_further_pass_begins_ahead(like_gpus, steps):
     """Each pass of a repeated shuffle draws its seed when it begins.
 

@@ -47,9 +47,14 @@ def fit(directory, make_data, break_at=None):
     return model, history, first_step
 
 
-@pytest.mark.parametrize("make_data", [generator_from, dataset_from])
 @pytest.mark.parametrize(
-    "break_at, expected_step", [((1, 5), 10), ((2, 0), 12), ((0, 1), 0)]
+    "make_data, break_at, expected_step",
+    [
+        (generator_from, (1, 5), 10),
+        (dataset_from, (2, 0), 12),
+        (generator_from, (0, 1), 0),
+        (dataset_from, (1, 5), 10),
+    ],
 )
 def test_data_begin_at_the_step_that_is_told(
     tmp_path, make_data, break_at, expected_step

@@ -27,7 +27,7 @@ def slow(*arguments):
 @pytest.mark.parametrize(
     "before, after, is_exact",
     [
-        ((2, "weights"), (2, "weights"), True),
+        slow((2, "weights"), (2, "weights"), True),
         slow((3, "optimizer"), (3, "optimizer"), True),
         ((2, "weights"), (3, "weights"), False),
         slow((3, "weights"), (2, "optimizer"), False),

@@ -54,6 +54,7 @@ def run(tree, **keywords):
 LENGTH = dict(steps=6, steps_per_epoch=2, optimizer="lars")
 
 
+@pytest.mark.slow
 def test_two_replicas_ended_in_an_epoch_go_on_to_the_end_of_one(
     tree, tmp_path, preempt_after
 ):
@@ -203,7 +204,11 @@ def test_lamb_decays_kernels_only():
 
 
 @pytest.mark.parametrize(
-    "name", ["alexnet_imagenet.flags", "fashion_mnist_wide_resnet.flags"]
+    "name",
+    [
+        "alexnet_imagenet.flags",
+        pytest.param("fashion_mnist_wide_resnet.flags", marks=pytest.mark.slow),
+    ],
 )
 def test_presets_train(tree, name, flags_of):
     keywords = flags_of(alexnet, PRESETS / name)

@@ -1,8 +1,11 @@
 """The command as a person runs it, each in a process of its own."""
 
+import pytest
+
 from tests import console
 
 
+@pytest.mark.slow
 def test_two_virtual_devices_train_to_the_closing_table():
     done = console.run(
         "alexnet",

@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
     return folder / "run", np.load(path)
 
 
-@pytest.mark.parametrize("n_gpus", [4, 2, 1, 0])
+@pytest.mark.parametrize("n_gpus", [2, 0])
 def test_restored_on_fewer_devices_it_predicts_the_same(
     trained, n_gpus, tmp_path
 ):
@@ -146,7 +146,7 @@ class Sequence(keras.utils.PyDataset):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, steps_per_epoch",
-    [("shuffled_batches", 2), ("shuffled_batches", None), ("Sequence", None)],
+    [("shuffled_batches", 2), ("Sequence", None)],
 )
 def test_data_that_make_their_batches_go_on(
     tmp_path, preempt_after, kind, steps_per_epoch

@@ -126,7 +126,13 @@ def test_the_default_data_are_learned(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.name for path in PRESETS.glob("*.flags"))
+    "name",
+    [
+        pytest.param(
+            path.name, marks=() if path.stem == "small" else pytest.mark.slow
+        )
+        for path in sorted(PRESETS.glob("*.flags"))
+    ],
 )
 def test_presets_train(reviews_path, name, flags_of):
     keywords = flags_of(deepconn, PRESETS / name)
