@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.job.test_launchers import DEEPSPEED, HOROVODRUN, OPEN_MPI, TORCHRUN
+from tests.job.test_launchers import OPEN_MPI, TORCHRUN
 from tests.parity import harness
 from tests.parity.cases import CASES
 
@@ -22,9 +22,8 @@ PROGRAM = ["-m", "tests.workers.program"]
 RANKS = {
     "mpirun": (OPEN_MPI, "OMPI_COMM_WORLD_RANK"),
     "torchrun": (TORCHRUN, "RANK"),
-    "deepspeed": (DEEPSPEED, "RANK"),
-    "horovodrun": (HOROVODRUN, "HOROVOD_RANK"),
 }
+"""One that gives no address, and one that does."""
 
 
 def ended(processes):
