@@ -48,8 +48,40 @@ def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @seam(TensorFlowTrainer, "evaluate")
 def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
+    strategy = self.distribute_strategy
+    in_job = is_ours(strategy) and strategy.num_workers > 1
+    if in_job and strategy.extended.announce is not None:
+        raise InputError(
+            "evaluate must be called on every worker. Received: a call in a "
+            "callback that runs on the first worker only; use validation_data, "
+            "or a callback without OnFirstWorker."
+        )
+    before = getattr(self.test_function, "executions", 0)
     with unread_logs.loop():
-        return original(self, *args, **kwargs)
+        result = original(self, *args, **kwargs)
+    if in_job and hasattr(self.test_function, "executions"):
+        _require_same(
+            strategy.of_each_worker(self.test_function.executions - before)
+        )
+    return result
+
+
+def _require_same(executions: list[int]) -> None:
+    """Raises if workers evaluated different numbers of batches.
+
+    No collective would tell: each replica sums its own rows' metrics, and the
+    sums are added once, at the end.
+    """
+    if len(set(executions)) > 1:
+        found = ", ".join(
+            f"worker {number} {count}"
+            for number, count in enumerate(executions)
+        )
+        raise InputError(
+            "All workers must evaluate the same batches: give each the same "
+            "data, and the same steps or validation_steps. Received: "
+            f"executions of the test step: {found}"
+        )
 
 
 @seam(CallbackList, "set_model")

@@ -79,9 +79,11 @@ class Steps:
 
     Attributes:
         written: The `program.Written` that runs; `None` before the first step.
+        executions: Integer, executions that found a batch.
     """
 
     written: Written | None = None
+    executions = 0
 
     def __init__(self, model: keras.Model, step: Callable[..., Any]) -> None:
         self._model = model
@@ -109,18 +111,21 @@ class Steps:
         if self._in_job:
             joint_calls.note(self._step.__name__)
         with self._strategy.scope():
-            if self._model.run_eagerly or tf.config.functions_run_eagerly():
-                return self._run_eagerly(iterator)
-            if isinstance(
-                iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
-            ):
-                return self._from_data_set(iterator)
-            outputs = None
-            for _, batch in zip(
-                range(self._model.steps_per_execution), iterator
-            ):
-                outputs = self._partitioned(without_optionals(batch))
-            return outputs
+            outputs = self._run(iterator)
+        self.executions += 1
+        return outputs
+
+    def _run(self, iterator: Any) -> Any:
+        if self._model.run_eagerly or tf.config.functions_run_eagerly():
+            return self._run_eagerly(iterator)
+        if isinstance(
+            iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
+        ):
+            return self._from_data_set(iterator)
+        outputs = None
+        for _, batch in zip(range(self._model.steps_per_execution), iterator):
+            outputs = self._partitioned(without_optionals(batch))
+        return outputs
 
     @property
     def programs(self) -> list[Program]:
@@ -223,7 +228,9 @@ class Steps:
             and not self.programs
         ):
             parts = memory_errors.first_micro_batches(self._model, feed)
-            self._partitioned.micro_batches = self._strategy.largest(parts)
+            self._partitioned.micro_batches = max(
+                self._strategy.of_each_worker(parts)
+            )
         program = self._partitioned.program(
             (specification,), in_shares, feed.batch_shapes
         )

@@ -66,6 +66,13 @@ def make_logical_cpus(count: int) -> None:
 
     Raises:
         InputError: If TensorFlow has started with fewer.
+
+    Example:
+
+    ```python
+    make_logical_cpus(2)
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
+    ```
     """
     (cpu,) = tf.config.list_physical_devices("CPU")
     wanted = [tf.config.LogicalDeviceConfiguration()] * count

@@ -64,8 +64,8 @@ class ExactStrategy(Protocol):
     def any_worker(self, flag: bool) -> bool:
         """Whether `flag` is true on any worker; collective."""
 
-    def largest(self, number: int) -> int:
-        """The largest number of all workers; collective."""
+    def of_each_worker(self, number: int) -> list[int]:
+        """All-gathers a number, in the order of the workers."""
 
     def from_first_worker(self, data: bytes) -> bytes:
         """Broadcasts the first worker's bytes to all workers; collective."""

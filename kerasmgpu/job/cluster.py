@@ -196,6 +196,14 @@ def from_tf_config(text: str) -> Worker | None:
     Raises:
         InputError: If the JSON, an address or the index is invalid, or if the
             cluster has parameter servers or an evaluator.
+
+    Example:
+
+    ```python
+    cluster = {"worker": ["a:29500", "b:29500"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 1}}
+    from_tf_config(json.dumps(config)).index  # 1
+    ```
     """
     try:
         config = json.loads(text)

@@ -29,6 +29,15 @@ class WorkerError(RuntimeError):
 
     The message has the traceback of the worker that failed first; notebooks
     show only this message.
+
+    Example:
+
+    ```python
+    try:
+        kerasmgpu.notebook_launch(train, num_workers=2)
+    except kerasmgpu.WorkerError as error:
+        print(error)  # The traceback of `train` in the first that failed.
+    ```
     """
 
     def _render_traceback_(self) -> list[str]:

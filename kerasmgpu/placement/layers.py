@@ -123,6 +123,14 @@ class OnDevice(keras.layers.Layer):
 
     Raises:
         InputError: In the scope of a `tf.distribute` strategy.
+
+    Example:
+
+    ```python
+    placed = OnDevice(keras.layers.Dense(4), "CPU:0")
+    placed.layer.units  # 4
+    placed.device  # "CPU:0"
+    ```
     """
 
     def __init__(

@@ -147,9 +147,9 @@ class ExactSteps(_Strategy):
         """Whether `flag` is true on any worker; collective."""
         return workers.any_of(self, flag)
 
-    def largest(self, number: int) -> int:
-        """The largest number of all workers; collective."""
-        return int(workers.gather(self, [number]).max())
+    def of_each_worker(self, number: int) -> list[int]:
+        """All-gathers a number, in the order of the workers."""
+        return [int(each) for each in workers.gather(self, [number])[:, 0]]
 
     def from_first_worker(self, data: bytes) -> bytes:
         """Broadcasts the first worker's bytes to all workers; collective.

@@ -23,6 +23,15 @@ class NewVariable:
         kind: `"weight"`; `"slot"` for a variable of an optimizer; `"other"`
             for a variable that isn't trainable.
         is_embedding: Whether it is a table of a `keras.layers.Embedding`.
+
+    Example:
+
+    ```python
+    def shard(variable):
+        return variable.is_embedding and variable.shape[0] >= 100_000
+
+    strategy = kerasmgpu.MirroredStrategy(shard=shard)
+    ```
     """
 
     path: str

@@ -43,7 +43,8 @@ def segformer():
     )
     model = hub().SegFormerImageSegmenter(backbone, 4, preprocessor=None)
     model.compile(optimizer(), class_loss())
-    return Program(model, pictures(32), integers(4, ROWS, 32, 32))
+    sides = model.output.shape[1:3]
+    return Program(model, pictures(32), integers(4, ROWS, *sides))
 
 
 @family("sam")
@@ -117,7 +118,15 @@ def retinanet():
         aspect_ratios=[0.5, 1.0, 2.0],
         anchor_size=4,
     )
-    model = hub().RetinaNetObjectDetector(
+
+    class Detector(hub().RetinaNetObjectDetector):
+        """Converts boxes of a copy: Keras 3.15's conversion changes its
+        argument, which TensorFlow refuses of a step's, on one device, too."""
+
+        def compute_loss(self, x, y, *args, **kwargs):
+            return super().compute_loss(x, dict(y), *args, **kwargs)
+
+    model = Detector(
         backbone=backbone,
         anchor_generator=anchors,
         num_classes=10,
