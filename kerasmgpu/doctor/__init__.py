@@ -3,19 +3,16 @@
     kerasmgpu doctor
     kerasmgpu doctor --train --data_dir=/data --output=doctor.txt
 
-Facts are gathered by one kind of file and judged by another, whose pure
-functions of facts return findings. The files, from the inside out:
+A check's file gathers facts, or is the child process that does, and judges them:
+pure functions of facts return findings. The files, from the inside out:
 
-* `findings`: a finding, and text without names of people and machines;
-* `gpu_facts`: the GPUs and their links, as the driver tells them;
-* `host_facts`: CPUs, memory, limits, environment and the data folder;
-* `tensorflow_facts`: versions, devices, libraries and XLA, in a child process;
-* `collective_times`: times collectives over the devices, in a child process;
-* `version_checks`, `gpu_checks`, `host_checks`, `collective_checks`: the
-  judgements;
-* `trial_models`, `trial`, `job_trial`: small models of `--train`, and the child
-  processes that train them;
-* `trial_checks`: starts these and judges them;
+* `findings`: a finding, and the catalogue of those that aren't good;
+* `host_checks`: CPUs, memory, limits, environment and the data folder;
+* `gpu_checks`: the GPUs and their links, as the driver tells them;
+* `tensorflow_checks`: versions, devices, libraries and XLA;
+* `collective_checks`: times of collectives over the devices;
+* `trials`, `trial`: small models of `--train`, and the child processes that
+  train them;
 * `examination`: all of it in order;
 * `doctor_report`: the table, the text to paste, and JSON;
 * `__main__`: the command.

@@ -1,7 +1,14 @@
 """The report of an examination: tables, a text to paste, and JSON."""
 
+import getpass
 import io
+import ipaddress
 import json
+import os
+import pathlib
+import re
+import socket
+from collections.abc import Iterable
 from typing import Any
 
 from rich import box
@@ -11,7 +18,7 @@ from rich.text import Text
 
 from kerasmgpu.commands import reports
 from kerasmgpu.doctor.collective_checks import bandwidths
-from kerasmgpu.doctor.findings import NOTE, PROBLEM, anonymous
+from kerasmgpu.doctor.findings import NOTE, PROBLEM
 
 _MARKS = {
     "ok": "[green]ok[/]",
@@ -19,6 +26,10 @@ _MARKS = {
     PROBLEM: "[red]problem[/]",
 }
 _COLUMNS = 100  # Of the text to paste.
+
+_ADDRESS = re.compile(r"(?<![\w.:])(?:[\d.]{7,15}|[\da-fA-F:.]{3,45})(?![\w.])")
+_TOKEN = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{32,}|[A-Za-z]+_[0-9A-Za-z]{30,})")
+_HOST_WITH_PORT = re.compile(r"\"([\w.-]+):(\d+)\"")
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
@@ -49,6 +60,52 @@ def to_text(report: dict[str, Any]) -> str:
 def to_json(report: dict[str, Any]) -> str:
     """Returns the report as JSON; its keys are stable."""
     return json.dumps(report, indent=2, ensure_ascii=False, default=str)
+
+
+def anonymous(text: str, hosts: Iterable[str] = ()) -> str:
+    """Returns text without users, hosts, addresses, home folders and tokens.
+
+    Args:
+        text: String.
+        hosts: Iterable of further names of hosts.
+
+    Example:
+
+    >>> anonymous("10.0.0.7 answered")
+    '<address> answered'
+    """
+    text = _TOKEN.sub("<token>", text)
+    text = text.replace(str(pathlib.Path.home()), "~")
+    text = re.sub(r"/(home|Users)/[^/\s:\"']+", "~", text)
+    text = _ADDRESS.sub(_without_address, text)
+    text = _HOST_WITH_PORT.sub(r'"<host>:\2"', text)
+    name = socket.gethostname()
+    for known in sorted({*hosts, socket.getfqdn(), name}, key=len)[::-1]:
+        text = _without(text, known, "<host>")
+    for known in {_user(), os.environ.get("USER", "")}:
+        text = _without(text, known, "<user>")
+    return text
+
+
+def _without_address(match: re.Match[str]) -> str:
+    try:
+        ipaddress.ip_address(match[0])
+    except ValueError:
+        return match[0]
+    return "<address>"
+
+
+def _without(text: str, name: str, instead: str) -> str:
+    if len(name) < 2 or name in ("localhost", "root"):  # These tell nothing.
+        return text
+    return re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", instead, text)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A user number without a name.
+        return ""
 
 
 def _findings(findings: list[dict[str, str]]) -> Table:

@@ -11,17 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kerasmgpu.commands.child_processes import run_job
-from kerasmgpu.doctor import tensorflow_facts
-from kerasmgpu.doctor.catalogue import found
+from kerasmgpu.doctor import tensorflow_checks
 from kerasmgpu.doctor.collective_checks import judge_collectives
-from kerasmgpu.doctor.findings import NOTE, OK, PROBLEM, Finding
-from kerasmgpu.doctor.gpu_checks import judge_gpus
-from kerasmgpu.doctor.gpu_facts import gpu_facts
-from kerasmgpu.doctor.host_checks import judge_host
-from kerasmgpu.doctor.host_facts import host_facts
-from kerasmgpu.doctor.trial_checks import judge_trials
-from kerasmgpu.doctor.trial_models import JOB, TRIALS
-from kerasmgpu.doctor.version_checks import judge_versions
+from kerasmgpu.doctor.findings import NOTE, OK, PROBLEM, Finding, found
+from kerasmgpu.doctor.gpu_checks import gpu_facts, judge_gpus
+from kerasmgpu.doctor.host_checks import host_facts, judge_host
+from kerasmgpu.doctor.tensorflow_checks import judge_versions
+from kerasmgpu.doctor.trials import JOB, TRIALS, judge_trials
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.job import cluster
 
@@ -82,7 +78,7 @@ def run(
         sizes = [4**power << 20 for power in range(12) if 4**power <= most]
         say(f"── collectives of 1 to {sizes[-1] >> 20} MiB …")
         measured = _child(
-            "collective_times",
+            "collective_checks",
             {**job, "sizes": sizes, "facts": facts},
             folder / "collectives",
             environment,
@@ -112,9 +108,9 @@ def _facts(
     """Facts of this worker; `folder` is that of TensorFlow's process."""
     logged = {"TF_CPP_MIN_LOG_LEVEL": "0"}  # The log says why GPUs are missing.
     return {
-        "versions": _gathered(tensorflow_facts.versions),
-        "tensorflow": _child("tensorflow_facts", job, folder, logged),
-        "log": tensorflow_facts.log_lines(folder),
+        "versions": _gathered(tensorflow_checks.versions),
+        "tensorflow": _child("tensorflow_checks", job, folder, logged),
+        "log": tensorflow_checks.log_lines(folder),
         "driver": _gathered(gpu_facts),
         "host": _gathered(host_facts, data_dir),
         "host_name": socket.gethostname(),

@@ -1,13 +1,6 @@
-"""A finding, and text without names of people and machines."""
+"""Findings: what a check reports, and those that need something done."""
 
 import dataclasses
-import getpass
-import ipaddress
-import os
-import pathlib
-import re
-import socket
-from collections.abc import Iterable
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
@@ -36,52 +29,175 @@ def fine(key: str, subject: str, text: str) -> Finding:
     return Finding(key, OK, subject, text)
 
 
-_ADDRESS = re.compile(r"(?<![\w.:])(?:[\d.]{7,15}|[\da-fA-F:.]{3,45})(?![\w.])")
-_TOKEN = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{32,}|[A-Za-z]+_[0-9A-Za-z]{30,})")
-_HOST_WITH_PORT = re.compile(r"\"([\w.-]+):(\d+)\"")
+_INSTALL = 'pip install "tensorflow[and-cuda]"'
+
+CATALOGUE = {
+    # Versions.
+    "import_failed": (PROBLEM, "{hint}"),
+    "versions_unchecked": (NOTE, "{hint}"),
+    "package_missing": (NOTE, "pip install {package}"),
+    "backend": (
+        PROBLEM,
+        "kerasmgpu needs TensorFlow's: set KERAS_BACKEND=tensorflow, or change "
+        "~/.keras/keras.json",
+    ),
+    "xla": (
+        PROBLEM,
+        "train with jit_compile=False; on GPUs XLA needs ptxas and libdevice: "
+        "pip install nvidia-cuda-nvcc-cu12",
+    ),
+    # GPUs.
+    "no_nvml": (
+        NOTE,
+        "without a GPU that is as it should be; with one: {reason}",
+    ),
+    "driver_too_old": (
+        PROBLEM,
+        "CUDA {cuda} needs driver {least} or later: update the driver, or "
+        "install a TensorFlow built with an older CUDA",
+    ),
+    "driver_older_than_cuda": (
+        NOTE,
+        "compiled kernels run (CUDA's minor version compatibility); what is "
+        "compiled from PTX, as by XLA, may fail: update the driver",
+    ),
+    "gpus_hidden": (NOTE, "unset CUDA_VISIBLE_DEVICES to use all"),
+    "tensorflow_without_cuda": (PROBLEM, _INSTALL),
+    "libraries_missing": (
+        PROBLEM,
+        "install what it was built with (CUDA {cuda}, cuDNN {cudnn}): "
+        f"{_INSTALL}; if it is elsewhere, set LD_LIBRARY_PATH",
+    ),
+    "gpus_not_seen": (
+        PROBLEM,
+        "look at nvidia-smi and dmesg for a GPU that is lost, in exclusive "
+        "mode, or has MIG on, and at TensorFlow's log with "
+        "TF_CPP_MIN_LOG_LEVEL=0; it leaves out GPUs with far fewer processors "
+        "than the first (TF_MIN_GPU_MULTIPROCESSOR_COUNT)",
+    ),
+    "gpu_lost": (PROBLEM, "look for Xid errors in dmesg; restart the machine"),
+    "gpu_in_use": (
+        NOTE,
+        "they slow it down and take memory: end them (nvidia-smi lists them), "
+        "or choose other GPUs by CUDA_VISIBLE_DEVICES",
+    ),
+    "mig": (
+        NOTE,
+        "a process uses one part, and NCCL can't connect parts of one GPU: for "
+        "several replicas switch MIG off (nvidia-smi -mig 0)",
+    ),
+    "ecc_errors": (
+        PROBLEM,
+        "results can't be trusted: reset the GPU; replace it if they come back",
+    ),
+    "throttled": (
+        NOTE,
+        "check cooling and the power limit (nvidia-smi -q -d PERFORMANCE)",
+    ),
+    "pcie_narrow": (
+        NOTE,
+        "input and collectives over PCIe are as much slower: seat the card in "
+        "another slot, or check the riser and the BIOS",
+    ),
+    "no_nvlink": (
+        NOTE,
+        "gradients go over PCIe: models with many parameters and short steps "
+        "gain less from more GPUs (docs/plan.md predicts how much)",
+    ),
+    "capability_not_built": (
+        PROBLEM,
+        "no kernel runs on it: use another GPU, or an older TensorFlow",
+    ),
+    "capability_from_ptx": (
+        NOTE,
+        "kernels are compiled from PTX at first use, which may take half an "
+        "hour; CUDA_CACHE_MAXSIZE=4294967296 keeps them",
+    ),
+    "blackwell": (
+        PROBLEM,
+        "kernels fail with CUDA_ERROR_INVALID_PTX or INVALID_HANDLE "
+        "(tensorflow/tensorflow issues 89272 and 101746): use NVIDIA's "
+        "container of TensorFlow, or a build with CUDA 12.8 or later",
+    ),
+    # The host.
+    "cpu_quota": (
+        NOTE,
+        "TensorFlow starts a thread per CPU, and all stop when the quota is "
+        "used up: raise it (docker --cpus), or pin the process to as many CPUs "
+        "(taskset, docker --cpuset-cpus)",
+    ),
+    "memory_limit": (
+        NOTE,
+        "a process above the limit is killed (exit status 137): keep caches "
+        "and shuffle buffers below it, or raise it (docker --memory)",
+    ),
+    "shared_memory": (
+        NOTE,
+        "NCCL and workers of data loaders use it: docker --shm-size=8g, or "
+        "--ipc=host",
+    ),
+    "open_files": (NOTE, "data sets of many files need more: ulimit -n 65536"),
+    "variable": (NOTE, "{effect}"),
+    "disk_space": (
+        NOTE,
+        "data sets, caches and checkpoints may not fit: free some space",
+    ),
+    "disk_failed": (PROBLEM, "choose another folder for data and checkpoints"),
+    "disk_speed": (
+        NOTE,
+        "the input may be the limit: copy the data to a local disk, or cache "
+        "them in memory (docs/input.md)",
+    ),
+    # Jobs.
+    "workers_differ": (
+        PROBLEM,
+        "install the same versions everywhere: workers must trace the same step",
+    ),
+    "gpus_differ": (
+        NOTE,
+        "replicas have equal shares of a batch: the slowest GPU sets the pace",
+    ),
+    "clocks_differ": (
+        NOTE,
+        "logs and time-outs are hard to compare: synchronise clocks (chrony)",
+    ),
+    # Collectives and training.
+    "collectives_failed": (
+        PROBLEM,
+        "training on several devices will fail in the same way; with NCCL, "
+        "NCCL_DEBUG=INFO tells more",
+    ),
+    "collective_wrong": (
+        PROBLEM,
+        "sums between devices can't be trusted: NCCL_P2P_DISABLE=1 works "
+        "around broken peer access (ACS, IOMMU); please report it",
+    ),
+    "collective_slow": (
+        NOTE,
+        "NCCL_DEBUG=INFO tells which links NCCL uses; check NCCL_* variables, "
+        "and that no other process uses them",
+    ),
+    "trial_failed": (PROBLEM, "please report it with the text of --output"),
+    "trial_differs": (
+        PROBLEM,
+        "results on several devices can't be trusted here: please report it "
+        "with the text of --output",
+    ),
+    "trial_rounds": (
+        NOTE,
+        "one rounding error grows as large on one device: not a fault; "
+        "tf.config.experimental.enable_op_determinism() tells more",
+    ),
+    # Whatever comes up.
+    "check_failed": (NOTE, "the other checks hold; please report this line"),
+}
+"""Maps the key of each finding that isn't good to its status and what to do.
+
+`docs/doctor.md` explains them.
+"""
 
 
-def anonymous(text: str, hosts: Iterable[str] = ()) -> str:
-    """Returns text without users, hosts, addresses, home folders and tokens.
-
-    Args:
-        text: String.
-        hosts: Iterable of further names of hosts.
-
-    Example:
-
-    >>> anonymous("10.0.0.7 answered")
-    '<address> answered'
-    """
-    text = _TOKEN.sub("<token>", text)
-    text = text.replace(str(pathlib.Path.home()), "~")
-    text = re.sub(r"/(home|Users)/[^/\s:\"']+", "~", text)
-    text = _ADDRESS.sub(_without_address, text)
-    text = _HOST_WITH_PORT.sub(r'"<host>:\2"', text)
-    name = socket.gethostname()
-    for known in sorted({*hosts, socket.getfqdn(), name}, key=len)[::-1]:
-        text = _without(text, known, "<host>")
-    for known in {_user(), os.environ.get("USER", "")}:
-        text = _without(text, known, "<user>")
-    return text
-
-
-def _without_address(match: re.Match[str]) -> str:
-    try:
-        ipaddress.ip_address(match[0])
-    except ValueError:
-        return match[0]
-    return "<address>"
-
-
-def _without(text: str, name: str, instead: str) -> str:
-    if len(name) < 2 or name in ("localhost", "root"):  # These tell nothing.
-        return text
-    return re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", instead, text)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # A user number without a name.
-        return ""
+def found(key: str, subject: str, text: str, **values: object) -> Finding:
+    """Returns a finding of the catalogue; `values` are in its advice."""
+    status, advice = CATALOGUE[key]
+    return Finding(key, status, subject, text, advice.format(**values))

@@ -1,4 +1,4 @@
-"""Judges facts of GPUs: what the driver sees, what TensorFlow sees, and links.
+"""GPUs and their links, as the driver and TensorFlow tell: facts, and findings.
 
 Minimum drivers are those of "CUDA Toolkit Release Notes", table "CUDA Toolkit
 and Minimum Required Driver Version for CUDA Minor Version Compatibility".
@@ -8,10 +8,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from kerasmgpu.doctor.catalogue import found
-from kerasmgpu.doctor.findings import Finding, fine
-from kerasmgpu.hardware import gpu_links
-from kerasmgpu.hardware.gpu import NOT_SLOWED
+from kerasmgpu.doctor.findings import Finding, fine, found
+from kerasmgpu.hardware import gpu_links, nvml
+from kerasmgpu.hardware.gpu import NOT_SLOWED, Gpu, GpuLost
 
 _LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
 """Oldest driver on Linux for a major version of CUDA."""
@@ -31,8 +30,8 @@ def judge_gpus(
     """Judges what the driver and TensorFlow see.
 
     Args:
-        driver: As `gpu_facts.gpu_facts` returns them.
-        tensorflow: As the process of `tensorflow_facts` returns them; or
+        driver: As `gpu_facts` returns them.
+        tensorflow: As the process of `tensorflow_checks` returns them; or
             `{"error": why it failed}`.
         environment: Dictionary of environment variables.
         log: List of TensorFlow's log lines on GPU libraries.
@@ -198,3 +197,46 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _dotted(version: Any) -> str:
     return ".".join(map(str, version)) if version else "unknown"
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Returns facts of all GPUs of the machine.
+
+    Returns:
+        Dictionary of `"driver"` and `"cuda"` (strings, the driver's version
+        and the newest CUDA that it runs), `"gpus"` (list of dictionaries, as
+        of `Gpu.describe` and `Gpu.sample`, with `"nvlinks"` and
+        `"nvlink_version"`), `"lost"` (list of lines) and `"topology"` (see
+        `gpu_links.topology`); or of `"missing"`, why nothing is known.
+    """
+    api, reason = nvml.open_nvml()
+    if api is None:
+        return {"missing": reason}
+    try:
+        lost, gpus = list(api.lost), []
+        for gpu in api.gpus:
+            try:
+                gpus.append(_of_gpu(gpu))
+            except GpuLost as error:
+                lost.append(str(error))
+        return {
+            "driver": api.driver_version,
+            "cuda": api.cuda_version,
+            "gpus": gpus,
+            "lost": lost,
+            "topology": [] if lost else gpu_links.topology(api),
+        }
+    finally:
+        api.close()
+
+
+def _of_gpu(gpu: Gpu) -> dict[str, Any]:
+    links = gpu_links.nvlinks(gpu)
+    facts = {
+        **gpu.describe(),
+        **gpu.sample(),
+        "nvlinks": links.count,
+        "nvlink_version": links.version,
+    }
+    # Names of a GPU and its place, which no text to paste needs.
+    return {k: v for k, v in facts.items() if k not in ("uuid", "pci_bus_id")}

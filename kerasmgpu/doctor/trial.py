@@ -17,13 +17,19 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.commands import child_processes
-from kerasmgpu.doctor.trial_models import BATCH, JOB, JOB_TRIAL, TRIALS, Trial
+from kerasmgpu.doctor.trials import BATCH, JOB, JOB_TRIAL, TRIALS, Trial
 from kerasmgpu.engine import devices
+from kerasmgpu.job import workers
 from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 from kerasmgpu.verify import comparison, training
 from kerasmgpu.verify.outcome import Outcome
 
 _TIMED_EPOCHS = 6
+_WORKER = (
+    "import pathlib, sys; from kerasmgpu.doctor import trial; "
+    "trial.train_as_worker(pathlib.Path(sys.argv[1]))"
+)
+"""The program of each worker of `JOB_TRIAL`."""
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +151,7 @@ def _in_a_job(virtual_devices: int | None, folder: pathlib.Path) -> Outcome:
     folder.mkdir()
     launch = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2", "--"]
     status, lines = child_processes.run_logged(
-        [*launch, "-m", "kerasmgpu.doctor.job_trial", str(folder)],
+        [*launch, sys.executable, "-c", _WORKER, str(folder)],
         folder / "log.txt",
     )
     if status:
@@ -153,6 +159,15 @@ def _in_a_job(virtual_devices: int | None, folder: pathlib.Path) -> Outcome:
         raise child_processes.ChildCrashed(reason, status)
     facts = json.loads((folder / "facts.json").read_text("utf-8"))
     return Outcome(folder / "0", facts)
+
+
+def train_as_worker(folder: pathlib.Path) -> None:
+    """Trains `JOB_TRIAL` as a worker; the first one writes the job's facts."""
+    strategy = kerasmgpu.strategy()
+    index = workers.index(strategy)
+    outcome = train(JOB_TRIAL, strategy, folder / str(index))
+    if index == 0:
+        (folder / "facts.json").write_text(json.dumps(outcome.facts))
 
 
 def _distance(one: Outcome, many: Outcome) -> float:

@@ -1,4 +1,4 @@
-"""Versions, collectives, trials, workers; and a text without names."""
+"""Versions, trials, workers; and a text without names."""
 
 import getpass
 import pathlib
@@ -8,15 +8,9 @@ import socket
 import pytest
 
 from kerasmgpu.doctor import doctor_report, examination
-from kerasmgpu.doctor.catalogue import CATALOGUE
-from kerasmgpu.doctor.collective_checks import (
-    bandwidths,
-    judge_collectives,
-    links_rate,
-)
-from kerasmgpu.doctor.findings import anonymous
-from kerasmgpu.doctor.trial_checks import judge_trials
-from kerasmgpu.doctor.version_checks import judge_versions
+from kerasmgpu.doctor.findings import CATALOGUE
+from kerasmgpu.doctor.tensorflow_checks import judge_versions
+from kerasmgpu.doctor.trials import judge_trials
 from tests.docs import pages
 
 VERSIONS = {
@@ -72,54 +66,6 @@ def test_a_package_that_is_missing():
     assert found["package_missing"].advice == "pip install matplotlib"
 
 
-@pytest.mark.parametrize(
-    ("collective", "share"),
-    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875)],
-)
-def test_bandwidths_are_those_of_nccl_tests(collective, share):
-    """Of 8 ranks and 1 GB in 10 ms."""
-    algorithm, bus = bandwidths(collective, 10**9, 0.01, 8)
-    assert algorithm == pytest.approx(1e11)
-    assert bus == pytest.approx(share * 1e11)
-
-
-H100 = {"nvlinks": 18, "nvlink_version": "4.0"}
-
-
-def test_rates_of_links():
-    pcie = {"nvlinks": 0, "pcie_width": 16, "pcie_generation_max": 4}
-    assert links_rate([H100, H100]) == 450e9
-    slowest = links_rate([pcie, pcie | {"pcie_width": 4}])
-    assert slowest == pytest.approx(4 * 1.969e9, rel=1e-3)
-    assert links_rate([H100, {}]) is None and links_rate([]) is None
-
-
-def measured(seconds, is_right=True):
-    one = {"collective": "all_reduce", "bytes": 256 << 20, "seconds": seconds}
-    return {
-        "replicas": 2,
-        "devices": ["/device:GPU:0", "/device:GPU:1"],
-        "times": [one | {"is_right": is_right}],
-    }
-
-
-def test_an_all_reduce_as_fast_as_its_links():
-    (found,) = judge_collectives(measured(0.0008), [H100, H100], False)
-    assert found.status == "ok" and "336 GB/s of 450 GB/s" in found.text
-
-
-def test_a_slow_all_reduce():
-    found = bad(judge_collectives(measured(0.02), [H100, H100], False))
-    assert list(found) == ["collective_slow"]
-    # Between machines the links aren't known.
-    assert not bad(judge_collectives(measured(0.02), [H100, H100], True))
-
-
-def test_wrong_sums():
-    found = bad(judge_collectives(measured(0.0008, False), [H100] * 2, False))
-    assert found["collective_wrong"].text == "wrong values: all_reduce"
-
-
 def test_trials():
     good = {"distance": 1e-7, "tolerance": 1e-5, "rounding": None}
     rounds = good | {"distance": 3e-5, "rounding": 1e-5}
@@ -159,7 +105,7 @@ def test_text_has_no_names():
         f"{home}/data /home/jane/x on {host} and node7 {getpass.getuser()} "
         f'10.1.2.3:29500 fe80::1:2:3 "node8.example.org:29500" {token} 2.21.0'
     )
-    told = anonymous(text, ["node7"])
+    told = doctor_report.anonymous(text, ["node7"])
     for secret in (str(home), "jane", "node7", "node8", "10.1.2.3", token):
         assert secret not in told
     assert f" {host} " not in told and "fe80" not in told

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kerasmgpu.doctor.gpu_checks import judge_gpus
-from kerasmgpu.doctor.gpu_facts import gpu_facts
+from kerasmgpu.doctor.gpu_checks import gpu_facts, judge_gpus
 from tests.hardware.recorded_nvml import (
     GIB,
     LOST,

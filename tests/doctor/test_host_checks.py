@@ -4,9 +4,8 @@ import resource
 
 import pytest
 
-from kerasmgpu.doctor import host_facts as facts_of_host
-from kerasmgpu.doctor.host_checks import judge_host
-from kerasmgpu.doctor.host_facts import host_facts
+from kerasmgpu.doctor import host_checks
+from kerasmgpu.doctor.host_checks import host_facts, judge_host
 
 GIB = 2**30
 SOUND = {
@@ -73,7 +72,7 @@ def test_faults(changes, key, words):
 
 
 def test_facts_of_this_host(tmp_path, monkeypatch):
-    monkeypatch.setattr(facts_of_host, "_TEST_BYTES", 8 << 20)
+    monkeypatch.setattr(host_checks, "_TEST_BYTES", 8 << 20)
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("KERASMGPU_JOB_TOKEN_FILE", "secret")
     monkeypatch.setenv("TF_CLI_CONFIG_FILE", "of another program")
@@ -117,5 +116,5 @@ def test_limits_of_control_groups(tmp_path, monkeypatch, files, limits):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"{text}\n")
-    monkeypatch.setattr(facts_of_host, "_CGROUPS", tmp_path)
-    assert facts_of_host._cgroup_limits() == limits
+    monkeypatch.setattr(host_checks, "_CGROUPS", tmp_path)
+    assert host_checks._cgroup_limits() == limits

@@ -1,4 +1,7 @@
-"""Facts of TensorFlow and Keras, as the process `python -m … FOLDER`."""
+"""Versions, devices, libraries and XLA of TensorFlow: facts, and findings.
+
+As the process `python -m … FOLDER` it gathers the facts.
+"""
 
 import importlib
 import importlib.metadata
@@ -7,9 +10,11 @@ import platform
 import re
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from kerasmgpu.commands import child_processes
+from kerasmgpu.doctor.findings import Finding, fine, found
 
 PACKAGES = (
     "tensorflow",
@@ -80,12 +85,12 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         for one in details
     ]
     facts["devices"] = devices.choose(virtual_devices=job["virtual_devices"])
-    facts["xla"] = _xla(tf)
+    facts["xla"] = _compiled(tf)
     facts["libraries"] = _loaded()
     return facts
 
 
-def _xla(tf: Any) -> dict[str, Any]:
+def _compiled(tf: Any) -> dict[str, Any]:
     """Compiles and runs a small function; its seconds, or its error."""
 
     @tf.function(jit_compile=True)
@@ -115,6 +120,61 @@ def log_lines(folder: pathlib.Path) -> list[str]:
     lines = log.read_text("utf-8", errors="replace").splitlines()
     words = ("Could not load dynamic", "Cannot dlopen", "failed call to cuInit")
     return [line for line in lines if any(word in line for word in words)]
+
+
+_OPTIONAL = {
+    "matplotlib": "plots",
+    "nvidia-ml-py": "what the driver tells of GPUs",
+    "tensorboard": "Keras's callback of that name",
+}
+_REINSTALL = (
+    "see what `python -c 'import tensorflow, keras'` says; or install what "
+    'fits: pip install --upgrade "kerasmgpu[gpu]"'
+)
+
+
+def judge_versions(
+    versions: dict[str, str], facts: dict[str, Any]
+) -> Iterator[Finding]:
+    """Judges versions, and what importing them gave.
+
+    Args:
+        versions: As `versions` returns them.
+        facts: As the process of this module returns them; or
+            `{"error": why it failed}`.
+    """
+    shown = ", ".join(
+        f"{name} {version}"
+        for name, version in versions.items()
+        if not name.startswith("nvidia-")
+    )
+    warning = facts.get("warning")
+    failed = facts.get("error") or facts.get("import_error")
+    if failed:
+        text, hint = (
+            f"{shown}; starting failed: {failed}",
+            warning or _REINSTALL,
+        )
+        yield found("import_failed", "versions", text, hint=hint)
+    elif warning:
+        yield found("versions_unchecked", "versions", shown, hint=warning)
+    else:
+        yield fine("versions", "versions", f"{shown} fit together")
+    for package, use in _OPTIONAL.items():
+        if package not in versions:
+            text = f"{package} is not installed ({use})"
+            yield found("package_missing", "versions", text, package=package)
+    if facts.get("backend", "tensorflow") != "tensorflow":
+        text = f"Keras's backend is {facts['backend']}"
+        yield found("backend", "versions", text)
+    if "xla" in facts:
+        yield _judge_xla(facts["xla"])
+
+
+def _judge_xla(facts: dict[str, Any]) -> Finding:
+    if "error" in facts:
+        return found("xla", "XLA", f"compiling failed: {facts['error']}")
+    return fine("xla", "XLA", f"compiles and runs ({facts['seconds']:.2g} s)")
 
 
 if __name__ == "__main__":
