@@ -1,17 +1,23 @@
 """The `HangWatch` callback: says where training stands when a step hangs."""
 
 import os
+import statistics
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import keras
+from absl import logging
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import step_hooks
-from kerasmgpu.callbacks.hang_thread import HangThread
+from kerasmgpu._keras import step_hooks, whereabouts
+from kerasmgpu.callbacks import local_devices
 from kerasmgpu.callbacks.pulse import InputMark, Pulse
 from kerasmgpu.errors import checked_number
+from kerasmgpu.job import membership, places, workers
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.user_lines import frames_of_thread
 
 
 class HangWatch(keras.callbacks.Callback):
@@ -76,7 +82,7 @@ class HangWatch(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._pulse = Pulse(self.model, self._mark)
-        thread = HangThread(
+        thread = _HangThread(
             self.model, self._pulse, self.hang_seconds, self.path
         )
         step_hooks.add(self.model, self._pulse, innermost=True)
@@ -119,3 +125,150 @@ class _TestPulse(step_hooks.StepHook):
         logs = run(iterator)
         self._pulse.since = time.monotonic()
         return logs
+
+
+_LEAST_SECONDS = 30.0
+"""Shortest hang without `hang_seconds`: others are pauses of a busy machine."""
+
+_TIMES_THE_MEDIAN = 20
+
+_TIMES_THE_LONGEST = 3
+"""Of a pause that was reported, and ended: only longer ones are reported."""
+
+_SECONDS_OF_TRACING = 300.0
+"""Longest first execution: tracing and XLA's compilation are in it."""
+
+
+class _HangThread(threading.Thread):
+    """Looks for a hang once a second, until `fit` ends.
+
+    Args:
+        model: The `keras.Model` in training, by the thread that calls this.
+        pulse: `Pulse` of its steps.
+        hang_seconds: See `HangWatch`.
+        path: See `HangWatch`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        pulse: Pulse,
+        hang_seconds: float | None,
+        path: str | os.PathLike[str] | None,
+    ) -> None:
+        super().__init__(name="kerasmgpu-hang-watch", daemon=True)
+        self._model, self._pulse, self._end = model, pulse, pulse.end
+        self._hang_seconds, self._path = hang_seconds, path
+        self._thread = threading.get_ident()
+        strategy = model.distribute_strategy
+        self._index = workers.index(strategy)
+        self._num_workers = workers.count(strategy)
+        self._places = membership.places() if self._num_workers > 1 else None
+        self._longest = 0.0
+        self._reported: float | None = None
+
+    def run(self) -> None:
+        if self._places is not None:
+            self._places.waits_for_input = self._pulse.mark.is_pending
+        self._look()
+        if self._places is not None:
+            self._places.waits_for_input = None
+
+    def _look(self) -> None:
+        least = self._hang_seconds or _LEAST_SECONDS
+        interval = min(1.0, least / 4)
+        while not self._end.wait(interval):
+            since = self._pulse.since
+            pause = time.monotonic() - since
+            if since == self._reported:
+                self._longest = max(self._longest, pause)
+            if pause < least / 2:
+                continue
+            place = self._place(pause)
+            if self._places is not None:
+                self._places.tell(place)
+            if place.kind == whereabouts.TRACING:
+                # It is progress: the step begins when it is traced.
+                self._pulse.since = time.monotonic()
+                continue
+            limit = self._limit(place.kind)
+            if pause < limit or since == self._reported or self._end.is_set():
+                continue
+            self._reported = since
+            self._write(pause, place)
+
+    def _limit(self, kind: str) -> float:
+        """Seconds of a pause that counts as a hang."""
+        limit = self._hang_seconds
+        if limit is None:
+            limit = max(
+                _LEAST_SECONDS,
+                _TIMES_THE_MEDIAN * self._median(),
+                _TIMES_THE_LONGEST * self._longest,
+            )
+        if self._pulse.is_first and kind == places.IN_STEP:
+            return max(limit, _SECONDS_OF_TRACING)
+        return limit
+
+    def _median(self) -> float:
+        seconds = list(self._pulse.seconds)
+        execution = self._model.steps_per_execution
+        return execution * statistics.median(seconds) if seconds else 0.0
+
+    def _place(self, pause: float) -> places.Place:
+        kind, text = whereabouts.of(frames_of_thread(self._thread))
+        if self._places is not None:
+            return self._places.here(kind, text, pause)
+        if kind == places.IN_STEP and self._pulse.mark.is_pending():
+            kind, text = "input", "waiting for input"
+        return places.Place(kind, text, pause)
+
+    def _write(self, pause: float, place: places.Place) -> None:
+        median = self._median()
+        usual = f"; a step takes {median:.3g} s" if median else ""
+        lines = [
+            f"kerasmgpu: training has made no progress for {pause:.0f} s"
+            f"{usual}. Worker {self._index} is {place}."
+        ]
+        if self._places is not None and self._index == 0:
+            # Others may have begun to wait a moment later.
+            self._end.wait(2.0)
+            known = self._places.known(seconds=10.0)
+            known[0] = place
+            lines += [
+                f"  worker {worker}: {one}" for worker, one in known.items()
+            ]
+            told = places.verdict(known, self._num_workers)
+            lines.append(f"kerasmgpu: {told}.")
+        lines += _collectives(self._model)
+        lines += ["stacks:", whereabouts.stacks(self._thread)]
+        self._tell("\n".join(lines))
+        # The driver of a GPU that hangs may not answer: it is asked last.
+        self._tell("\n".join(["kerasmgpu: devices:", *local_devices.state()]))
+
+    def _tell(self, text: str) -> None:
+        logging.warning("%s", text)
+        if self._path is not None:
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        stem, suffix = os.path.splitext(os.fspath(self._path or ""))
+        number = f".{self._index}" if self._num_workers > 1 else ""
+        try:
+            with open(f"{stem}{number}{suffix}", "a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n\n")
+        except OSError as error:
+            logging.warning("kerasmgpu: HangWatch can't write: %s", error)
+
+
+def _collectives(model: keras.Model) -> list[str]:
+    """Names the collectives of a model's step, where kerasmgpu knows them."""
+    written = getattr(model.train_function, "written", None)
+    found = report.collectives(written) if written is not None else []
+    if not found:
+        return []
+    shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
+    return [
+        "collectives of the step (TensorFlow doesn't tell which of them is "
+        f"pending): {shown}"
+    ]

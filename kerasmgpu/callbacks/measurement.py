@@ -19,9 +19,8 @@ import tensorflow as tf
 from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks import stopwatch
-from kerasmgpu.callbacks.local_devices import local_devices
+from kerasmgpu.callbacks.local_devices import local_devices, utilization
 from kerasmgpu.callbacks.timed_iterator import InputProbe
-from kerasmgpu.callbacks.utilization import utilization
 from kerasmgpu.job import workers
 
 _WINDOW_SECONDS = 5.0

@@ -1,7 +1,8 @@
 """The `Monitors` callback: speed, memory and norms in TensorBoard."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from kerasmgpu._keras.norms import FunctionWithNorms
 from kerasmgpu.callbacks import device_sampler, measurement
 from kerasmgpu.callbacks.event_file import EventFile
 from kerasmgpu.callbacks.measurement import MeasuringCallback
-from kerasmgpu.callbacks.samples import Samples
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import workers
@@ -122,7 +122,7 @@ class Monitors(MeasuringCallback):
             workers.index(strategy),
         )
         self.measurement.at_end.callback(self._sampler.stop)
-        self._samples = Samples(self)
+        self._samples = _Samples(self)
         step_hooks.add(self.model, self._samples, innermost=True)
 
     def on_epoch_end(
@@ -234,3 +234,113 @@ def _checked_steps(steps: Sequence[int] | None) -> tuple[int, int] | None:
         ) from None
     first = checked_integer(first, "profile_steps[0]", 1)
     return first, checked_integer(last, "profile_steps[1]", first)
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+class _Samples(step_hooks.StepHook):
+    """Counts the steps; takes samples, norms and the profile of a `Monitors`.
+
+    Args:
+        monitors: The callback.
+
+    Attributes:
+        step: Integer, batches of the optimizer so far.
+    """
+
+    def __init__(self, monitors: Monitors) -> None:
+        self.step = 0
+        self._monitors = monitors
+        self._model = monitors.model
+        self._first_step: int | None = None
+        self._profile = _Profile(monitors)
+
+    def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
+        if self._first_step is None:  # Now a restored model is complete.
+            self.step = self._first_step = _batches(self._model.optimizer)
+        before, every = self.step, self._monitors.every
+        after = before + self._model.steps_per_execution
+        is_sample = before // every != after // every
+        function = self._with_norms() if is_sample else None
+        hooked = self._model.train_function
+        if function is not None:
+            hooked.function = function
+        try:
+            with self._profile.around(after - self._first_step):
+                logs = run(iterator)
+        finally:
+            # While `ChooseXla` chooses, it sets the function that runs.
+            if function is not None and hooked.function is function:
+                hooked.function = function.made_for
+        self.step = after
+        if is_sample:
+            norms = None if function is None else function.take()
+            self._monitors.write({} if norms is None else self._tagged(*norms))
+        return logs
+
+    def _with_norms(self) -> FunctionWithNorms | None:
+        """Returns the function of this step; `None` for the model's own."""
+        if self._monitors.norms is None:
+            return None
+        function = self._monitors.function
+        own = self._model.train_function.function
+        if function is None or function.made_for is not own:
+            function = FunctionWithNorms(self._model)
+        self._monitors.function = function
+        return function
+
+    def _tagged(self, paths: list[str], norms: np.ndarray) -> dict[str, float]:
+        """Returns the norms by their tags."""
+        tags = {"global": np.linalg.norm(norms, axis=0)}
+        if self._monitors.norms == "variables":
+            tags.update(zip(paths, norms))
+        return {
+            f"l2_norm/{kind}/{name}": float(norm)
+            for name, pair in tags.items()
+            for kind, norm in zip(("grad", "update"), pair)
+        }
+
+
+class _Profile:
+    """Profiles some steps of a `fit`, on the first worker."""
+
+    def __init__(self, monitors: Monitors) -> None:
+        self._log_dir = monitors.log_dir
+        self._measurement = monitors.measurement
+        is_first = workers.is_first(monitors.measurement.strategy)
+        self._steps = monitors.profile_steps if is_first else None
+        self._runs = False
+
+    def around(self, after: int) -> contextlib.AbstractContextManager[None]:
+        """Context of one execution, after which `after` steps are done."""
+        if self._steps is None or after < self._steps[0]:
+            return _NOTHING
+        return self._traced(after, self._steps[1])
+
+    @contextlib.contextmanager
+    def _traced(self, after: int, last: int) -> Iterator[None]:
+        if not self._runs:
+            self._measurement.wait()
+            tf.profiler.experimental.start(self._log_dir)
+            self._runs = True
+            self._measurement.at_end.callback(self._stop)
+        with tf.profiler.experimental.Trace("train", step_num=after, _r=1):
+            yield
+        if after >= last:
+            self._measurement.wait()
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._runs:
+            self._runs, self._steps = False, None
+            tf.profiler.experimental.stop()
+
+
+def _batches(optimizer: Any) -> int:
+    """Returns the batches that an optimizer has seen."""
+    if optimizer is None:
+        return 0
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    accumulated = inner.gradient_accumulation_steps or 1
+    return int(inner.iterations) * accumulated

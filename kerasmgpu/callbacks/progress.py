@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu.callbacks import measurement, progress_line
+from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.callbacks.throughput import rate_of_one_replica
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
@@ -74,7 +75,7 @@ class Progress(MeasuringCallback):
         super().__init__()
         self._one_replica = None
         if one_replica is not None:
-            self._one_replica = progress_line.rate_of_one_replica(one_replica)
+            self._one_replica = rate_of_one_replica(one_replica)
         self._labels = dict(logs or {})
         self._live: Live | None = None
         self._waiting: str | None = None
@@ -163,7 +164,7 @@ class Progress(MeasuringCallback):
         ]
         more["memory_bytes"] = max(memory, default=None)
         figures = {**figures, **more}
-        return progress_line.text(figures, shared.num_replicas, logs)
+        return epoch_text(figures, shared.num_replicas, logs)
 
     def _view(self) -> Table:
         """Returns the line of the running epoch; rich's thread calls it."""
@@ -207,3 +208,77 @@ class Progress(MeasuringCallback):
         if live is not None:
             live.stop()
         self._print_waiting()
+
+
+def epoch_text(
+    figures: Mapping[str, float | None],
+    num_replicas: int = 1,
+    logs: Mapping[str, float] | None = None,
+) -> str:
+    """Returns figures of an epoch as text; leaves out `None` and NaN.
+
+    Args:
+        figures: Mapping with any of `examples_per_second` (of all replicas),
+            `efficiency` (share of as many times the rate of one replica),
+            `input_wait_share`, `mfu` (0 to 1), `learning_rate`, `memory_bytes`
+            (the most that a replica had allocated) and `seconds_left` (until
+            the end of the `fit`).
+        num_replicas: Integer, replicas of the `fit`.
+        logs: Mapping of labels to floats, shown first. Default: none.
+
+    Example:
+
+    >>> epoch_text({"examples_per_second": 1234.0, "seconds_left": 75}, 2)
+    '1,234 examples/s (617 per replica), 1:15 left'
+    """
+    known = {
+        name: value
+        for name, value in figures.items()
+        if value is not None and not math.isnan(value)
+    }
+    parts = [
+        f"{label} {short(value, 4)}" for label, value in (logs or {}).items()
+    ]
+    rate = known.get("examples_per_second")
+    details = []
+    if rate is not None and num_replicas > 1:
+        details.append(f"{short(rate / num_replicas)} per replica")
+    if "efficiency" in known:
+        details.append(f"{known['efficiency']:.0%} efficient")
+    parts.append(
+        "no step measured yet"
+        if rate is None
+        else f"{short(rate)} examples/s"
+        + f" ({', '.join(details)})" * bool(details)
+    )
+    forms: dict[str, Callable[[float], str]] = {
+        "input_wait_share": "{:.0%} waiting for input".format,
+        "mfu": "{:.1%} MFU".format,
+        "learning_rate": "learning rate {:.4g}".format,
+        "memory_bytes": lambda size: f"{size / 1e9:.2f} GB per replica",
+        "seconds_left": lambda seconds: f"{_duration(seconds)} left",
+    }
+    parts += [
+        form(known[name]) for name, form in forms.items() if name in known
+    ]
+    return ", ".join(parts).replace("%", " %")
+
+
+def short(value: float, digits: int = 3) -> str:
+    """Formats a number: three digits, a large one without decimals.
+
+    Example:
+
+    >>> short(0.012345), short(12345.6)
+    ('0.0123', '12,346')
+    """
+    is_large = abs(value) >= 10 ** (digits - 1)
+    return f"{value:,.0f}" if is_large else f"{value:.{digits}g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    )

@@ -1,7 +1,9 @@
 """The `ThroughputLogger` callback: examples per second of every epoch."""
 
+import json
 import math
 import os
+import pathlib
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +13,10 @@ import keras
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback
+from kerasmgpu.errors import InputError, checked_number
 from kerasmgpu.job import workers
 
+_FILES = ("throughput.jsonl", "history.jsonl")
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
 """Figures in Keras's progress bar: the speed, and the wait for input."""
 
@@ -176,3 +180,62 @@ def median_speed(model: keras.Model, *data: Any, **arguments: Any) -> float:
     ).history["examples_per_second"]
     # An epoch whose steps were all traced has NaN.
     return statistics.median([v for v in history if v > 0] or [math.nan])
+
+
+def rate_of_one_replica(given: float | str | os.PathLike[str]) -> float:
+    """Returns examples per second of one replica.
+
+    Args:
+        given: Float, the rate. Or string or path-like: the file of a
+            `ThroughputLogger`, a recipe's `history.jsonl`, or a folder with
+            one of these, of a run on one replica. Of its epochs the median
+            counts.
+
+    Raises:
+        InputError: If it is neither, or a run on several replicas, or one
+            without a measured epoch.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        return checked_number(given, "one_replica")
+    path = pathlib.Path(given)
+    if path.is_dir():
+        found = [path / name for name in _FILES if (path / name).is_file()]
+        if not found:
+            raise InputError(
+                f"one_replica={path} is a folder without {' or '.join(_FILES)}."
+                " Give the folder of a run on one replica, or its file"
+            )
+        path = found[0]
+    rates = []
+    for record in _records(path):
+        rate = record.get("examples_per_second")
+        if not rate:
+            continue
+        own = record.get("examples_per_second_per_replica")
+        replicas = record.get("replicas", round(rate / own) if own else None)
+        if replicas != 1:
+            raise InputError(
+                f"one_replica={path} must be a run on one replica. Received: "
+                f"a run on {replicas or 'an unknown number of'} replicas"
+            )
+        rates.append(rate)
+    if not rates:
+        raise InputError(
+            f"one_replica={path} has no epoch with examples_per_second; train "
+            "one replica for two epochs with ThroughputLogger"
+        )
+    return statistics.median(rates)
+
+
+def _records(path: pathlib.Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        if all(isinstance(record, dict) for record in records):
+            return records
+        problem = "a line is no JSON object"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    raise InputError(
+        f"one_replica={path} can't be read as JSON lines of a run: {problem}"
+    )

@@ -15,7 +15,8 @@ from rich.console import Console
 
 import kerasmgpu
 from kerasmgpu.callbacks import Progress, ThroughputLogger, progress
-from kerasmgpu.callbacks.progress_line import rate_of_one_replica, text
+from kerasmgpu.callbacks.progress import epoch_text
+from kerasmgpu.callbacks.throughput import rate_of_one_replica
 from kerasmgpu.errors import InputError
 
 ROWS = np.ones((24, 3), "float32")
@@ -78,7 +79,7 @@ def fit(model, *callbacks, **arguments):
     ],
 )
 def test_text_of_figures(arguments, expected):
-    assert text(*arguments) == expected
+    assert epoch_text(*arguments) == expected
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

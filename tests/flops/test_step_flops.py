@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.callbacks import ThroughputLogger, utilization
+from kerasmgpu.callbacks import ThroughputLogger, local_devices
 from kerasmgpu.commands.flops_counting import _paths
 from kerasmgpu.commands.traced_step import trace_step
 from kerasmgpu.flops import trained_step
@@ -181,7 +181,7 @@ def test_counting_waits_until_it_is_asked_for(monkeypatch):
 
 
 def test_figures_of_an_epoch(monkeypatch):
-    monkeypatch.setattr(utilization, "reported_name", lambda name: "Tesla T4")
+    monkeypatch.setattr(local_devices, "reported_name", lambda name: "Tesla T4")
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     _, history = trained(strategy)
     for rate, flops, mfu in zip(
@@ -204,22 +204,22 @@ def test_figures_of_an_epoch(monkeypatch):
 def test_no_mfu_where_the_peak_is_not_known(monkeypatch, name, level, word):
     said = []
     monkeypatch.setattr(
-        utilization.logging, "log_first_n", lambda *given: said.append(given)
+        local_devices.logging, "log_first_n", lambda *given: said.append(given)
     )
     if name is not None:
-        monkeypatch.setattr(utilization, "reported_name", lambda _: name)
+        monkeypatch.setattr(local_devices, "reported_name", lambda _: name)
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     _, history = trained(strategy)
     assert "flops_per_second" in history
     assert "mfu" not in history
     known, text, times, *values = said[-1]
-    assert (known, times) == (getattr(utilization.logging, level), 1)
+    assert (known, times) == (getattr(local_devices.logging, level), 1)
     assert word in text % tuple(values)
 
 
 def test_no_figures_without_our_strategy():
     rates = {"examples_per_second": 80.0, "steps_per_second": 10.0}
-    assert utilization.utilization(tf.distribute.get_strategy(), rates) == {}
+    assert local_devices.utilization(tf.distribute.get_strategy(), rates) == {}
 
 
 def test_utilisation_counts_each_data_type_by_its_peak(replicas):
