@@ -116,14 +116,15 @@ UNSUPPORTED = [
 """Lists of a gradient don't cross XLA's boundary, of whichever variable."""
 
 ROWS = [
-    (read, way)
-    for read in READS
-    for way in WAYS
+    # In the scope for a row, outside for the next.
+    (("inside", "outside")[(i + j) % 2], read, way)
+    for i, read in enumerate(READS)
+    for j, way in enumerate(WAYS)
     if (read, way) not in UNSUPPORTED
 ]
 
 
-@pytest.mark.parametrize("read, way", ROWS)
+@pytest.mark.parametrize("scope, read, way", ROWS, indirect=["scope"])
 def test_as_plain_variables(way, read, variable, scope):
     plain = way(read, tf.Variable(START))
     with scope():
