@@ -122,7 +122,7 @@ FAULTS = {
     # _keras and strategies
     "loss_by_replicas": Fault(
         "a loss outside of steps is divided by the number of replicas",
-        "_keras/loss_scaling.py",
+        "_keras/outside_steps.py",
         "in_none = tf.distribute.in_cross_replica_context()",
         "in_none = not tf.distribute.in_cross_replica_context()",
         "tests/_keras",

@@ -18,20 +18,17 @@ from kerasmgpu._keras import (  # noqa: F401
     build,
     iterators,
     loops,
-    loss_scaling,
     normalization,
-    optimizer_apply,
+    outside_steps,
     steps,
 )
 from kerasmgpu._keras.steps import trainer_of
 from kerasmgpu.engine import (  # noqa: F401
     compiled_graphs,
+    distributed_variables,
     generators,
     graph_resets,
-    scalars,
     seams,
-    slices,
-    summed_variables,
     tapes,
 )
 from kerasmgpu.errors import InputError

@@ -27,7 +27,7 @@ from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
 from kerasmgpu._keras.made_variables import made_by
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
-from kerasmgpu.engine.optionals import without_optionals
+from kerasmgpu.engine.feeds import without_optionals
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime.tracing import done_once
 

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras.patches import Patches
+from kerasmgpu._keras.training_state import optimizers
 from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 
 
@@ -124,17 +125,6 @@ class CheckedStep:
             return []
         graph = tf.compat.v1.get_default_graph()
         return [check for check in checks if check.graph is graph]
-
-
-def optimizers(model: keras.Model) -> list[Any]:
-    """Returns the optimizers of a model; of a GAN there are several."""
-    found = [model.optimizer, *vars(model).values()]
-    kept: dict[int, Any] = {
-        id(one): one
-        for one in found
-        if isinstance(one, keras.optimizers.Optimizer)
-    }
-    return list(kept.values())
 
 
 def _sum_of(gradients: list[Any]) -> tf.Tensor | None:

@@ -24,7 +24,7 @@ from keras.src.callbacks.callback_list import CallbackList
 
 from kerasmgpu._keras import scope, step_hooks, unread_logs, writers
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
-from kerasmgpu._keras.trainers import TensorFlowTrainer, Trainer
+from kerasmgpu._keras.versions import TensorFlowTrainer, Trainer
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.errors import InputError

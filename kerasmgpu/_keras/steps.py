@@ -22,14 +22,12 @@ from kerasmgpu._keras import (
     sharded_parts,
     unread_logs,
 )
-from kerasmgpu._keras.trainers import TensorFlowTrainer
+from kerasmgpu._keras.versions import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
-from kerasmgpu.engine.feeds import Feed
+from kerasmgpu.engine.feeds import Feed, without_optionals
 from kerasmgpu.engine.joint_calls import joint_calls
-from kerasmgpu.engine.optionals import without_optionals
 from kerasmgpu.engine.seams import Original, seam
-from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.replica_arithmetic import require_rows
@@ -189,11 +187,7 @@ class Steps:
                 logging.warning("kerasmgpu: %s.", unsharded)
         self.written = written
         if self._trains:
-            self._strategy.trained_step.set(
-                program.trace.graph, feed.batch_size
-            )
-            self._strategy.reduced_bytes_per_step = report.summed_bytes(written)
-            self._strategy.gathered_bytes = report.gathered_bytes(written)
+            self._strategy.trains(program, written, feed.batch_size)
         key = (written.name, steps)
         if key not in self._executions:
             self._executions[key] = self._strategy.execution(

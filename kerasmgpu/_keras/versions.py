@@ -1,4 +1,4 @@
-"""Warns about versions of Keras and TensorFlow without checked seams.
+"""Warns about versions without checked seams; names that differ by version.
 
 Imported before any private name: if another version lacks one, the warning
 precedes the `ImportError` and explains it.
@@ -41,3 +41,20 @@ def _text(version: tuple[int, ...]) -> str:
 
 
 warn_outside_range()
+
+
+def _trainer(module: str) -> type:
+    """One of the two trainer classes that `keras.Model` inherits from.
+
+    They are found by their modules, since Keras 3.16 renames the classes
+    (`TensorFlowTrainer` to `Trainer`, `Trainer` to `BaseTrainer`) and keeps
+    modules and methods.
+    """
+    (trainer,) = {
+        base for base in keras.Model.__mro__ if base.__module__ == module
+    }
+    return trainer
+
+
+TensorFlowTrainer = _trainer("keras.src.backend.tensorflow.trainer")
+Trainer = _trainer("keras.src.trainers.trainer")

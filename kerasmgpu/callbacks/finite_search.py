@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu._keras import checked_steps
 from kerasmgpu._keras.patches import Patches
+from kerasmgpu._keras.training_state import optimizers
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.replica_arithmetic import per_replica_batch_sizes
@@ -111,7 +111,7 @@ class _Taps:
             after = functools.partial(self._after_layer, layer)
             self._patches.put(layer, "call", after)
         self._patches.put(self._model, "compute_loss", self._after_loss)
-        for optimizer in checked_steps.optimizers(self._model):
+        for optimizer in optimizers(self._model):
             instead = functools.partial(self._instead_of_apply, optimizer)
             self._patches.put(optimizer, "apply", instead)
 

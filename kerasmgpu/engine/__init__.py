@@ -1,28 +1,23 @@
 """Patches and extensions of TensorFlow's strategies, independent of Keras.
 
-    exact_strategy.py      the interface of our strategies, and `is_ours`
-    extended.py            their engines (`StrategyExtended`)
-    devices.py             chooses the replicas' devices
-    context.py             state of TensorFlow's process-wide context
-    joint_calls.py         counts the calls that all workers make together
+    exact_strategy.py        the interface of our strategies, and `is_ours`
+    extended.py              their engines (`StrategyExtended`)
+    devices.py               chooses the replicas' devices
+    context.py               state of TensorFlow's process-wide context and logger
+    joint_calls.py           counts the calls that all workers make together
 
-    feeds.py               how a data set's batches reach the steps
-    pipelines.py           stateful parts of a `tf.data` pipeline
-    files.py               files that a data set reads
-    first_worker_reads.py  what the first worker alone reads, the others give
-    freed_iterators.py     frees iterators in a background thread
-    optionals.py           empty optionals in batches
+    feeds.py                 how a data set's batches reach the steps
+    pipelines.py             files and stateful parts of a `tf.data` pipeline
+    first_worker_reads.py    what the first worker alone reads, the others give
+    freed_iterators.py       frees iterators in a background thread
 
-    seams.py               registers and installs patches
-    compiled_graphs.py     which graphs XLA compiles
-    graph_resets.py        scopes when the default graph is reset
-    generators.py          `tf.random.Generator` in a step
-    scalars.py             distributed variables as numbers and arrays
-    slices.py              sliced assignment to distributed variables
-    summed_variables.py    assignment to sums over the replicas
-    tapes.py               gradient tapes outside of replicas
-    log_filter.py          drops TensorFlow's log line per collective
-    private_names.py       private names of TensorFlow
+    seams.py                 registers and installs patches
+    compiled_graphs.py       which graphs XLA compiles
+    graph_resets.py          scopes when the default graph is reset
+    generators.py            `tf.random.Generator` in a step
+    distributed_variables.py a copy per replica: as numbers, sliced, as sums
+    tapes.py                 gradient tapes outside of replicas
+    private_names.py         private names of TensorFlow
 
 It imports the partitioner and nothing of Keras.
 """

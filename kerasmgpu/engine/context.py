@@ -1,5 +1,6 @@
-"""State of TensorFlow's process-wide eager context."""
+"""State of TensorFlow's process-wide eager context, and of its logger."""
 
+import logging
 import random
 
 import tensorflow as tf
@@ -53,3 +54,25 @@ def global_seed() -> int | None:
 def operation_seeds() -> random.Random | None:
     """Returns the generator of operations' seeds; `None` without a seed."""
     return getattr(context.context(), "_rng", None)
+
+
+class _NoCollectives(logging.Filter):
+    """Drops the lines on collectives, unless the logger is set to `DEBUG`.
+
+    In a notebook TensorFlow logs at `INFO`, with a line for each all-reduce
+    ("Reduce to … then broadcast to …") in the middle of Keras's progress bar.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if tf.get_logger().level == logging.DEBUG:
+            return True
+        is_info = record.levelno == logging.INFO
+        return not (is_info and record.module == "cross_device_ops")
+
+
+_no_collectives = _NoCollectives()
+
+
+def quiet_collectives() -> None:
+    """Removes TensorFlow's log line per collective; idempotent."""
+    tf.get_logger().addFilter(_no_collectives)

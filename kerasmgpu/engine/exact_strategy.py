@@ -28,10 +28,6 @@ class ExactStrategy(Protocol):
             batch, or `"auto"`.
         shard: What is divided over the replicas, or `None`.
         min_shard_bytes: Bytes of the smallest variable that is divided.
-        reduced_bytes_per_step: Bytes that a training step all-reduces per
-            replica; set when a training step is partitioned.
-        gathered_bytes: Bytes of gathered weights that are whole at most; set
-            when a training step is partitioned.
         extended: A `OneDevice`, TensorFlow's engine.
     """
 
@@ -39,14 +35,8 @@ class ExactStrategy(Protocol):
     micro_batches: int | str
     shard: str | Callable[..., Any] | None
     min_shard_bytes: int
-    reduced_bytes_per_step: int | None
-    gathered_bytes: int
     extended: Any
     num_replicas_in_sync: int
-
-    @property
-    def trained_step(self) -> Any:
-        """The `flops.trained_step.TrainedStep`: the step that is trained."""
 
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which variables get a copy per replica."""
@@ -101,6 +91,11 @@ class ExactStrategy(Protocol):
         self, program: Program, written: Written, steps: int
     ) -> Execution:
         """Returns a function of an iterator that runs several steps."""
+
+    def trains(
+        self, program: Program, written: Written, rows: int | None
+    ) -> None:
+        """Records the training step that runs from now on."""
 
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any

@@ -191,3 +191,16 @@ def _tensors_in_shares(specification: Any) -> tuple[bool, ...]:
     return (False,) * len(
         tf.nest.flatten(specification, expand_composites=True)
     )
+
+
+def without_optionals(batch: Any) -> Any:
+    """Returns a batch, or its specification, with `None` for empty leaves."""
+    return tf.nest.map_structure(
+        lambda leaf: None if _holds_no_data(leaf) else leaf, batch
+    )
+
+
+def _holds_no_data(leaf: Any) -> bool:
+    if isinstance(leaf, tf.TypeSpec):
+        return is_empty(leaf)
+    return isinstance(leaf, tf.experimental.Optional)

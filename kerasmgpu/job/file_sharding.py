@@ -3,7 +3,7 @@
 import tensorflow as tf
 from absl import logging
 
-from kerasmgpu.engine import files
+from kerasmgpu.engine import pipelines
 
 _said = set()
 
@@ -27,7 +27,7 @@ def by_files(dataset: tf.data.Dataset, num_workers: int) -> bool:
         return False
     policies = tf.data.experimental.AutoShardPolicy
     policy = dataset.options().experimental_distribute.auto_shard_policy
-    num_files = files.num_files(dataset)
+    num_files = pipelines.num_files(dataset)
     divided = policy in (policies.FILE, policies.OFF) or (
         policy == policies.AUTO and num_files >= num_workers
     )

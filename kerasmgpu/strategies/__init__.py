@@ -8,7 +8,7 @@ from absl import logging
 
 from kerasmgpu import _import_on_use, _keras
 from kerasmgpu._keras import whereabouts
-from kerasmgpu.engine import context, log_filter
+from kerasmgpu.engine import context
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
@@ -83,7 +83,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
-        log_filter.install()
+        context.quiet_collectives()
         _warn_of_a_job_without_this()
         devices = device_choice.choose(devices=devices)
         if cross_device_ops is None:
@@ -163,7 +163,7 @@ class MultiWorkerMirroredStrategy(
         micro_batches: int | str = 1,
     ) -> None:
         _keras.install()
-        log_filter.install()
+        context.quiet_collectives()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)

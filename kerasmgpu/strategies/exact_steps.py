@@ -18,6 +18,7 @@ from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
@@ -216,6 +217,20 @@ class ExactSteps(_Strategy):
         """Returns a function of an iterator that runs several steps."""
         make = Execution if program.in_more_parts is None else RepeatedExecution
         return make(program, written, steps, self.experimental_local_results)
+
+    def trains(
+        self, program: Program, written: Written, rows: int | None
+    ) -> None:
+        """Records the training step that runs from now on.
+
+        Args:
+            program: `Program` of the step.
+            written: The `Written` that runs.
+            rows: Integer, rows of a global batch; `None` where unknown.
+        """
+        self.trained_step.set(program.trace.graph, rows)
+        self.reduced_bytes_per_step = report.summed_bytes(written)
+        self.gathered_bytes = report.gathered_bytes(written)
 
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any

@@ -16,7 +16,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 import kerasmgpu
 from kerasmgpu import _keras
 from kerasmgpu._keras import steps
-from kerasmgpu._keras.trainers import TensorFlowTrainer
+from kerasmgpu._keras.versions import TensorFlowTrainer
 from tests.engine.test_seams import assert_is_dispatched, seams_of
 
 

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu._keras.trainers import TensorFlowTrainer
+from kerasmgpu._keras.versions import TensorFlowTrainer
 
 METHODS = (
     "fit",

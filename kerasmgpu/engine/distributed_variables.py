@@ -1,22 +1,72 @@
-"""Assigns to variables that are sums over the replicas, such as metrics.
+"""Variables with a copy per replica: as numbers, sliced, and as sums.
 
-The assigned value goes to the first replica, and zeros to the others.
-TensorFlow assigns or restores an equal share on every replica, rounded: integer
-counts lose the remainder, and `IoU` outside of a step counts nothing at all. It
-refuses `assign_add`, even where Keras only infers shapes. Checked on TensorFlow
-2.18 and 2.21.
+Each replaces a method of TensorFlow's `DistributedVariable`, or what assigns to
+one. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.private_names import DistributedVariable, values_util
-from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.engine.seams import Original, attribute, seam
 from kerasmgpu.partitioner.runtime.one_device import is_sum
+
+# Numbers and arrays, for example `int(model.optimizer.iterations)` in a callback.
+# TensorFlow's plain variables support it. Its distributed variables have no
+# `__int__` or `__float__`, and inside a strategy's scope scalars don't convert
+# to arrays. (`bool` of one is always true, which TensorFlow relies on; it is not
+# patched.)
+
+
+def _through(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that converts a variable's value to `kind`."""
+
+    def convert(self: Any) -> Any:
+        return kind(tf.convert_to_tensor(self))
+
+    return convert
+
+
+def _array(
+    self: Any, dtype: Any = None, copy: bool | None = None
+) -> np.ndarray:
+    # NumPy 1 has no `copy=None`; the array made here is always a new one.
+    del copy
+    return np.array(tf.convert_to_tensor(self), dtype=dtype)
+
+
+for _kind in (int, float, complex):
+    attribute(DistributedVariable, f"__{_kind.__name__}__", _through(_kind))
+attribute(DistributedVariable, "__array__", _array)
+
+
+@seam(DistributedVariable, "__getitem__")
+def _getitem(original: Original, self: Any, key: Any) -> Any:
+    """Slices for assignment to all copies: `v[1:3].assign(…)`.
+
+    TensorFlow slices the value of one copy. In a cross-replica context the slice
+    has no `assign`; outside of the scope `assign` updates one copy only.
+    """
+    in_replica = not tf.distribute.in_cross_replica_context()
+    if (
+        (in_replica and tf.distribute.has_strategy())
+        or not is_ours(self.distribute_strategy)
+        or is_sum(self)
+    ):
+        return original(self, key)
+    return tf.Variable.__getitem__(self, key)
+
+
+# Sums over the replicas, such as metrics: the assigned value goes to the first
+# replica, and zeros to the others. TensorFlow assigns or restores an equal share
+# on every replica, rounded: integer counts lose the remainder, and `IoU` outside
+# of a step counts nothing at all. It refuses `assign_add`, even where Keras only
+# infers shapes.
 
 
 def _on_the_first(

@@ -1,4 +1,4 @@
-"""Variables that are sums over the replicas keep what they are assigned."""
+"""Variables with copies: as numbers, assigned in parts, and as sums."""
 
 import contextlib
 
@@ -6,6 +6,60 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+
+
+@pytest.mark.parametrize(
+    "kind, value", [(int, 3), (float, 0.5), (complex, 2.0 + 1.0j)]
+)
+def test_a_variable_with_copies_is_a_number(replicas, kind, value):
+    with replicas(2).scope():
+        variable = tf.Variable(value)
+    assert kind(variable) == value
+
+
+@pytest.mark.parametrize("value", [0.5, [1.0, 2.0]])
+def test_a_variable_with_copies_is_an_array_in_and_out_of_scope(
+    replicas, value
+):
+    with replicas(2).scope():
+        variable = tf.Variable(value)
+        inside = np.array(variable)
+    outside = np.asarray(variable, dtype="float64")
+    assert inside.dtype == np.float32 and outside.dtype == np.float64
+    assert np.array_equal(inside, value) and np.array_equal(outside, value)
+
+
+def test_a_variable_whose_copies_are_summed_is_their_sum(replicas):
+    with replicas(2).scope():
+        variable = tf.Variable(
+            0.0,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+    for copy, value in zip(variable.values, (1.0, 2.0)):
+        copy.assign(value)
+    assert float(variable) == 3.0
+
+
+def test_the_step_count_of_a_model_is_a_number(replicas):
+    with replicas(2).scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(tf.ones([4, 1]), tf.ones([4, 1]), batch_size=2, verbose=0)
+    assert int(model.optimizer.iterations) == 2
+    assert int(model.optimizer.iterations.value) == 2
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_part_is_assigned_to_all_copies(replicas, inside):
+    strategy = replicas(3)
+    with strategy.scope():
+        variable = tf.Variable(np.arange(6.0))
+    with strategy.scope() if inside else contextlib.nullcontext():
+        variable[1:3].assign([7.0, 8.0])
+        np.testing.assert_array_equal(variable[2:], [8.0, 3.0, 4.0, 5.0])
+    for copy in variable.values:
+        np.testing.assert_array_equal(copy, [0.0, 7.0, 8.0, 3.0, 4.0, 5.0])
 
 
 def a_sum(strategy, value):
