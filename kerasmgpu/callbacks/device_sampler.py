@@ -131,7 +131,7 @@ class Sampler:
 
 
 class Host:
-    """This process: its share of the cores, and its memory."""
+    """Samples this process: its use of the cores, and its memory."""
 
     def __init__(self) -> None:
         self._page = os.sysconf("SC_PAGE_SIZE")
@@ -169,7 +169,7 @@ def sample_gpu(name: str, gpu: Gpu | None) -> dict[str, Any]:
 
 
 class _Epoch:
-    """Sums up samples, whose number is not bounded."""
+    """Aggregates the samples of an epoch in constant memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The `DeviceStats` callback: what each device does during training."""
+"""The `DeviceStats` callback: use, memory, power and clocks of the devices."""
 
 import os
 import pathlib

@@ -68,7 +68,7 @@ class EventFile:
             tf.summary.experimental.write_raw_pb(summary.SerializeToString())
 
     def flush(self) -> None:
-        """Writes out what is buffered."""
+        """Flushes the buffer to the file."""
         self._writer.flush()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ _MOST = 5
 def explain(
     model: keras.Model, step: Callable[..., Any], batch: Any
 ) -> str | None:
-    """Runs a step once more, on one device and eagerly, and says what is wrong.
+    """Runs a step again, eagerly on one device; names the first bad value.
 
     Args:
         model: The `keras.Model`; its weights don't change.
@@ -83,16 +83,16 @@ def listed(names: list[str]) -> str:
 
 
 def _short(model: keras.Model, path: str) -> str:
-    """A path without the name of the model itself."""
+    """Drops the model's own name from a path."""
     return path.removeprefix(f"{model.name}/")
 
 
 class _Found(Exception):
-    """Ends a step that runs again, once the place is known."""
+    """Raised to end the repeated step once the place is found."""
 
 
 class _Taps:
-    """Looks at layers' outputs, the loss and gradients while a step runs.
+    """Checks layers' outputs, the loss and gradients while a step runs.
 
     Attributes:
         said: String, what was found first, or `None`.
@@ -194,7 +194,7 @@ class _Taps:
 
 
 def _in_batch(batch: Any) -> str | None:
-    """Says which values of a batch are not finite."""
+    """Names the values of a batch that are not finite."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     names = (("x", x), ("y", y), ("sample_weight", weights))
     for name, part in names:
@@ -228,7 +228,7 @@ def _paths(nest: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _values(nest: Any) -> list[tf.Tensor]:
-    """Concrete floating-point tensors of a nest."""
+    """Yields the concrete floating-point tensors of a nest."""
     return [
         tensor
         for tensor in tf.nest.flatten(nest, expand_composites=True)

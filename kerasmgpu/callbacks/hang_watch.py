@@ -198,7 +198,7 @@ class _HangThread(threading.Thread):
             self._write(pause, place)
 
     def _limit(self, kind: str) -> float:
-        """Seconds of a pause that counts as a hang."""
+        """Returns the seconds after which a pause counts as a hang."""
         limit = self._hang_seconds
         if limit is None:
             limit = max(

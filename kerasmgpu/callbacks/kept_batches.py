@@ -72,7 +72,7 @@ class KeptBatches(Probe):
         return tf.nest.map_structure(after, batch, expand_composites=True)
 
     def take(self) -> list[tuple[int, Any]]:
-        """Returns the kept batches: their numbers, and rows of this worker."""
+        """Returns `(number, batch)` of the kept batches, with this worker's rows."""
         found: dict[int, list[list[tf.Tensor]]] = {}
         for device, area in self._areas:
             with tf.device(device):
@@ -140,7 +140,7 @@ class KeptBatches(Probe):
 
 
 def _kind(specification: Any) -> Any:
-    """The specification of a share of a leaf; `None` for a leaf without data."""
+    """Returns the specification of a leaf's share; `None` without data."""
     first = getattr(specification, "_value_specs", [specification])[0]
     return None if is_empty(first) else first
 
@@ -148,7 +148,7 @@ def _kind(specification: Any) -> Any:
 def _shares(
     strategy: tf.distribute.Strategy, leaves: list[Any]
 ) -> list[list[tf.Tensor]]:
-    """The tensors of each local replica's share; one share of a whole batch."""
+    """Returns the tensors of each local share; a whole batch is one share."""
     columns = [
         strategy.experimental_local_results(leaf)
         for leaf in leaves
@@ -172,5 +172,5 @@ def _stage(area: dict[str, Any], values: list[tf.Tensor]) -> Any:
 
 
 def _only(operation: Any) -> list[Any]:
-    """An operation to wait for; eagerly there is none."""
+    """Returns control dependencies; an eager operation has run already."""
     return [] if operation is None else [operation]

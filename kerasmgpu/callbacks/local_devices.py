@@ -90,7 +90,7 @@ def utilization(
 
 
 def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
-    """The data sheet of the first replica's device; `None` if unknown."""
+    """Returns the data sheet of the first replica's device, if known."""
     name = local_devices(strategy)[0]
     reported = reported_name(name)
     device = data_sheets.reported(reported or "")
@@ -110,7 +110,7 @@ _SHOWN = ("name", "utilization", "memory_bytes", "temperature_celsius")
 
 
 def state() -> list[str]:
-    """Returns lines about each GPU, and one about this process."""
+    """Describes the GPUs and this process, a line each."""
     sample = Host().sample()
     used = sample.get("memory_bytes", sample["memory_peak_bytes"])
     total = sample["memory_total_bytes"]

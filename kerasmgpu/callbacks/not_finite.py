@@ -1,4 +1,4 @@
-"""The `NotFinite` callback: where the first NaN or infinity comes from."""
+"""The `NotFinite` callback: locates the first NaN or infinity."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _REPLICA = re.compile(r"replica_(\d+)/")
 
 
 class NotFinite(keras.callbacks.Callback):
-    """Ends training at the first NaN or infinity, and says where it is from.
+    """Ends training at the first NaN or infinity, and says where it arises.
 
     The error names the step and its epoch, the worker and the replica, and the
     first of:
@@ -130,7 +130,7 @@ class _Checks(step_hooks.StepHook):
         self._functions = plain, checked
 
     def begin_epoch(self, epoch: int) -> None:
-        """Notes the number of the first step of an epoch."""
+        """Records the number of an epoch's first step."""
         self._epoch, self._steps_of_epoch = epoch, 0
         # The last execution of an epoch may have had fewer steps.
         self._steps = self._checked.done(0) - self._counted
@@ -185,7 +185,7 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _within_execution(self, place: int) -> int:
-        """Steps of the execution that passed before the one that failed."""
+        """Counts the steps of the execution before the one that failed."""
         steps = self.model.steps_per_execution
         done = self._checked.done(place) - self._counted - self._steps
         return max(0, min(done, steps - 1))

@@ -1,4 +1,4 @@
-"""When the steps of a `fit` begin and end, and whether one waits for input."""
+"""Records when the steps of a `fit` end, and marks pending input requests."""
 
 import collections
 import threading
@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.runtime.function import Shares
 
 
 class InputMark(Probe):
-    """Marks requests for a batch that have not been answered."""
+    """Marks pending requests for a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class InputMark(Probe):
             return int(tf.raw_ops.StageSize(**self._buffer)) > 0
 
     def clear(self) -> None:
-        """Forgets a request that the end of the data answered."""
+        """Clears the mark of a request that met the end of the data."""
         with tf.device("CPU:0"):
             tf.raw_ops.StageClear(**self._buffer)
 

@@ -27,7 +27,7 @@ _BINS_PER_DECADE = 40
 
 
 class RunRecord(MeasuringCallback):
-    """Writes what `kerasmgpu report` shows of a run into a folder.
+    """Writes the files that `kerasmgpu report` shows into a folder.
 
     - `run.json`: model, optimizer, batch, devices, strategy, versions, bytes of
       variables, and what replicas send in a step.
@@ -142,7 +142,7 @@ class RunRecord(MeasuringCallback):
 
 
 class _Files:
-    """The files of a run. Not plain data: no checkpoint restores it.
+    """The files of a run; not plain data, so no checkpoint restores them.
 
     Attributes:
         history: `JsonLines` of the epochs.
@@ -176,7 +176,7 @@ class _Files:
         self._since = time.perf_counter()
 
     def seconds(self) -> float:
-        """Seconds since the last call, or since the first epoch began."""
+        """Returns seconds since the last call, or since the first epoch began."""
         before, self._since = self._since, time.perf_counter()
         return self._since - before
 
@@ -225,7 +225,7 @@ def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a record as JSON has them; others are left out."""
+    """Drops what is no number; NaN and infinity become `None`."""
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, int):
@@ -240,7 +240,7 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_model(model: keras.Model) -> dict[str, Any]:
-    """The entries of `run.json` about a model and its optimizer."""
+    """Returns the entries of `run.json` about a model and its optimizer."""
     optimizer = model.optimizer
     rate = optimizer.get_config().get("learning_rate")
     if isinstance(rate, dict):  # A schedule.
@@ -272,7 +272,7 @@ def _of_model(model: keras.Model) -> dict[str, Any]:
 
 
 def _bytes(variables: list[Any]) -> int:
-    """Bytes of variables on the replica that holds most of them."""
+    """Sums the bytes of variables on the replica that holds most."""
     total = 0
     for variable in variables:
         held = variable.value
@@ -283,7 +283,7 @@ def _bytes(variables: list[Any]) -> int:
 
 
 def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """The entries of `run.json` about where and by what a model is trained."""
+    """Returns the entries of `run.json` on devices, strategy and versions."""
     name = type(strategy).__name__
     arguments: dict[str, Any] = {"name": name.lstrip("_")}
     if is_ours(strategy):

@@ -155,7 +155,7 @@ class Stopwatch:
     def _counted(
         self, batches: Sequence[tuple[int, float]]
     ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
-        """Yields seconds and batches of each execution that isn't left out."""
+        """Yields seconds and batches of each execution that counts."""
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
             # In the last execution of an epoch the data may end before the

@@ -53,11 +53,11 @@ class Probe:
         return iterator
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, Any]:
-        """Returns `get()`, and what `note` needs to know of the request."""
+        """Returns `get()`, and data of the request for `note`."""
         raise NotImplementedError
 
     def note(self, batch: Any, asked: Any) -> Any:
-        """Adds operations that run once the batch is there.
+        """Adds operations that run once the batch has arrived.
 
         Returns:
             The batch, which may wait for them; or `None`: the batch as it is.
@@ -182,7 +182,7 @@ class InputProbe(Probe):
 
 
 def _of_batches(records: list[Any]) -> list[tuple[int, float]]:
-    """The rows and the wait of each record of `InputProbe`."""
+    """Converts records of `InputProbe` to `(rows, seconds waited)`."""
     return [
         (int(rows), float(got) - float(asked)) for rows, asked, got in records
     ]

@@ -41,7 +41,7 @@ class _Walk:
     def run(
         self, graph: Graph, times: SizeLike, in_backward: bool, again: bool
     ) -> None:
-        """Walks through a graph that runs several times.
+        """Collects the products of a graph that runs `times` times a step.
 
         Args:
             graph: A `Graph`.
@@ -62,7 +62,7 @@ class _Walk:
                 self._add(node, times, backward, repeats)
 
     def _rounds_of(self, loop: Node) -> SizeLike:
-        """Rounds of a loop; a symbol of its name if they depend on values."""
+        """Returns a loop's rounds; a symbol of its name if they depend on values."""
         rounds = loop_rounds.rounds_of(loop, self._rounds)
         if rounds is None:
             name = (
@@ -90,7 +90,7 @@ class _Walk:
 
     @property
     def size(self) -> int:
-        """Operations, with 64 for all sizes that are not known."""
+        """Evaluates operations, with 64 for each unknown size."""
         cost = CostModel()
         return sum(cost.value_of(one.flops) for one in self.products)
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of one node, by symbol.
+"""Floating-point operations of one node, in terms of symbolic sizes.
 
 A multiply-add counts as two. Taps of a convolution on its padding count, as in
 TensorFlow's profiler.
@@ -19,7 +19,7 @@ _Rule: TypeAlias = Callable[[Node], SizeLike | None]
 
 
 def flops_of(node: Node) -> SizeLike | None:
-    """Returns the operations of a node that `has_rule`.
+    """Returns the operations of a node for which `has_rule` is true.
 
     Returns:
         Integer or `sizes.Size`; `None` if a size is not known.
@@ -36,7 +36,7 @@ def has_rule(node: Node) -> bool:
 
 
 def dtype_of(node: Node) -> str:
-    """The data type of a product's factors, such as `"float16"`."""
+    """Returns the data type of a product's factors, such as `"float16"`."""
     return _dtype(node)
 
 
@@ -97,7 +97,7 @@ def _is_floating(tensor: Tensor) -> bool:
 
 
 def _contraction(node: Node) -> SizeLike | None:
-    """Matrix products and einsum: the sizes of all labels, times 2.
+    """Matrix products and einsum: twice the product of all labels' sizes.
 
     A label of one factor alone is summed before. A product that sums nothing is
     an outer product, or elementwise and not counted.

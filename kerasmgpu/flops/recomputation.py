@@ -1,4 +1,4 @@
-"""Nodes that compute again what the forward pass computed (`keras.remat`)."""
+"""Finds nodes that recompute the forward pass (`keras.remat`)."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -9,7 +9,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def is_backward(node: Node) -> bool:
-    """Whether a node is of the backward pass, by its name."""
+    """Whether a node's name places it in the backward pass."""
     return "gradient_tape" in node.name or "gradients/" in node.name
 
 
@@ -43,7 +43,7 @@ def recomputed(graph: Graph) -> set[Node]:
 
 
 def _after_waiting(graph: Graph) -> set[Node]:
-    """Nodes that follow from an input that waits for gradients."""
+    """Returns the nodes downstream of an input that waits for gradients."""
     late: set[Node] = set()
     for node in graph.nodes:
         if _only_waits(node) or not late.isdisjoint(node.needs):
@@ -52,7 +52,7 @@ def _after_waiting(graph: Graph) -> set[Node]:
 
 
 def _only_waits(node: Node) -> bool:
-    """Whether a node adds nothing but waits: 0, computed from a gradient.
+    """Whether a node is a control dependency: adds 0, made from a gradient.
 
     With it `tf.recompute_grad`, and so `keras.remat`, waits for gradients,
     since XLA drops control dependencies (TensorFlow 2.18 to 2.21).
@@ -69,7 +69,7 @@ def _only_waits(node: Node) -> bool:
 
 
 def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
-    """Equal for nodes that compute the same, but for control dependencies."""
+    """Returns a key of a node's computation, without control dependencies."""
     traits = record(node.type).traits
     if node.bodies:
         # Recorded for a gradient, a loop has more lists and outputs.
@@ -95,7 +95,7 @@ def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
 
 
 def _products(node: Node) -> list[str]:
-    """Types and shapes of all products in a node's bodies."""
+    """Returns types and shapes of all products in a node's bodies."""
     found: list[str] = []
     waiting: list[Any] = list(node.bodies)
     while waiting:

@@ -107,7 +107,7 @@ class StepFlops:
         )
 
     def unknown(self) -> list[str]:
-        """Names of the sizes and loops, besides rows, that they depend on."""
+        """Unknown sizes and loop counts (besides rows) in the FLOPs, by name."""
         return sorted(
             {
                 symbol.name
@@ -149,7 +149,7 @@ def value(flops: SizeLike, rows: float | None) -> float | None:
 
 
 def text(flops: SizeLike) -> str:
-    """Operations as text, rows first."""
+    """Formats operations as text, rows first."""
     if isinstance(flops, int):
         return f"{flops:.4g}"
     terms: collections.Counter[tuple[str, ...]] = collections.Counter()
@@ -188,7 +188,7 @@ def layer_of(operation: str, paths: Collection[str]) -> str:
 
 
 def _inside(path: str, name: str, paths: Collection[str]) -> str | None:
-    """The path of a layer in another one; the shortest one for no other."""
+    """Returns the path of a layer inside `path`; without one, the shortest."""
     if path:
         inner = f"{path}/{name}"
         return inner if inner in paths else None

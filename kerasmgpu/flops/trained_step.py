@@ -1,4 +1,4 @@
-"""The operations of the step that a strategy trains."""
+"""FLOPs of the step that a strategy trains."""
 
 import weakref
 
@@ -34,7 +34,7 @@ class TrainedStep:
 
     @property
     def flops(self) -> StepFlops | None:
-        """The step's `StepFlops`; `None` before a step was traced."""
+        """Counts the step's FLOPs once; `None` before a step was traced."""
         graph = None if self._graph is None else self._graph()
         if self._flops is None and graph is not None:
             self._flops = count(graph)

@@ -81,7 +81,7 @@ def _class_name(callback: keras.callbacks.Callback) -> str:
 
 
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
-    """Copies of the attributes that are plain data, by name."""
+    """Copies the attributes that are plain data, by name."""
     found = {}
     for name, value in vars(callback).items():
         if name in _NOT_STATE:

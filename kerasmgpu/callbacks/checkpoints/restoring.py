@@ -43,7 +43,7 @@ class Found:
 
     @property
     def progress(self) -> snapshot.Progress:
-        """Everything but the variables."""
+        """Decodes the checkpoint's state other than variables."""
         content = plain_data.decode(self.manifest["progress"], self.extra)
         return snapshot.Progress(**content)
 
