@@ -92,8 +92,6 @@ setup(
         # One readable file per convnet run; its marks give a mistake's line, for
         # which ruamel.yaml would be a second library of the same kind.
         "pyyaml>=6.0",
-        # Reads TensorFlow's profiles; TensorFlow needs it anyway.
-        "protobuf>=4.22",
         # Functions of a notebook's cells reach worker processes with it.
         "cloudpickle>=3.0",
         # NumPy's bfloat16 in checkpoints; TensorFlow needs it anyway.
