@@ -18,23 +18,21 @@ def names(folder):
 
 
 @pytest.mark.parametrize(
-    "break_at", [(1, 5), pytest.param((2, 3), marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize(
-    "make_data",
+    "make_data, break_at",
     [
-        runs.arrays,
-        runs.shuffled,
-        runs.generator,
+        (runs.arrays, (1, 5)),
+        (runs.shuffled, (1, 5)),
+        (runs.generator, (1, 5)),
         *(
-            pytest.param(make_data, marks=pytest.mark.slow)
-            for make_data in (
-                runs.unknown_length,
-                runs.shuffled_twice,
-                runs.repeated,
-                runs.counting,
-                runs.cached,
-                runs.py_dataset,
+            pytest.param(*run, marks=pytest.mark.slow)
+            for run in (
+                (runs.generator, (2, 3)),
+                (runs.unknown_length, (1, 5)),
+                (runs.shuffled_twice, (2, 3)),
+                (runs.repeated, (1, 5)),
+                (runs.counting, (2, 3)),
+                (runs.cached, (1, 5)),
+                (runs.py_dataset, (2, 3)),
             )
         ),
     ],

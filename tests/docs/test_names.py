@@ -1,6 +1,7 @@
 """Dotted names in docs, docstrings and messages are there, as users find them."""
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -46,8 +47,10 @@ OF_THE_INSIDE = (
 """Pages for who changes kerasmgpu; the others name what is public."""
 
 
+@functools.cache
 def named():
-    """Each name with where it is, and whether it is a command's module."""
+    """Set of each name with where it is, and whether a command's module."""
+    found = set()
     texts = [(page, pages.text(page)) for page in pages.PAGES]
     for path in sorted(PACKAGE.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text("utf-8")))
@@ -61,7 +64,8 @@ def named():
             if name.rpartition(".")[2] in _FILES or name in NOT_OURS:
                 continue
             if name not in REMOVED or where not in TELL_OF_REMOVED:
-                yield name, where, bool(is_command)
+                found.add((name, where, bool(is_command)))
+    return found
 
 
 def is_there(name):

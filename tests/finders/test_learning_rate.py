@@ -63,14 +63,13 @@ def scaled():
     )
 
 
-@pytest.mark.parametrize("num_replicas", [None, 2])
 @pytest.mark.parametrize(
-    "optimizer, compile_args",
+    "num_replicas, optimizer, compile_args",
     [
-        (None, {}),
-        (scheduled, {}),
-        (scaled, {}),
-        (None, {"steps_per_execution": 2}),
+        (None, None, {}),
+        (2, scheduled, {}),
+        (None, scaled, {}),
+        (2, None, {"steps_per_execution": 2}),
     ],
 )
 def test_the_model_and_generators_are_as_before(
@@ -88,7 +87,7 @@ def test_the_model_and_generators_are_as_before(
         numbers = generators()
         function = model.train_function
         if test:
-            found = find(model, global_batch_size=16)
+            found = find(model, global_batch_size=16, steps=20)
             assert len(found.losses) > 10
             for one, other in zip(before, state(model), strict=True):
                 np.testing.assert_array_equal(one, other)
@@ -125,7 +124,7 @@ def test_generators_that_the_data_read_are_as_before(has_drawn):
     if has_drawn:
         keras.random.uniform(())
     before = generators()
-    find(model, Noisy())
+    find(model, Noisy(), steps=10)
     assert generators() == before
     keras.random.uniform(())
     assert generators() != before
@@ -143,11 +142,10 @@ def float64():
 def test_replicas_have_the_losses_of_one_device(replicas, float64):
     one = find(net(), divergence=1e9)
     assert len(one.losses) == 40 and one.suggestion is not None
-    for count in (2, 3):
-        many = find(net(replicas(count)), divergence=1e9)
-        np.testing.assert_allclose(many.losses, one.losses, rtol=1e-9)
-        assert many.suggestion == one.suggestion
-        assert many.steepest == one.steepest
+    many = find(net(replicas(3)), divergence=1e9)
+    np.testing.assert_allclose(many.losses, one.losses, rtol=1e-9)
+    assert many.suggestion == one.suggestion
+    assert many.steepest == one.steepest
 
 
 def test_a_schedule_has_no_effect(float64):
@@ -211,12 +209,12 @@ def test_loss_that_is_not_finite_ends_the_test():
     ],
 )
 def test_data_sets_are_repeated(data):
-    assert len(find(net(), data, divergence=1e9).losses) == 40
+    assert len(find(net(), data, divergence=1e9, steps=20).losses) == 20
 
 
 def test_shuffled_data_are_noted(capsys):
     data = tf.data.Dataset.from_tensor_slices((ROWS, TARGETS))
-    find(net(), data.shuffle(300).batch(32))
+    find(net(), data.shuffle(300).batch(32), steps=10)
     assert "draws a seed for each pass" in capsys.readouterr().out
 
 
@@ -248,6 +246,7 @@ def test_models_that_can_not_be_restored():
         find(model)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_suggestion(tmp_path):
     console.put_module(programs, tmp_path)
     flags = ["--virtual_devices=2", "--steps=30", "--low=1e-4"]

@@ -1,5 +1,6 @@
 """Micro-batches change memory, and nothing that comes out."""
 
+import functools
 import os
 import re
 import subprocess
@@ -39,12 +40,13 @@ EXACT = [
 ]
 QUICK = {
     ("uneven last batch", 4, 3),
-    ("masked loss per token", 2, 2),
     ("global clipnorm", 2, 3),
-    ("batch normalisation", 1, 2),
+    ("batch normalisation with a mask", 2, 2),
     ("dropout", 2, 2),
     ("metric that is no sum", 2, 2),
 }
+one_device = functools.cache(lambda name: harness.run(CASES[name]))
+"""Function that returns a case's run on one device, in double precision."""
 
 
 def strategy_of(replicas, micro_batches):
@@ -71,7 +73,7 @@ def in_double_precision():
 def test_results_do_not_depend_on_micro_batches(
     name, replicas, micro_batches, in_double_precision
 ):
-    one = harness.run(CASES[name])
+    one = one_device(name)
     many = harness.run(CASES[name], strategy_of(replicas, micro_batches))
     for what, distance in harness.distances(one, many).items():
         # Data and some layers of the cases are of 32 bits.
@@ -82,14 +84,14 @@ def test_results_do_not_depend_on_micro_batches(
 
 @pytest.mark.parametrize("micro_batches", [2, "auto"])
 def test_the_optimizer_may_be_sharded(micro_batches, in_double_precision):
-    case = CASES["global clipnorm"]
+    name = "global clipnorm"
     strategy = kerasmgpu.MirroredStrategy(
         device_names(2),
         shard="optimizer",
         min_shard_bytes=0,
         micro_batches=micro_batches,
     )
-    one, many = harness.run(case), harness.run(case, strategy)
+    one, many = one_device(name), harness.run(CASES[name], strategy)
     assert harness.weight_distance(one, many) <= 1e-9
 
 
@@ -202,9 +204,15 @@ def fitted(strategy, times, **compile_args):
     )
 
 
+@pytest.fixture(scope="module")
+def expected():
+    return fitted(strategy_of(2, 1), 0)
+
+
 @pytest.mark.parametrize("compile_args", [{}, {"steps_per_execution": 2}])
-def test_a_step_that_ran_out_of_memory_runs_again(compile_args, caplog):
-    expected = fitted(strategy_of(2, 1), 0)
+def test_a_step_that_ran_out_of_memory_runs_again(
+    expected, compile_args, caplog
+):
     with caplog.at_level("WARNING"):
         found = fitted(strategy_of(2, "auto"), 2, **compile_args)
     for one, many in zip(expected, found):
@@ -284,10 +292,9 @@ def _grown(micro_batches):
 
 @pytest.mark.slow
 def test_memory_falls_with_the_number_of_micro_batches():
-    grown = [_grown(micro_batches) for micro_batches in (1, 2, 4)]
+    grown = [_grown(micro_batches) for micro_batches in (1, 4)]
     # 160 MiB of activations, and about 50 MiB that don't depend on the rows.
-    assert grown[1] < 0.75 * grown[0], grown
-    assert grown[2] < 0.8 * grown[1], grown
+    assert grown[1] < 0.6 * grown[0], grown
 
 
 @pytest.mark.parametrize("rows, batch_size", [(8, 32), (40, 5)])
