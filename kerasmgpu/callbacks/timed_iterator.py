@@ -17,6 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.engine.feeds import num_rows
+
 # The `TypeSpec` of an iterator is part of the trace-cache key and must compare
 # by value: it holds the probe's number instead of the probe.
 _probes = weakref.WeakValueDictionary()
@@ -176,7 +178,7 @@ class InputProbe(Probe):
         for leaf in tf.nest.flatten(batch):
             shares = self._shares(leaf)
             if shares:
-                rows = [_num_rows(share) for share in shares]
+                rows = [num_rows(share, tf.int64) for share in shares]
                 return tf.add_n(rows) if len(rows) > 1 else rows[0]
         return tf.constant(0, tf.int64)
 
@@ -186,14 +188,6 @@ def _of_batches(records: list[Any]) -> list[tuple[int, float]]:
     return [
         (int(rows), float(got) - float(asked)) for rows, asked, got in records
     ]
-
-
-def _num_rows(tensor: Any) -> tf.Tensor:
-    if isinstance(tensor, tf.SparseTensor):
-        return tensor.dense_shape[0]
-    if isinstance(tensor, tf.RaggedTensor):
-        return tf.cast(tensor.nrows(), tf.int64)
-    return tf.shape(tensor, out_type=tf.int64)[0]
 
 
 class TimedIterator(tf.data.Iterator):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.engine import feeds
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategies import shares
 
@@ -171,7 +172,7 @@ def num_rows(batch: Any) -> int:
     """Returns the rows of the first leaf with rows, as Keras does, or 0."""
     for leaf in tf.nest.flatten(batch):
         if leaf is not None and shares.has_rows(leaf):
-            return int(shares.num_rows(leaf))
+            return int(feeds.num_rows(leaf))
     return 0
 
 

@@ -112,6 +112,20 @@ def unwrapped(iterator: Any) -> Any:
     return iterator
 
 
+def num_rows(leaf: Any, dtype: tf.DType = tf.int32) -> tf.Tensor:
+    """Returns the number of rows of a leaf of a batch, as a scalar tensor.
+
+    Args:
+        leaf: Tensor, sparse tensor or ragged tensor.
+        dtype: Integer type of the result. Defaults to `tf.int32`.
+    """
+    if isinstance(leaf, tf.SparseTensor):
+        return tf.cast(leaf.dense_shape[0], dtype)
+    if isinstance(leaf, tf.RaggedTensor):
+        return tf.cast(leaf.nrows(), dtype)
+    return tf.shape(leaf, out_type=dtype)[0]
+
+
 def are_all_rows(specification: Any) -> bool:
     """Whether a batch is only scalars and dense tensors of equal row count."""
     leaves = [

@@ -9,21 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.engine.feeds import num_rows
+
 
 def has_rows(value: Any) -> bool:
     """Whether a leaf of a batch is split by rows (scalars and `None` are not)."""
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         return True
     return tf.is_tensor(value) and value.shape.rank != 0
-
-
-def num_rows(value: Any) -> tf.Tensor:
-    """Returns the number of rows of a leaf, as a scalar int32 tensor."""
-    if isinstance(value, tf.SparseTensor):
-        return tf.cast(value.dense_shape[0], tf.int32)
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int32)
-    return tf.shape(value)[0]
 
 
 def share_bounds(
