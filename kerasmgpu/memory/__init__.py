@@ -8,12 +8,14 @@ bytes of weights, slots, gradients and activations at the step's peak. The
 files, from the inside out:
 
 * `state_bytes`: bytes of variables, whole or sharded;
-* `value_sizes`: bytes that a replica holds of a tensor;
-* `ledger`: buffers with reference counts, and their peak;
-* `executor_order`: the order in which TensorFlow runs a program;
-* `program_facts`: what is known of a program before it is walked through;
-* `walk`, `loops`: go through a program in that order, and count;
 * `traced_step`: the variables of the step of the user's model;
+* `value_sizes`: shapes that TensorFlow doesn't infer, and rounds of loops;
+* `written_function`: nodes of a written function, with shapes;
+* `ledger`: buffers with reference counts, and their peak;
+* `kernels`: which kernels share or write into their inputs;
+* `written_step`: the step, written for replicas that needn't exist;
+* `executor_order`: the order in which TensorFlow runs nodes;
+* `walk`, `loops`: go through the step in that order, and count;
 * `step_memory`: the peak of a step on one replica;
 * `device_memory`: memory of a device, as text;
 * `first_parts`: the micro-batches that `"auto"` begins with;
@@ -40,6 +42,8 @@ def memory(
     shard: str | Sequence[str] | None = ("none",),
     micro_batches: Sequence[int] | None = None,
     device_memory: str | None = None,
+    replicas_per_worker: int | None = None,
+    device_type: str = "GPU",
     timeout_seconds: float = 600,
     show: bool = True,
 ) -> dict[str, Any]:
@@ -62,6 +66,10 @@ def memory(
             rows. Default: the smallest power of two that fits, or 1.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
             of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
+        replicas_per_worker: Integer, replicas of each process of a job.
+            Default: all are in one process.
+        device_type: `"GPU"`, or `"CPU"`: replicas of a process share its
+            memory, and bytes are those of the process. Defaults to `"GPU"`.
         timeout_seconds: Number, how long building and tracing may take.
             Defaults to 600.
         show: Boolean, whether to print the table. Defaults to `True`.
@@ -93,6 +101,8 @@ def memory(
         shard=shard,
         micro_batches=micro_batches,
         device_memory=device_memory,
+        replicas_per_worker=replicas_per_worker,
+        device_type=device_type,
         timeout_seconds=timeout_seconds,
         show=show,
     )

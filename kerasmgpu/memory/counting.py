@@ -7,6 +7,13 @@ from typing import Any
 
 from kerasmgpu.commands import child_processes, user_errors
 
+MOST_PARTS = 16
+"""Micro-batches that are tried: a step of more takes long to write."""
+
+LEAST_SAVED = 0.02
+"""Part of a step's bytes that twice as many micro-batches save, or no more are
+tried."""
+
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Traces the model of a job, and counts bytes.
@@ -18,8 +25,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
     from kerasmgpu.memory.traced_step import with_variables
 
-    # The program of two replicas tells which tensors are divided by rows;
-    # bytes for any other number of replicas follow from it.
+    # Any other number of replicas is imagined: the step is traced once.
     model, step = trace_job(job)
     step = with_variables(model, step)
     rows = [
@@ -49,21 +55,34 @@ def settings(
     if job["batch_size_per_replica"] is not None:
         rows = job["batch_size_per_replica"] * num_replicas
 
+    of_worker = job["replicas_per_worker"] or num_replicas
+    num_workers = -(-num_replicas // of_worker)
+    # Replicas on CPUs have one memory, that of their worker.
+    copies = of_worker if job["device_type"] == "CPU" else 1
+
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)
         state = state_bytes(step.variables, shard, num_replicas)
-        peak = step_peak(step, num_replicas, shard, micro_batches, rows)
-        total = state.total + state.gathered + peak.total
+        peak = step_peak(
+            step,
+            num_replicas,
+            shard,
+            micro_batches,
+            rows,
+            num_workers,
+            job["device_type"],
+        )
+        total = copies * state.total + peak.total
         return {
             "replicas": num_replicas,
             "shard": shard,
             "micro_batches": micro_batches,
-            "weights": state.weights,
-            "gathered": state.gathered,
-            "slots": state.slots,
+            "weights": copies * state.weights,
+            "gathered": peak.gathered,
+            "slots": copies * state.slots,
             "gradients": peak.gradients,
             "activations": peak.activations,
-            "workspace": peak.workspace + peak.constants + state.other,
+            "workspace": peak.workspace + peak.constants + copies * state.other,
             "batch": peak.batch,
             "total": total,
             "fits": None if job["usable"] is None else total <= job["usable"],
@@ -73,11 +92,14 @@ def settings(
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     best = whole = row(1)
-    number, most = 2, -(-rows // num_replicas)
+    number, most = 2, min(-(-rows // num_replicas), MOST_PARTS)
     while best["fits"] is False and number // 2 < most:
         other = row(min(number, most))
-        if other["fits"] or other["total"] < best["total"]:
+        saved = best["total"] - other["total"]
+        if other["fits"] or saved > 0:
             best = other
+        if saved < LEAST_SAVED * other["total"]:
+            break
         number *= 2
     return [{**best, "whole_total": whole["total"]}]
 

@@ -1,7 +1,6 @@
 """The micro-batches that `micro_batches="auto"` begins with."""
 
 import os
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -36,11 +35,7 @@ def first_micro_batches(model: keras.Model, feed: Feed) -> int:
     if rows is None or callable(shard) or not is_dense:
         return 1
     step = memory_advice.traced(model, specification, rows)
-    job: dict[str, Any] = {
-        "usable": limit,
-        "micro_batches": None,
-        "batch_size_per_replica": None,
-    }
+    job = memory_advice.job_of(strategy, limit)
     (found,) = counting.settings(
         step, job, strategy.num_replicas_in_sync, shard
     )

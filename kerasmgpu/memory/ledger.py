@@ -20,9 +20,17 @@ class Buffer:
     Attributes:
         references: Number of values to come that read it, and of variables
             and buffers that hold it.
+        ledger: The `Ledger` that counts it.
     """
 
-    __slots__ = ("num_bytes", "category", "holds", "scope", "references")
+    __slots__ = (
+        "num_bytes",
+        "category",
+        "holds",
+        "scope",
+        "references",
+        "ledger",
+    )
 
     def __init__(
         self,
@@ -36,6 +44,7 @@ class Buffer:
         self.category = category
         self.holds = holds
         self.references = 0
+        self.ledger: Ledger | None = None
 
 
 class VariableBuffer(Buffer):
@@ -43,13 +52,17 @@ class VariableBuffer(Buffer):
 
     Args:
         content: `Buffer` of its value.
+
+    Attributes:
+        is_copied: Whether reads of it are copies.
     """
 
-    __slots__ = ("content",)
+    __slots__ = ("content", "is_copied")
 
     def __init__(self, content: Buffer) -> None:
         super().__init__(0, "")
         self.content = content
+        self.is_copied = False
 
 
 class Ledger:
@@ -90,32 +103,41 @@ class Ledger:
 
     def made(self, buffer: Buffer, references: int) -> Buffer:
         """Adds a new buffer, which has that many references."""
-        self._alive[buffer.category, buffer.scope] += buffer.num_bytes
-        self._total += buffer.num_bytes
         for held in buffer.holds:
             held.references += 1
-        buffer.references = references
+        buffer.references, buffer.ledger = references, self
+        self.count(buffer, buffer.num_bytes)
         if self._total > self.peak:
             self.peak = self._total
             self._at_peak = dict(self._alive)
         return buffer
 
-    def recategorize(self, buffer: Buffer, category: str) -> None:
-        """Counts a buffer as something else from now on."""
-        self._alive[buffer.category, buffer.scope] -= buffer.num_bytes
-        self._alive[category, buffer.scope] += buffer.num_bytes
-        buffer.category = category
+    def count(self, buffer: Buffer, num_bytes: int) -> None:
+        """Adds bytes to those that are alive of a buffer's category."""
+        self._alive[buffer.category, buffer.scope] += num_bytes
+        self._total += num_bytes
 
-    def release(self, buffer: Buffer, references: int = 1) -> None:
-        """Drops references to a buffer; without any, it is freed."""
-        waiting = [(buffer, references)]
-        while waiting:
-            buffer, references = waiting.pop()
-            buffer.references -= references
-            if buffer.references > 0:
-                continue
-            buffer.references = FREED
-            self._alive[buffer.category, buffer.scope] -= buffer.num_bytes
-            self._total -= buffer.num_bytes
-            waiting += [(held, 1) for held in buffer.holds]
-            buffer.holds = ()
+
+def release(buffer: Buffer, references: int = 1) -> None:
+    """Drops references to a buffer; without any, it is freed."""
+    waiting = [(buffer, references)]
+    while waiting:
+        buffer, references = waiting.pop()
+        buffer.references -= references
+        if buffer.references > 0:
+            continue
+        buffer.references = FREED
+        if buffer.ledger is not None:
+            buffer.ledger.count(buffer, -buffer.num_bytes)
+        waiting += [(held, 1) for held in buffer.holds]
+        buffer.holds = ()
+
+
+def recategorize(buffer: Buffer, category: str) -> None:
+    """Counts a buffer as something else from now on."""
+    ledger, num_bytes = buffer.ledger, buffer.num_bytes
+    if ledger is not None:
+        ledger.count(buffer, -num_bytes)
+    buffer.category = category
+    if ledger is not None:
+        ledger.count(buffer, num_bytes)

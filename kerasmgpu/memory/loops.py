@@ -1,140 +1,159 @@
-"""Loops and branches in a walk through a program."""
+"""Loops, branches and calls in a walk through a function."""
 
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+import collections
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
-from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
-from kerasmgpu.memory.program_facts import ACTIVATIONS, WORKSPACE
-from kerasmgpu.partitioner.ir.instructions import Value
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region
-from kerasmgpu.partitioner.step import loop_rounds
-from kerasmgpu.partitioner.step.graph import Node
-from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
+from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer, release
+from kerasmgpu.memory.written_function import (
+    Static,
+    WrittenFunction,
+    WrittenNode,
+)
+from kerasmgpu.memory.written_step import ACTIVATIONS, WORKSPACE, WrittenStep
 
 
 class Walk(Protocol):
-    """The walk through a program; see `walk.Walk`."""
+    """The walk through a function; see `walk.Walk`."""
 
-    setting: Any
-    ledger: Ledger
-    rounds: dict[Node, int]
+    step: WrittenStep
+    function: WrittenFunction
+    ledgers: Mapping[str, Ledger]
 
     def run(
         self, given: Sequence[Buffer], owned: Collection[int] = ()
     ) -> list[Buffer]:
         """Runs it; returns the buffers of its outputs."""
 
-    def shared(self, buffer: Buffer, one: Value) -> Buffer:
-        """An existing buffer for one more value."""
+    def statics(self, node: WrittenNode) -> list[Static]:
+        """What is known of a node's inputs."""
 
-    def is_backward(self, node: Node) -> bool:
+    def is_backward(self, node: WrittenNode) -> bool:
         """Whether a node is of the backward pass."""
 
-    def inside(self, region: Region, body: Lowered, ledger: Ledger) -> "Walk":
-        """The walk of a body of a loop or branch."""
+    def inside(
+        self,
+        node: WrittenNode,
+        name: str,
+        given: Sequence[Static],
+        ledgers: Mapping[str, Ledger] | None = None,
+    ) -> "Walk":
+        """The walk of a body of a loop, branch or call."""
 
 
 def region(
-    walk: Walk, instruction: Region, inputs: list[Buffer]
+    walk: Walk, node: WrittenNode, bodies: list[str], inputs: list[Buffer]
 ) -> list[Buffer]:
-    """Walks through a loop or branch.
+    """Walks through a loop, branch or call.
 
     Args:
-        walk: The `Walk` of the program that it is in.
-        instruction: The loop or branch.
+        walk: The `Walk` of the function that it is in.
+        node: The loop, branch or call.
+        bodies: Names of its functions.
         inputs: Buffers of its inputs, each with a reference to drop.
 
     Returns:
-        Buffers of its outputs.
+        Buffers of its outputs, with a reference each.
     """
-    write = _loop if instruction.is_loop else _branch
-    made = write(walk, instruction, inputs)
-    for one, buffer in zip(instruction.outputs, made):
-        walk.shared(buffer, one)
-    for buffer in made:
-        walk.ledger.release(buffer)
-    return made
-
-
-def _branch(walk: Walk, branch: Region, inputs: list[Buffer]) -> list[Buffer]:
-    """The body with the highest peak."""
+    if node.type.endswith("While"):
+        return _loop(walk, node, bodies[-1], inputs)
+    given = walk.statics(node)
+    is_call = node.type.endswith("PartitionedCall")
+    first = 0 if is_call else 1  # A branch takes its condition first.
     peaks = []
-    for body in branch.bodies:
-        alone = walk.inside(branch, body, Ledger())
-        alone.run([_like(buffer) for buffer in inputs[1:]])
-        peaks.append(alone.ledger.peak)
-    largest = branch.bodies[peaks.index(max(peaks))]
-    made = walk.inside(branch, largest, walk.ledger).run(inputs[1:])
+    for name in bodies if len(bodies) > 1 else ():
+        alone: Mapping[str, Ledger] = collections.defaultdict(Ledger)
+        inside = walk.inside(node, name, given[first:], alone)
+        inside.run([_like(buffer) for buffer in inputs[first:]])
+        peaks.append(sum(ledger.peak for ledger in alone.values()))
+    largest = bodies[peaks.index(max(peaks)) if peaks else 0]
+    made = walk.inside(node, largest, given[first:]).run(inputs[first:])
     for buffer in inputs:
-        walk.ledger.release(buffer)
+        release(buffer)
     return made
 
 
-def _loop(walk: Walk, loop: Region, inputs: list[Buffer]) -> list[Buffer]:
+def _loop(
+    walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
+) -> list[Buffer]:
     """The last round: lists that grow are as long as the rounds before."""
-    body, ledger = loop.bodies[1], walk.ledger
-    rounds = _rounds(walk, loop)
-    is_kept = not walk.is_backward(loop.node)
-    category = ACTIVATIONS if is_kept else WORKSPACE
-    scope, _, _ = loop.node.name.rpartition("/")
-    earlier = {
-        number: ledger.made(
-            Buffer((rounds - 1) * num_bytes, category, (), scope), 1
-        )
-        for number, num_bytes in _growth(walk, loop, inputs).items()
-    }
-    invariant = _invariant(loop)
+    given = walk.statics(loop)
+    inside = walk.inside(loop, name, given)
+    rounds = walk.step.rounds_of(loop)
+    category = WORKSPACE if walk.is_backward(loop) else ACTIVATIONS
+    scope, _, _ = loop.name.rpartition("/")
+    earlier = {}
+    for number, grown in _growth(walk, loop, name, inputs).items():
+        for ledger, num_bytes in grown.items():
+            buffer = Buffer((rounds - 1) * num_bytes, category, (), scope)
+            earlier.setdefault(number, []).append(ledger.made(buffer, 1))
+    invariant = _invariant(inside.function)
     changed = [n for n in range(len(inputs)) if n not in invariant]
-    made = walk.inside(loop, body, ledger).run(inputs, owned=changed)
+    made = inside.run(inputs, owned=changed)
     for number in invariant:
-        ledger.release(inputs[number])
-    for number, buffer in earlier.items():
-        whole = Buffer(0, category, (made[number], buffer))
-        ledger.made(whole, 1)
-        ledger.release(made[number])
-        ledger.release(buffer)
+        release(inputs[number])
+    for number, buffers in earlier.items():
+        whole = Buffer(0, category, (made[number], *buffers))
+        for buffer in whole.holds:
+            buffer.references += 1
+        whole.references = 1
+        release(made[number])
+        for buffer in buffers:
+            release(buffer)
         made[number] = whole
     return made
 
 
-def _invariant(loop: Region) -> set[int]:
+def _invariant(body: WrittenFunction) -> set[int]:
     """Numbers of the loop variables that stay as they are."""
-    body = loop.bodies[1]
     return {
-        number
-        for number, (one, other) in enumerate(zip(body.given, body.outputs))
-        if one.tensor is other.tensor
+        number for number, one in enumerate(body.returned) if one == (number, 0)
     }
 
 
-def _growth(walk: Walk, loop: Region, inputs: list[Buffer]) -> dict[int, int]:
-    """Bytes by which each list grows in a round, by number."""
+def _growth(
+    walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
+) -> dict[int, dict[Ledger, int]]:
+    """Bytes by which each list grows in a round, by number and ledger."""
     given = [_like(buffer) for buffer in inputs]
-    body, invariant = loop.bodies[1], _invariant(loop)
-    made = walk.inside(loop, body, Ledger()).run(given)
+    ledger_of = {id(one): buffer.ledger for one, buffer in zip(given, inputs)}
+    for one, buffer in zip(given, inputs):
+        if isinstance(one, VariableBuffer) and isinstance(
+            buffer, VariableBuffer
+        ):
+            ledger_of[id(one.content)] = buffer.content.ledger
+    statics = walk.statics(loop)
+    # What a walk allocates tells its memory by the ledger there.
+    alone: dict[str, Ledger] = collections.defaultdict(Ledger)
+    inside = walk.inside(loop, name, statics, alone)
+    made = inside.run(given)
+    of_alone = {id(ledger): memory for memory, ledger in alone.items()}
+    is_list = [one.dtype == tf.variant for one in statics]
+    invariant = _invariant(inside.function)
     # Loop variables that were put into a list stay there.
     seen = {
         id(buffer)
-        for number, (buffer, one) in enumerate(zip(given, body.given))
-        if number in invariant or one.tensor.dtype == tf.variant
+        for number, buffer in enumerate(given)
+        if number in invariant or is_list[number]
     }
-    lists = [
-        buffer
-        for one, buffer in zip(body.outputs, made)
-        if one.tensor.dtype == tf.variant
-    ]
+    lists = [buffer for buffer, variant in zip(made, is_list) if variant]
     put = {id(one) for buffer in lists for one in _held(buffer, set(seen))}
     # What a round puts into a list as its result is the next one's variable,
     # which is in memory once.
     seen |= {id(old) for old, new in zip(given, made) if id(new) in put}
-    grown = {}
-    for number, (one, buffer) in enumerate(zip(body.outputs, made)):
-        if one.tensor.dtype == tf.variant:
-            num_bytes = sum(held.num_bytes for held in _held(buffer, seen))
-            if num_bytes:
-                grown[number] = num_bytes
+    grown: dict[int, dict[Ledger, int]] = {}
+    for number, buffer in enumerate(made):
+        for held in _held(buffer, seen) if is_list[number] else ():
+            memory = of_alone.get(id(held.ledger))
+            if memory is None:  # A variable of the loop, where it was made.
+                ledger = ledger_of[id(held)]
+            else:
+                ledger = walk.ledgers[memory]
+            if held.num_bytes and ledger is not None:
+                counts = grown.setdefault(number, {})
+                counts[ledger] = counts.get(ledger, 0) + held.num_bytes
     return grown
 
 
@@ -148,19 +167,6 @@ def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
             found.append(one)
             waiting += one.holds
     return found
-
-
-def _rounds(walk: Walk, loop: Region) -> int:
-    """Rounds of a loop for this batch."""
-    size = loop_rounds.rounds_of(loop.node, walk.rounds)
-    rounds = 0
-    if size is not None:
-        rounds = walk.setting.sizes.value_of(size) or 0
-    if rounds < 1:
-        walk.setting.assumed_rounds.add(f"rounds of {loop.node.name}")
-        rounds = ASSUMED_SIZE
-    walk.rounds[loop.node] = rounds
-    return rounds
 
 
 def _like(buffer: Buffer) -> Buffer:

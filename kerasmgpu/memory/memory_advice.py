@@ -53,16 +53,17 @@ def advice(model: keras.Model, feed: Feed) -> str:
     )
     lines = [head]
     if not callable(shard):  # What a user's function shards isn't predicted.
-        (now,) = counting.settings(step, _job(limit, [parts]), replicas, shard)
+        job = job_of(strategy, limit, [parts])
+        (now,) = counting.settings(step, job, replicas, shard)
         lines = [
             f"{head} Predicted: {size(now['total'])} on each"
             + (f", of {size(limit)} for tensors" if limit else "")
             + f" ({', '.join(_parts(now))}).",
             "Alive at the peak, by layer: "
-            f"{_layers(model, step, replicas, shard, parts)}.",
+            f"{_layers(model, step, shard, parts)}.",
         ]
     lines += [
-        _fitting(step, replicas, limit),
+        _fitting(step, strategy, limit),
         f"For other settings run: {command}",
     ]
     return "\n".join(lines)
@@ -103,7 +104,6 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     """
     strategy = model.distribute_strategy
     imagined = Replicas(["CPU:0", "CPU:1"], strategy.replicas.host)
-    imagined.are_imagined = True
     partitioned = Partitioned(
         model.train_step, imagined, strategy.extended.one_device
     )
@@ -130,12 +130,12 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     )
 
 
-def _fitting(step: TracedStep, replicas: int, limit: int | None) -> str:
+def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     """Says which settings fit, or what each takes if the limit is unknown."""
-    found = []
+    found, replicas = [], strategy.num_replicas_in_sync
     for shard in ("none", "optimizer", "weights")[: 3 if replicas > 1 else 1]:
         numbers = None if limit else [2, 4]
-        job = _job(limit, numbers)
+        job = job_of(strategy, limit, numbers)
         found += counting.settings(step, job, replicas, shard)
     said = [
         f"{_setting(row)} ({size(row['total'])})"
@@ -157,11 +157,22 @@ def _fitting(step: TracedStep, replicas: int, limit: int | None) -> str:
     )
 
 
-def _job(limit: int | None, numbers: list[int] | None) -> dict[str, Any]:
+def job_of(
+    strategy: Any, limit: int | None, numbers: list[int] | None = None
+) -> dict[str, Any]:
+    """A job of `counting.settings` for a strategy's replicas.
+
+    Args:
+        strategy: One of our strategies.
+        limit: Integer, bytes of a device, or `None`.
+        numbers: Micro-batches to try. Default: the fewest that fit.
+    """
     return {
         "usable": limit,
         "micro_batches": numbers,
         "batch_size_per_replica": None,
+        "replicas_per_worker": len(strategy.extended.worker_devices),
+        "device_type": "CPU" if strategy.replicas.shares_memory else "GPU",
     }
 
 
@@ -179,15 +190,22 @@ def _parts(row: dict[str, Any]) -> list[str]:
 
 
 def _layers(
-    model: keras.Model,
-    step: TracedStep,
-    replicas: int,
-    shard: str,
-    parts: int,
+    model: keras.Model, step: TracedStep, shard: str, parts: int
 ) -> str:
+    strategy = model.distribute_strategy
+    replicas = strategy.num_replicas_in_sync
     paths = {layer.path for layer in model._flatten_layers() if layer.path}
     layers: collections.Counter[str] = collections.Counter()
-    scopes = step_peak(step, replicas, shard, parts).scopes
+    job = job_of(strategy, None)
+    num_workers = replicas // job["replicas_per_worker"]
+    scopes = step_peak(
+        step,
+        replicas,
+        shard,
+        parts,
+        num_workers=num_workers,
+        device_type=job["device_type"],
+    ).scopes
     for scope, num_bytes in scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
         layers[path.removeprefix(f"{model.name}/")] += num_bytes

@@ -1,6 +1,6 @@
 """Predicts the memory of a model's training step, and what fits a device."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import tracing_process
@@ -15,6 +15,8 @@ from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
+DEVICE_TYPES = ("GPU", "CPU")
+
 PARTS = (
     "weights",
     "gathered",
@@ -28,7 +30,7 @@ PARTS = (
 
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",
-    "gathered": "smaller layers: one layer's weights are whole while it runs",
+    "gathered": "smaller layers: two layers' weights are whole at a time",
     "slots": "--shard=optimizer divides them by the replicas",
     "gradients": "--shard=optimizer divides them by the replicas",
     "activations": "more replicas or micro-batches, keras.remat, "
@@ -50,6 +52,8 @@ def run(
     shard: str | Iterable[str] | None = ("none",),
     micro_batches: Iterable[int | str] | None = None,
     device_memory: str | None = None,
+    replicas_per_worker: int | str | None = None,
+    device_type: str = "GPU",
     timeout_seconds: float = 600,
     show: bool = True,
 ) -> dict[str, Any]:
@@ -70,8 +74,13 @@ def run(
     if shard is None:
         shard = "none"
     shards = [shard] if isinstance(shard, str) else list(shard)
+    counts = checked_counts(replicas)
+    if replicas_per_worker is not None:
+        replicas_per_worker = _checked_division(replicas_per_worker, counts)
     settings = {
-        "replicas": checked_counts(replicas),
+        "replicas": counts,
+        "replicas_per_worker": replicas_per_worker,
+        "device_type": checked_choice(device_type, "device_type", DEVICE_TYPES),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "micro_batches": numbers,
         "batch_size_per_replica": batch_size_per_replica,
@@ -99,6 +108,19 @@ def run(
     if show:
         memory_report.print_memory(report)
     return report
+
+
+def _checked_division(number: int | str, counts: Sequence[int]) -> int:
+    """Checks that workers of so many replicas make each number of replicas."""
+    number = checked_integer(number, "replicas_per_worker", 1)
+    wrong = [count for count in counts if count % number]
+    if wrong:
+        raise InputError(
+            "every number of replicas must be a multiple of "
+            f"replicas_per_worker. Received: replicas_per_worker={number} and "
+            f"replicas={','.join(map(str, wrong))}"
+        )
+    return number
 
 
 def verdict(report: dict[str, Any]) -> str | None:

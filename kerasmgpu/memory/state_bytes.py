@@ -9,7 +9,6 @@
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -45,11 +44,6 @@ class VariableRecord:
         """Bytes of the whole variable."""
         return math.prod(self.shape) * self.bytes_per_element
 
-    @property
-    def layer(self) -> str:
-        """The path of its layer."""
-        return self.path.rpartition("/")[0]
-
 
 @dataclasses.dataclass(frozen=True)
 class StateBytes:
@@ -59,17 +53,15 @@ class StateBytes:
         weights: Integer, trainable or not.
         slots: Integer, variables of the optimizer.
         other: Integer, metrics, counters and seeds.
-        gathered: Integer, whole weights that exist while a layer runs.
     """
 
     weights: int
     slots: int
     other: int
-    gathered: int
 
     @property
     def total(self) -> int:
-        """Bytes of variables, without gathered ones."""
+        """Bytes of variables."""
         return self.weights + self.slots + self.other
 
 
@@ -102,20 +94,10 @@ def state_bytes(
     checked_choice(shard, "shard", SHARDS)
     checked_integer(num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0}
-    whole_by_layer: dict[str, int] = {}
     for variable in variables:
         part = part_bytes(variable, shard, num_replicas, min_shard_bytes)
         held[variable.kind] += part
-        if variable.kind == "weight" and part < variable.num_bytes:
-            whole_by_layer.setdefault(variable.layer, 0)
-            whole_by_layer[variable.layer] += variable.num_bytes
-    # The next layer's weights are gathered while a layer runs. Rows of a
-    # table are looked up where they are.
-    gathered = 0
-    if shard == "weights":
-        whole = [0, *whole_by_layer.values()]
-        gathered = max(map(sum, itertools.pairwise(whole)), default=0)
-    return StateBytes(held["weight"], held["slot"], held["other"], gathered)
+    return StateBytes(held["weight"], held["slot"], held["other"])
 
 
 def part_bytes(
@@ -134,19 +116,40 @@ def part_bytes(
         num_replicas: Integer.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
     """
+    axis = axis_to_shard(variable, shard, num_replicas, min_shard_bytes)
+    if axis is None:
+        return variable.num_bytes
+    shape = variable.shape
+    longest = -(-shape[axis] // num_replicas)
+    return variable.num_bytes // shape[axis] * longest
+
+
+def axis_to_shard(
+    variable: VariableRecord,
+    shard: str,
+    num_replicas: int,
+    min_shard_bytes: int = MIN_SHARD_BYTES,
+) -> int | None:
+    """The axis along which a variable is sharded; `None` if it is whole.
+
+    Args:
+        variable: `VariableRecord`.
+        shard: One of `SHARDS`.
+        num_replicas: Integer.
+        min_shard_bytes: Integer, bytes from which on a variable is sharded.
+    """
     is_sharded = {
         "none": False,
         "optimizer": variable.kind == "slot",
         "weights": variable.kind in ("slot", "weight"),
         "embeddings": variable.is_embedding,
     }[shard]
-    if not is_sharded or variable.num_bytes < min_shard_bytes:
-        return variable.num_bytes
-    shape = variable.shape
-    axis = replica_arithmetic.shard_axis(
-        shape, num_replicas, variable.is_embedding
+    if (
+        not is_sharded
+        or num_replicas == 1
+        or variable.num_bytes < min_shard_bytes
+    ):
+        return None
+    return replica_arithmetic.shard_axis(
+        variable.shape, num_replicas, variable.is_embedding
     )
-    if axis is None:
-        return variable.num_bytes
-    longest = -(-shape[axis] // num_replicas)
-    return variable.num_bytes // shape[axis] * longest

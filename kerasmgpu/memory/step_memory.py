@@ -1,24 +1,23 @@
 """The peak of a training step on one replica."""
 
+import collections
 import dataclasses
 
 import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
-from kerasmgpu.memory.program_facts import (
+from kerasmgpu.memory.traced_step import TracedStep
+from kerasmgpu.memory.walk import Walk
+from kerasmgpu.memory.written_step import (
     ACTIVATIONS,
+    CONSTANTS,
+    GATHERED,
     GRADIENTS,
     WORKSPACE,
-    constant_bytes,
-    of_all_rows,
+    Setting,
+    WrittenStep,
 )
-from kerasmgpu.memory.state_bytes import part_bytes
-from kerasmgpu.memory.traced_step import TracedStep
-from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
-from kerasmgpu.memory.walk import Setting, Walk
-from kerasmgpu.partitioner.runtime.one_device import container
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
-from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.runtime.imagined import ImaginedHandle
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 _VARIABLES, _BATCH = "variables", "batch"
@@ -26,10 +25,11 @@ _VARIABLES, _BATCH = "variables", "batch"
 
 @dataclasses.dataclass(frozen=True)
 class StepPeak:
-    """Bytes on one replica when most are alive in a step, besides variables.
+    """Bytes of one memory when most are alive in a step, besides variables.
 
     Attributes:
-        batch: Integer, the replica's share of the batch.
+        batch: Integer, its replicas' shares of the batch.
+        gathered: Integer, whole weights that were gathered.
         activations: Integer, what the forward pass made and the backward pass
             reads.
         gradients: Integer, gradients and their sums.
@@ -42,6 +42,7 @@ class StepPeak:
     """
 
     batch: int
+    gathered: int
     activations: int
     gradients: int
     workspace: int
@@ -54,6 +55,7 @@ class StepPeak:
         """Bytes of the step, with the batch."""
         return (
             self.batch
+            + self.gathered
             + self.activations
             + self.gradients
             + self.workspace
@@ -67,8 +69,11 @@ def step_peak(
     shard: str = "none",
     micro_batches: int = 1,
     rows: int | None = None,
+    num_workers: int = 1,
+    device_type: str = "GPU",
+    min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> StepPeak:
-    """Predicts the peak of a step by walking through its program.
+    """Predicts the peak of a step by walking through the program that runs.
 
     Args:
         step: `TracedStep`.
@@ -76,76 +81,55 @@ def step_peak(
         shard: One of `state_bytes.SHARDS`.
         micro_batches: Integer, parts in which a replica runs its rows.
         rows: Integer, rows of the global batch. Default: the step's.
+        num_workers: Integer, processes that the replicas are divided over.
+        device_type: `"GPU"`, or `"CPU"`, whose memory a worker's replicas share.
+        min_shard_bytes: Integer, bytes from which on a variable is sharded.
 
     Returns:
-        `StepPeak`. With several micro-batches the sum of the gradients of
-        those before is counted, too: its part, where they are scattered.
+        `StepPeak` of the device that needs most.
     """
-    program = step.program
-    lowered = program.written().lowered
-    rows = step.rows if rows is None else rows
-    known = known_sizes(program.trace.leaves, step.shapes)
-    whole = of_all_rows(lowered) if micro_batches > 1 else ()
-    sizes = ValueSizes(known, rows, num_replicas, micro_batches, whole)
     setting = Setting(
-        sizes,
         num_replicas,
-        divides_updates=shard in ("optimizer", "weights"),
-        min_shard_bytes=MIN_SHARD_BYTES,
-        jit_compile=step.jit_compile,
+        shard,
+        micro_batches,
+        step.rows if rows is None else rows,
+        num_workers,
+        device_type,
+        min_shard_bytes,
     )
-    parts = _parts_of_variables(step, shard, num_replicas)
-    ledger = Ledger()
+    written = WrittenStep(step, setting)
+    ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)
     given: list[Buffer] = []
-    for one in lowered.given:
-        tensor = one.tensor
-        if tensor.dtype == tf.resource:
-            content = Buffer(parts.get(tensor, 0), _VARIABLES)
-            given.append(VariableBuffer(ledger.made(content, 1)))
+    for what, static in written.arguments:
+        place = what.place if isinstance(what, ImaginedHandle) else what
+        ledger = ledgers[written.memory_of_place(place)]
+        if static.dtype == tf.resource:
+            size = 0
+            if static.content is not None:
+                held = dataclasses.replace(static, dtype=static.content)
+                size = held.num_bytes
+            content = ledger.made(Buffer(size, _VARIABLES), 1)
+            given.append(ledger.made(VariableBuffer(content), 1))
         else:
-            share = Buffer(sizes.share_of_batch(tensor), _BATCH)
-            given.append(ledger.made(share, 1))
-    before = ledger.total
-    batch = before - sum(parts.values())
-    for buffer in given:
-        buffer.references += 1  # Held by the caller.
-    Walk(lowered, setting, ledger).run(given)
-    gradients = ledger.at_peak.get(GRADIENTS, 0)
-    activations = ledger.at_peak.get(ACTIVATIONS, 0)
-    workspace = ledger.peak - before - gradients - activations
-    if micro_batches > 1:
-        divided = "weights" if setting.divides_updates else shard
-        gradients += sum(
-            part_bytes(one, divided, num_replicas)
-            for one in step.variables
-            if one.kind == "weight"
-        )
+            is_batch = isinstance(what, int)
+            category = _BATCH if is_batch else CONSTANTS
+            buffer = Buffer(static.num_bytes, category)
+            given.append(ledger.made(buffer, 1))  # Held by the caller.
+    local = {
+        written.memory_of_place(place) for place in range(setting.num_local)
+    }
+    before = {memory: ledgers[memory].at_peak for memory in local}
+    Walk(written, written.main, ledgers).run(given)
+    variables = {memory: before[memory].get(_VARIABLES, 0) for memory in local}
+    memory = max(local, key=lambda one: ledgers[one].peak - variables[one])
+    ledger = ledgers[memory]
+    parts = {
+        category: ledger.at_peak.get(category, 0)
+        for category in (_BATCH, GATHERED, ACTIVATIONS, GRADIENTS, CONSTANTS)
+    }
     return StepPeak(
-        batch,
-        activations,
-        gradients,
-        workspace,
-        constant_bytes(lowered),
-        tuple(sorted(sizes.assumed | setting.assumed_rounds)),
-        ledger.scopes_at_peak((ACTIVATIONS, GRADIENTS, WORKSPACE)),
+        **parts,
+        workspace=ledger.peak - variables[memory] - sum(parts.values()),
+        assumed=tuple(sorted(written.assumed)),
+        scopes=ledger.scopes_at_peak((ACTIVATIONS, GRADIENTS, WORKSPACE)),
     )
-
-
-def _parts_of_variables(
-    step: TracedStep, shard: str, num_replicas: int
-) -> dict[Tensor, int]:
-    """Bytes that a replica holds of each variable that the step captures."""
-    parts: dict[Tensor, int] = {}
-    for tensor, outer in step.program.trace.captured:
-        variable = container(outer)
-        if variable is None:
-            variable = variable_of(outer)
-        record = step.record_of.get(id(variable))
-        if tensor.dtype != tf.resource:
-            continue
-        if record is not None:
-            parts[tensor] = part_bytes(record, shard, num_replicas)
-        elif variable is not None:
-            size = variable.dtype.size
-            parts[tensor] = variable.shape.num_elements() * size
-    return parts

@@ -18,10 +18,12 @@ class TracedStep(traced_step.TracedStep):
     Attributes:
         variables: `VariableRecord` of each variable, in the order of layers.
         record_of: Maps ids of TensorFlow's variables to their records.
+        model: The model, which keeps its variables.
     """
 
     variables: list[VariableRecord]
     record_of: dict[int, VariableRecord]
+    model: keras.Model
 
 
 def trace_step(
@@ -39,7 +41,10 @@ def with_variables(
     """Adds the model's variables to its traced step."""
     record_of = dict(_records(model))
     return TracedStep(
-        **vars(step), variables=list(record_of.values()), record_of=record_of
+        **vars(step),
+        variables=list(record_of.values()),
+        record_of=record_of,
+        model=model,
     )
 
 

@@ -1,8 +1,6 @@
-"""Bytes that one replica holds of the values of a program."""
+"""Shapes that one replica holds of the values of a program."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-
-import tensorflow as tf
+from collections.abc import Iterable, Mapping, Sequence
 
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.rules.cost import CostModel
@@ -12,14 +10,11 @@ from kerasmgpu.partitioner.step.graph import Tensor
 
 
 class ValueSizes:
-    """Bytes of values for a batch, as the replica with most rows holds them.
+    """Shapes of values for a batch, as the replica with most rows holds them.
 
     Args:
-        known: Maps symbols to their sizes in the first batch.
-        rows: Integer, rows of a global batch.
-        num_replicas: Integer.
-        micro_batches: Integer, parts in which a replica runs its rows.
-        whole: Tensors that a replica holds for all its rows nevertheless.
+        known: Maps symbols to their sizes in the batch.
+        num_shares: Integer, shares of the rows: replicas by micro-batches.
 
     Attributes:
         assumed: Names of sizes that are known when the step runs only, for
@@ -27,45 +22,27 @@ class ValueSizes:
     """
 
     def __init__(
-        self,
-        known: Mapping[sizes.Symbol, int],
-        rows: int,
-        num_replicas: int,
-        micro_batches: int = 1,
-        whole: Collection[Tensor] = (),
+        self, known: Mapping[sizes.Symbol, int], num_shares: int
     ) -> None:
-        self._micro_batches = micro_batches
-        self._whole = whole
-        self.num_replicas = num_replicas
+        self.num_shares = num_shares
         self.assumed: set[str] = set()
-        self._known = {
-            symbol: rows if symbol.is_rows else size
-            for symbol, size in known.items()
-        }
-        self._cost = CostModel(self._known)
+        self._known = known
+        self._cost = CostModel(known)
 
-    def bytes_of(self, one: Value) -> int:
-        """Bytes that a replica holds of a value."""
+    def shape_of(self, one: Value) -> tuple[int, ...] | None:
+        """The shape of a replica's part of a value; `None`: unknown rank."""
         tensor, kind = one.tensor, one.kind
-        if tensor.dtype in (tf.resource, tf.variant, tf.string):
-            return 0  # Handles, lists (see `Walk`), and what is on the host.
-        elements = self._elements(tensor)
+        if tensor.shape is None or None in tensor.shape:
+            return None
+        shape = list(map(self._value, tensor.shape))
         if isinstance(kind, Owned):
             kind = kind.rows  # Owners get equal parts, on average.
         if isinstance(kind, Sharded):
-            parts = 1 if tensor in self._whole else self._micro_batches
-            elements = self._share(elements, kind.rows.size, parts)
-        return elements * tensor.dtype.size
-
-    def share_of_batch(self, tensor: Tensor) -> int:
-        """Bytes of a replica's share of an input of the step."""
-        if tensor.dtype == tf.string:
-            return 0
-        elements = self._elements(tensor)
-        first = tensor.shape[0] if tensor.shape else None
-        if isinstance(first, sizes.Size):
-            elements = self._share(elements, first, self._micro_batches)
-        return elements * tensor.dtype.size
+            rows = self._value(kind.rows.size)
+            share = -(-rows // self.num_shares)
+            axis = kind.axis
+            shape[axis] = -(-shape[axis] * share // rows) if rows else 0
+        return tuple(shape)
 
     def value_of(self, size: sizes.SizeLike) -> int | None:
         """A size for this batch; `None` if it depends on anything else."""
@@ -75,29 +52,15 @@ class ValueSizes:
             return None
         return self._value(size)
 
-    def _elements(self, tensor: Tensor) -> int:
-        for size in tensor.shape or ():
-            if isinstance(size, sizes.Size):
-                self._note_assumed(size)
-        return self._cost.elements_of(tensor)
-
-    def _share(self, elements: int, size: sizes.SizeLike, parts: int) -> int:
-        """Elements of the largest share, or of the largest of its parts."""
-        rows = self._value(size)
-        share = _ceiling(_ceiling(rows, self.num_replicas), parts)
-        return _ceiling(elements * share, rows) if rows else 0
-
     def _value(self, size: sizes.SizeLike) -> int:
         if isinstance(size, int):
             return size
-        return self._cost.value_of(size)
-
-    def _note_assumed(self, size: sizes.Size) -> None:
         self.assumed.update(
             symbol.name
             for symbol in size.symbols
             if symbol.joined not in self._known
         )
+        return max(self._cost.value_of(size), 0)
 
 
 def known_sizes(
@@ -118,7 +81,3 @@ def known_sizes(
             if not others and sizes.of(symbol) == symbolic:
                 known[symbol.joined] = size
     return known
-
-
-def _ceiling(number: int, divisor: int) -> int:
-    return -(-number // divisor)

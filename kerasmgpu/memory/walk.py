@@ -1,4 +1,4 @@
-"""Runs a program without computing anything, and counts bytes that are alive.
+"""Runs a written function without computing anything, and counts bytes.
 
 Each value has a buffer with a reference count, as TensorFlow's tensors have:
 operations that only give a tensor another shape share its buffer, elementwise
@@ -6,107 +6,62 @@ kernels write into an input that nobody else reads, and a buffer is freed after
 its last use.
 """
 
-import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from kerasmgpu.flops.recomputation import is_backward
-from kerasmgpu.memory import loops
-from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
-from kerasmgpu.memory.program_facts import (
-    ACTIVATIONS,
-    GRADIENTS,
-    PUTS,
-    SHARE_BUFFERS,
-    WORKSPACE,
-    facts_of,
+import tensorflow as tf
+
+from kerasmgpu.memory import kernels, loops
+from kerasmgpu.memory.executor_order import in_order
+from kerasmgpu.memory.ledger import (
+    Buffer,
+    Ledger,
+    VariableBuffer,
+    recategorize,
+    release,
 )
-from kerasmgpu.memory.value_sizes import ValueSizes
-from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region
-from kerasmgpu.partitioner.rules.kinds import Partial, Replicated
-from kerasmgpu.partitioner.step.graph import Node
-from kerasmgpu.partitioner.step.records import Trait, record
-
-_WRITE_IN_PLACE = {
-    "BiasAdd",
-    "LogSoftmax",
-    "Select",
-    "Softmax",
-    "SoftmaxCrossEntropyWithLogits",
-    "SparseSoftmaxCrossEntropyWithLogits",
-}
-"""Operations that are not elementwise, but write into an input like those."""
-
-_MAY_SHARE = {
-    "BroadcastTo",
-    "Max",
-    "Mean",
-    "Min",
-    "Prod",
-    "Slice",
-    "StridedSlice",
-    "Sum",
-    "Tile",
-}
-"""Operations that share their input's buffer if they leave its elements as they
-are: sums along axes of one element, slices of everything."""
-
-_ALIGNMENT = 64
-"""Bytes: parts of a tensor that begin at a multiple share its buffer."""
-
-
-@dataclasses.dataclass
-class Setting:
-    """What a walk is for.
-
-    Attributes:
-        sizes: `ValueSizes`.
-        num_replicas: Integer.
-        divides_updates: Whether summed gradients, and what the optimizer makes
-            of them, are divided by the number of replicas.
-        min_shard_bytes: Integer, bytes from which on a value is divided.
-        jit_compile: Whether XLA fuses elementwise operations.
-        assumed_rounds: `"rounds of NAME"` for each loop whose rounds are not
-            known before it runs, for which `cost.ASSUMED_SIZE` was taken.
-    """
-
-    sizes: ValueSizes
-    num_replicas: int
-    divides_updates: bool = False
-    min_shard_bytes: int = 0
-    jit_compile: bool = False
-    assumed_rounds: set[str] = dataclasses.field(default_factory=set)
+from kerasmgpu.memory.written_function import (
+    Reference,
+    Static,
+    WrittenFunction,
+    WrittenNode,
+)
+from kerasmgpu.memory.written_step import (
+    ACTIVATIONS,
+    CONSTANTS,
+    WORKSPACE,
+    WrittenStep,
+)
+from kerasmgpu.partitioner.step.records import Trait
 
 
 class Walk:
-    """One function of a program.
+    """One function of a step.
 
     Args:
-        program: `ir.lowered.Lowered`.
-        setting: `Setting`.
-        ledger: `Ledger` that counts.
+        step: `WrittenStep`.
+        function: `WrittenFunction`.
+        ledgers: Maps memories to their `Ledger`s.
         in_backward: Whether it is a body of a loop of the backward pass.
-
-    Attributes:
-        setting, ledger: See above.
-        rounds: Rounds of the loops that it went through.
     """
 
     def __init__(
         self,
-        program: Lowered,
-        setting: Setting,
-        ledger: Ledger,
+        step: WrittenStep,
+        function: WrittenFunction,
+        ledgers: Mapping[str, Ledger],
         in_backward: bool = False,
     ) -> None:
-        self._program = program
-        self.setting = setting
-        self._sizes = setting.sizes
-        self.ledger = ledger
+        self.step = step
+        self.function = function
+        self.ledgers = ledgers
+        self._nodes = function.nodes
         self._in_backward = in_backward
-        self._static = facts_of(program, min(setting.num_replicas, 2))
-        self._uses = self._static.uses
-        self.rounds: dict[Node, int] = {}
+        self._memories = [step.memory_of(node) for node in function.nodes]
+        self._buffers: dict[Reference, Buffer] = {}
+        self._copies: dict[tuple[Reference, str], Buffer] = {}
+        self._readers = self._copies_to_make()
+        self._inputs: dict[int, list[Buffer]] = {}
+        self._scratch: dict[int, Buffer] = {}
 
     def run(
         self, given: Sequence[Buffer], owned: Collection[int] = ()
@@ -114,204 +69,263 @@ class Walk:
         """Runs it.
 
         Args:
-            given: Buffers of its inputs.
-            owned: Positions of inputs on which the caller drops its reference.
+            given: Buffers of its arguments.
+            owned: Positions of arguments on which the caller drops its
+                reference.
 
         Returns:
-            Buffers of its outputs, with a reference each.
+            Buffers of what it returns, with a reference each.
         """
-        buffers: dict[ir.Value, Buffer] = {}
-        for one, buffer in zip(self._static.given, given):
-            buffer.references += self._uses[one]
-            buffers[one] = buffer
+        for number, buffer in enumerate(given):
+            buffer.references += self._nodes[number].uses[0]
+            self._buffers[number, 0] = buffer
+        for node in self._nodes:
+            if node.type.startswith(kernels.COPY_ON_READ):
+                changed = self._buffers.get(node.inputs[0])
+                if isinstance(changed, VariableBuffer):
+                    changed.is_copied = True
         for position in owned:
-            self.ledger.release(given[position])
-        for instruction in self._static.order:
-            inputs = [buffers[one] for one in instruction.inputs]
-            if isinstance(instruction, Region):
-                outputs = loops.region(self, instruction, inputs)
-            else:
-                outputs = self._outputs(instruction, inputs)
-                for buffer in inputs:
-                    self.ledger.release(buffer)
-            for one, buffer in zip(instruction.outputs, outputs):
-                buffers[one] = buffer
-                if not self._uses[one] and not buffer.references:
-                    self.ledger.release(buffer, 0)
-        return [buffers[one] for one in self._static.outputs]
+            release(given[position])
+        for event, number in in_order(self._nodes):
+            if event == "finish":
+                self._finish(number)
+            elif number >= len(given):
+                self._start(number)
+        return [self._buffers[one] for one in self.function.returned]
 
-    # Instructions ------------------------------------------------------------
+    def inside(
+        self,
+        node: WrittenNode,
+        name: str,
+        given: Sequence[Static],
+        ledgers: Mapping[str, Ledger] | None = None,
+    ) -> "Walk":
+        """The walk of a body of a loop, branch or call.
 
-    def _outputs(
-        self, instruction: ir.Instruction, inputs: list[Buffer]
-    ) -> list[Buffer]:
-        if isinstance(instruction, ir.Operation):
-            return self._operation(instruction, inputs)
-        shares = isinstance(instruction, (ir.Alias, ir.FirstOnly, ir.Broadcast))
-        if isinstance(instruction, (ir.Slice, ir.AllGather, ir.AllReduce)):
-            # Shares of a batch are on their devices before the step.
-            shares = instruction.inputs[0].tensor.node.type == "Input"
-        outputs = []
-        for number, one in enumerate(instruction.outputs):
-            if shares:
-                outputs.append(self.shared(inputs[number], one))
-            elif isinstance(instruction, ir.AllReduce):
-                outputs.append(self._written(one, instruction, inputs))
-            else:
-                outputs.append(self._new(one, instruction))
-        return outputs
-
-    def _operation(
-        self, operation: ir.Operation, inputs: list[Buffer]
-    ) -> list[Buffer]:
-        node, outputs = operation.node, operation.outputs
-        traits = record(node.type).traits
-        if inputs and isinstance(inputs[0], VariableBuffer):
-            variable = inputs[0]
-            if Trait.READS in traits:
-                return [self.shared(variable.content, outputs[0])]
-            if node.type == "AssignVariableOp":
-                self._assign(variable, inputs[1])
-                return []
-        if self._shares_first_input(operation):
-            shared = zip(outputs, inputs * len(outputs))
-            return [self.shared(buffer, one) for one, buffer in shared]
-        held = self._held(operation, inputs)
-        if held:
-            return [self._new(one, operation, held, 0) for one in outputs]
-        if Trait.ELEMENTWISE in traits or node.type in _WRITE_IN_PLACE:
-            return [self._written(one, operation, inputs) for one in outputs]
-        if node.type == "TensorListFromTensor":
-            copied = self._sizes.bytes_of(operation.inputs[0])
-            return [self._new(outputs[0], operation, (), copied)]
-        return [self._new(one, operation) for one in outputs]
-
-    def _shares_first_input(self, operation: ir.Operation) -> bool:
-        """Whether the outputs are the first input's buffer."""
-        node = operation.node
-        return (
-            node.type in SHARE_BUFFERS
-            or Trait.PASSES in record(node.type).traits
-            or (node.type in _MAY_SHARE and self._is_as_large(operation))
+        Args:
+            node: The loop, branch or call.
+            name: Name of the function.
+            given: What is known of its arguments.
+            ledgers: Ledgers of their own; by default, those of this walk.
+        """
+        return Walk(
+            self.step,
+            self.step.function(name, given),
+            self.ledgers if ledgers is None else ledgers,
+            self.is_backward(node),
         )
 
+    def statics(self, node: WrittenNode) -> list[Static]:
+        """What is known of a node's inputs."""
+        return [self._nodes[n].outputs[index] for n, index in node.inputs]
+
+    def is_backward(self, node: WrittenNode) -> bool:
+        """Whether a node is of the backward pass."""
+        return self._in_backward or node.is_backward
+
+    # Nodes -------------------------------------------------------------------
+
+    def _copies_to_make(self) -> dict[Reference, dict[str, int]]:
+        """For each output how many nodes of other memories read it."""
+        found: dict[Reference, dict[str, int]] = {}
+        for number, node in enumerate(self._nodes):
+            memory = self._memories[number]
+            for one in node.inputs:
+                own = self._memories[one[0]]
+                if memory in (own, "") or own == "":
+                    continue
+                dtype = self._nodes[one[0]].outputs[one[1]].dtype
+                if dtype not in (tf.resource, tf.variant, tf.string):
+                    counts = found.setdefault(one, {})
+                    counts[memory] = counts.get(memory, 0) + 1
+        return found
+
+    def _start(self, number: int) -> None:
+        """Allocates what a node makes."""
+        node, memory = self._nodes[number], self._memories[number]
+        inputs = [
+            self._copies.get((one, memory), self._buffers[one])
+            for one in node.inputs
+        ]
+        self._inputs[number] = inputs
+        bodies = self.step.bodies(node)
+        if bodies:
+            self._inputs[number] = []
+            made = loops.region(self, node, bodies, inputs)
+            for index, buffer in enumerate(made):
+                buffer.references += self._own_uses(number, index) - 1
+        else:
+            made = self._outputs(number, inputs)
+        for index, buffer in enumerate(made):
+            self._buffers[number, index] = buffer
+        scratch = self.step.scratch(self.function, node)
+        if scratch:
+            ledger = self.ledgers[memory]
+            self._scratch[number] = ledger.made(Buffer(scratch, WORKSPACE), 1)
+
+    def _finish(self, number: int) -> None:
+        """Sends what a node has made, and releases what it has read."""
+        node = self._nodes[number]
+        if number in self._scratch:
+            release(self._scratch.pop(number))
+        for index in range(len(node.outputs)):
+            one = number, index
+            if one not in self._buffers:
+                continue
+            buffer = self._buffers[one]
+            for memory, count in self._readers.get(one, {}).items():
+                copy = Buffer(
+                    buffer.num_bytes, buffer.category, (), buffer.scope
+                )
+                self._copies[one, memory] = self.ledgers[memory].made(
+                    copy, count
+                )
+                release(buffer)
+        for buffer in self._inputs.pop(number, ()):
+            release(buffer)
+        for index in range(len(node.outputs)):
+            made = self._buffers.get((number, index))
+            if made is not None and made.references == 0:
+                release(made, 0)
+
+    def _own_uses(self, number: int, index: int) -> int:
+        """References to an output: its readers, and a copy for each memory."""
+        copies = self._readers.get((number, index), {})
+        uses = self._nodes[number].uses[index]
+        return uses - sum(copies.values()) + len(copies)
+
+    # Kernels -----------------------------------------------------------------
+
+    def _outputs(self, number: int, inputs: list[Buffer]) -> list[Buffer]:
+        node, given = self._nodes[number], self.statics(self._nodes[number])
+        if inputs and isinstance(inputs[0], VariableBuffer):
+            return self._of_variable(number, inputs[0], inputs)
+        numbers = range(len(node.outputs))
+        if kernels.shares_first_input(node, given):
+            shared = [inputs[kernels.data_input(node)] for _ in numbers]
+            if node.type == "IdentityN":
+                shared = inputs
+            return [
+                self._shared(one, number, n) for n, one in enumerate(shared)
+            ]
+        held = self._held(number, inputs, given)
+        if held:
+            return [self._new(number, index, held, 0) for index in numbers]
+        if node.type == "TensorListFromTensor":
+            return [self._new(number, 0, (), given[0].num_bytes)]
+        made = []
+        for index in numbers:
+            free = None
+            if kernels.writes_in_place(node):
+                free = self._free_input(node, index, inputs, given)
+            if free is None:
+                made.append(self._new(number, index))
+            else:
+                recategorize(free, self._category(number, index))
+                made.append(self._shared(free, number, index))
+        return made
+
+    def _of_variable(
+        self, number: int, variable: VariableBuffer, inputs: list[Buffer]
+    ) -> list[Buffer]:
+        """What an operation on a variable makes."""
+        node = self._nodes[number]
+        is_read = Trait.READS in kernels.traits_of(node)
+        if node.type == "Identity" or (is_read and not variable.is_copied):
+            one = variable if node.type == "Identity" else variable.content
+            return [self._shared(one, number, 0)]
+        if node.type.startswith("Assign"):
+            before = self._assign(variable, node, inputs[1])
+            self._inputs[number] = [*inputs, *before]
+        return [self._new(number, index) for index in range(len(node.outputs))]
+
     def _held(
-        self, operation: ir.Operation, inputs: list[Buffer]
+        self, number: int, inputs: list[Buffer], given: Sequence[Static]
     ) -> tuple[Buffer, ...]:
         """Buffers that outputs without bytes of their own keep alive.
 
         A list holds its elements, parts of a tensor hold it, and of what XLA
         fuses the operands are read when the result is needed.
         """
-        node, outputs = operation.node, operation.outputs
-        if node.type in PUTS:
+        node = self._nodes[number]
+        if node.type in kernels.PUTS:
             return inputs[0], inputs[-1]
-        if node.type == "Unpack" and self._is_aligned(outputs[0], node):
-            return (inputs[0],)
-        if self.setting.jit_compile and not self._static.fused.isdisjoint(
-            outputs
-        ):
-            return tuple(inputs)
-        return ()
+        if kernels.is_view(node, given):
+            return (inputs[kernels.data_input(node)],)
+        return tuple(inputs) if number in self.function.fused else ()
 
-    def _is_as_large(self, operation: ir.Operation) -> bool:
-        (made,), given = operation.outputs, operation.inputs[0]
-        return self._sizes.bytes_of(made) == self._sizes.bytes_of(given) > 0
-
-    def _is_aligned(self, one: ir.Value, node: Node) -> bool:
-        return not node.attr("axis") and not (
-            self._sizes.bytes_of(one) % _ALIGNMENT
-        )
-
-    def _new(
+    def _free_input(
         self,
-        one: ir.Value,
-        instruction: ir.Instruction,
-        holds: tuple[Buffer, ...] = (),
-        num_bytes: int | None = None,
-    ) -> Buffer:
-        """A new buffer for a value."""
-        if num_bytes is None:
-            num_bytes = self._bytes_of(one, instruction)
-        category = self._category(one, instruction)
-        scope, _, _ = one.tensor.node.name.rpartition("/")
-        buffer = Buffer(num_bytes, category, holds, scope)
-        return self.ledger.made(buffer, self._uses[one])
-
-    def shared(self, buffer: Buffer, one: ir.Value) -> Buffer:
-        """An existing buffer for one more value."""
-        buffer.references += self._uses[one]
-        return buffer
-
-    def _written(
-        self,
-        one: ir.Value,
-        instruction: ir.Instruction,
+        node: WrittenNode,
+        index: int,
         inputs: list[Buffer],
-    ) -> Buffer:
-        """The buffer of an input that nobody else reads, or a new one."""
-        num_bytes = self._bytes_of(one, instruction)
-        for given, buffer in zip(instruction.inputs, inputs):
+        given: Sequence[Static],
+    ) -> Buffer | None:
+        """An input of an output's size that nobody else reads."""
+        wanted = node.outputs[index]
+        for buffer, static in zip(inputs, given):
             if (
-                buffer.num_bytes == num_bytes
-                and given.tensor.dtype == one.tensor.dtype
+                buffer.num_bytes == wanted.num_bytes
+                and static.dtype == wanted.dtype
                 and buffer.references == inputs.count(buffer)
                 and not buffer.holds
             ):
-                self.ledger.recategorize(
-                    buffer, self._category(one, instruction)
-                )
-                return self.shared(buffer, one)
-        return self._new(one, instruction)
+                return buffer
+        return None
 
-    def _assign(self, variable: VariableBuffer, value: Buffer) -> None:
-        before = variable.content
-        if self.setting.divides_updates and (
-            value.num_bytes != before.num_bytes
-        ):
-            # Parts of the new value are gathered.
-            value = self.ledger.made(
-                Buffer(before.num_bytes, before.category), 0
-            )
-        value.references += 1
-        self.ledger.release(before)
-        variable.content = value
-
-    def _bytes_of(self, one: ir.Value, instruction: ir.Instruction) -> int:
-        if isinstance(instruction, (ir.KnownSizes, ir.LocalShape, ir.Constant)):
-            return 0  # Sizes are on the host; see `constant_bytes`.
-        num_bytes = self._sizes.bytes_of(one)
-        if (
-            self.setting.divides_updates
-            and num_bytes >= self.setting.min_shard_bytes
-            and isinstance(one.kind, Replicated)
-            and self._is_of_sums(instruction)
-        ):
-            return -(-num_bytes // self.setting.num_replicas)
-        return num_bytes
-
-    def _is_of_sums(self, instruction: ir.Instruction) -> bool:
-        if isinstance(instruction, ir.AllReduce):
-            return True
-        return (
-            isinstance(instruction, ir.Operation)
-            and self._program.levels.get(instruction.node, 0) > 0
+    def _new(
+        self,
+        number: int,
+        index: int,
+        holds: tuple[Buffer, ...] = (),
+        num_bytes: int | None = None,
+    ) -> Buffer:
+        """A new buffer for an output."""
+        node = self._nodes[number]
+        if num_bytes is None:
+            num_bytes = node.outputs[index].num_bytes
+        uses = self._own_uses(number, index)
+        if node.type == "Const":
+            uses += 1  # The kernel keeps it.
+        buffer = Buffer(
+            num_bytes, self._category(number, index), holds, _scope(node.name)
         )
+        memory = self._memories[number] or self.step.home
+        return self.ledgers[memory].made(buffer, uses)
 
-    def _category(self, one: ir.Value, instruction: ir.Instruction) -> str:
-        if isinstance(instruction, ir.AllReduce) or (
-            isinstance(one.kind, Partial) and one.tensor.dtype.is_floating
-        ):
-            return GRADIENTS
-        in_backward = self.is_backward(one.tensor.node)
-        if not in_backward and one.tensor in self._static.kept:
-            return ACTIVATIONS
-        return WORKSPACE
+    def _shared(self, buffer: Buffer, number: int, index: int) -> Buffer:
+        """An existing buffer for one more output."""
+        buffer.references += self._own_uses(number, index)
+        return buffer
 
-    def is_backward(self, node: Node) -> bool:
-        """Whether a node is of the backward pass."""
-        return self._in_backward or is_backward(node)
+    def _assign(
+        self, variable: VariableBuffer, node: WrittenNode, value: Buffer
+    ) -> list[Buffer]:
+        """Gives a variable a new value; returns its old one, to be released."""
+        before = variable.content
+        if node.type != "AssignVariableOp":
+            if before.references == 1:
+                return []  # Written in place.
+            ledger = before.ledger or self.ledgers[self.step.home]
+            value = ledger.made(Buffer(before.num_bytes, before.category), 0)
+        value.references += 1
+        recategorize(value, before.category)
+        variable.content = value
+        return [before]
 
-    def inside(self, region: Region, body: Lowered, ledger: Ledger) -> "Walk":
-        """The walk of a body of a loop or branch."""
-        return Walk(body, self.setting, ledger, self.is_backward(region.node))
+    def _category(self, number: int, index: int) -> str:
+        found = self.function.categories.get((number, index))
+        if found is not None:
+            return found
+        if self._nodes[number].type == "Const":
+            return CONSTANTS
+        if self._in_backward or number not in self.function.kept:
+            return WORKSPACE
+        return ACTIVATIONS
+
+
+def _scope(name: str) -> str:
+    """The name scope of a node, as the step has it on one device."""
+    if name.startswith(("replica_", "host/")):
+        _, _, name = name.partition("/")
+    return name.rpartition("/")[0]

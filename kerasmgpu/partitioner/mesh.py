@@ -33,8 +33,6 @@ class Mesh:
             of replicas count shares then.
         of_devices: The mesh with one share per device, where there are
             several.
-        are_imagined: Whether a program for them is never run. Each has all
-            variables whole then, whoever holds them.
     """
 
     def __init__(self, devices: Sequence[str], host: str) -> None:
@@ -50,7 +48,6 @@ class Mesh:
         self.gathers_are_copies = False
         self.micro_batches = 1
         self.of_devices: Mesh | None = None
-        self.are_imagined = False
 
     def alone(self) -> "Mesh":
         """One replica without an assigned device: it runs on its caller's."""

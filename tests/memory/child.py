@@ -42,10 +42,10 @@ def measured(program):
     """
     two = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     step, *_ = _traced(two, program)
-    rows, predicted = 32, step_peak(step, rows=32)
+    rows, predicted = 32, step_peak(step, rows=32, device_type="CPU")
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
-        predicted = step_peak(step, rows=rows)
+        predicted = step_peak(step, rows=rows, device_type="CPU")
     state = state_bytes(step.variables, "none", 1).total
     types = {node.type for node in step.program.trace.graph.nodes}
     one = kerasmgpu.MirroredStrategy(["CPU:0"])

@@ -30,17 +30,17 @@ def message(strategy, batch_size=ROWS):
 
 
 def test_layers_and_settings_are_named(replicas, monkeypatch):
-    limit = 1 << 20
+    limit = 2 << 20
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: limit)
     said = message(replicas(2))
     assert "'net' ran out of memory: 4096 rows on 2 replicas" in said
-    # 64 floats of the 2,048 rows of a replica, for the backward pass.
+    # 64 floats of the 4,096 rows of both replicas, for the backward pass.
     by_layer = said.split("by layer: ")[1].split("\n")[0]
-    assert "wide 512 KiB" in by_layer
+    assert "wide 1 MiB" in by_layer
     # The layer that fails reads a mean of all rows: "wide" is kept for these.
     assert "Would fit: micro_batches=4 (" in said
     assert "shard='optimizer', micro_batches=4" in said
-    assert "--replicas=2 --global_batch_size=4096 --device_memory=1MiB" in said
+    assert "--replicas=2 --global_batch_size=4096 --device_memory=2MiB" in said
     assert "TensorFlow: " in said
 
 
@@ -65,23 +65,23 @@ def test_auto_explains_when_it_gives_up():
 
 @pytest.mark.parametrize("shard", ["weights", "optimizer"])
 def test_sharded_steps_are_predicted(shard, monkeypatch):
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
     said = message(mirrored(2, shard))
     assert f"4096 rows on 2 replicas, shard='{shard}', micro_batches=1." in said
     by_layer = said.split("by layer: ")[1].split("\n")[0]
-    assert "wide 512 KiB" in by_layer
+    assert "wide 1 MiB" in by_layer
     assert "Would fit: micro_batches=4 (" in said
 
 
 def test_the_settings_of_sharded_steps_are_those_of_whole_ones(monkeypatch):
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
     whole, sharded = (message(mirrored(2, one)) for one in (None, "weights"))
     fitting = [one.split("Would fit: ")[1] for one in (whole, sharded)]
     assert fitting[0].split("\n")[0] == fitting[1].split("\n")[0]
 
 
 def test_what_a_function_shards_is_not_predicted(monkeypatch):
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
     said = message(mirrored(2, lambda variable: True))
     assert "2 replicas, shard=a function, micro_batches=1.\nWould fit" in said
 

@@ -22,7 +22,7 @@ def test_every_replica_holds_everything():
     state = state_bytes(ALL, "none", num_replicas=8)
     assert state.weights == 80_016 + 40_000 + 40 + 20_000
     assert state.slots == 40_000 + 80_016
-    assert (state.other, state.gathered) == (8, 0)
+    assert state.other == 8
     assert state.total == state.weights + state.slots + state.other
 
 
@@ -33,23 +33,21 @@ def test_slots_are_divided():
     assert state.slots == 334 * 40 + 1667 * 16
 
 
-def test_weights_are_divided_and_two_layers_gathered():
+def test_weights_are_divided():
     state = state_bytes(ALL, "weights", num_replicas=4)
     assert state.weights == 1251 * 16 + 250 * 40 + 40 + 125 * 40
     assert state.slots == 250 * 40 + 1251 * 16
-    assert state.gathered == 80_016 + 40_000
 
 
 def test_tables_alone_are_divided():
     state = state_bytes(ALL, "embeddings", num_replicas=2)
     assert state.weights == 2501 * 16 + 40_000 + 40 + 20_000
     assert state.slots == 40_000 + 2501 * 16
-    assert state.gathered == 0
 
 
 def test_small_variables_stay_whole():
     state = state_bytes([KERNEL], "weights", 2, min_shard_bytes=40_001)
-    assert (state.weights, state.gathered) == (40_000, 0)
+    assert state.weights == 40_000
 
 
 def test_unknown_way():

@@ -1,5 +1,6 @@
 """A trace as a function that the replicas run together."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Rows,
     Sharded,
 )
+from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.one_device import container, is_sum
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.tracing import (
@@ -45,6 +47,21 @@ from kerasmgpu.partitioner.step.graph import Graph, Sparse, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
 _numbers = itertools.count()
+
+
+@dataclasses.dataclass
+class Emitted:
+    """A written function that isn't in TensorFlow's library.
+
+    Attributes:
+        build: Its `Build`, with its library and what it captures.
+        widths: For each leaf the number of tensors that it is passed as.
+        types: `tf.DType`s of its outputs.
+    """
+
+    build: Build
+    widths: list[int]
+    types: list[tf.DType]
 
 
 class Program:
@@ -165,24 +182,25 @@ class Program:
             self._handles[tensor] = [outer] * self.replicas.num
             if variable is not None and is_sum(variable):
                 self._kinds[tensor] = PARTIAL
-            if self.replicas.are_imagined:
-                continue
-            if variable is not None:
-                self._handles[tensor] = [
-                    copy.handle
-                    for copy in variable.values
-                    for _ in range(self.replicas.micro_batches)
-                ]
             sharded = variable_of(outer)
-            if sharded is not None:
-                axis = sharded.shard_axis
-                rows = Rows(sharded.shape[axis], are_of_variable=True)
+            axis = None if sharded is None else sharded.shard_axis
+            if isinstance(outer, ImaginedVariable):
+                axis, micro_batches = outer.axis, self.replicas.micro_batches
+                handles = outer.handles(self.replicas.num // micro_batches)
+            elif variable is not None:
+                handles = [copy.handle for copy in variable.values]
+            elif sharded is not None:
+                handles = [part.handle for part in sharded.parts]
+            else:
+                continue
+            if axis is not None:
+                rows = Rows(tensor.element[axis], are_of_variable=True)
                 self._kinds[tensor] = Sharded(axis, rows)
-                self._handles[tensor] = [
-                    part.handle
-                    for part in sharded.parts
-                    for _ in range(self.replicas.micro_batches)
-                ]
+            self._handles[tensor] = [
+                handle
+                for handle in handles
+                for _ in range(self.replicas.micro_batches)
+            ]
 
     def _cost_model(
         self, first_batch: Sequence[Sequence[int | None]]
@@ -274,7 +292,8 @@ class Program:
         )
         return lowered, given
 
-    def _write(self, with_outputs: bool) -> Written:
+    def emitted(self, with_outputs: bool = True) -> "Emitted":
+        """Writes the functions for the replicas; adds them to no library."""
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(
@@ -316,13 +335,19 @@ class Program:
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
         library.append(finish(build, name, made))
+        return Emitted(build, widths, [dtype for _, dtype in made])
+
+    def _write(self, with_outputs: bool) -> Written:
+        emitted = self.emitted(with_outputs)
+        build, lowered = emitted.build, emitted.build.program
         self.replicas.compare(build, self.trace.name)
+        library = build.library
         written = Written(
             library,
             [tensor for tensor, _ in build.captures.values()],
-            [dtype for _, dtype in made],
+            emitted.types,
             [tensor.static for tensor in self.trace.graph.outputs],
-            widths,
+            emitted.widths,
             with_outputs,
             lowered,
         )

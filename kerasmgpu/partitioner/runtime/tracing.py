@@ -15,6 +15,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.runtime.error_places import error_places
+from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step import sharded_handles, updates
@@ -57,12 +58,17 @@ class Trace:
             func_graph, _ = _func_graph(function, arguments, name)
         # Keeps placeholders, and so the variables' handles, alive.
         self._func_graph = func_graph
+        self._arguments = arguments
+        self.outputs = func_graph.structured_outputs
+        self.variables = func_graph.trainable_variables
+        self._simplify(lambda outer: variable_of(outer) is not None)
+
+    def _simplify(self, is_sharded: Callable[[Any], bool]) -> None:
+        """Sets the simplified graph, its inputs and what they capture."""
         graph, self.leaves, self.captured = self._read()
         self.dump("read", lambda: graph_text(graph))
         sharded = {
-            tensor
-            for tensor, outer in self.captured
-            if variable_of(outer) is not None
+            tensor for tensor, outer in self.captured if is_sharded(outer)
         }
         graph = sharded_handles.rewritten(graph, sharded)
         graph = updates.without_dead_stores(
@@ -74,9 +80,22 @@ class Trace:
         self.graph.nodes.sort(key=_is_late)
         self.graph.nodes = ordered(self.graph)
         self.dump("simplify", lambda: graph_text(self.graph))
-        self.outputs = func_graph.structured_outputs
-        self.variables = func_graph.trainable_variables
-        self.sparse = list(_sparse(arguments, self.leaves))
+        self.sparse = list(_sparse(self._arguments, self.leaves))
+
+    def imagined(self, axis_of: Callable[[Any], int | None]) -> "Trace":
+        """The same function, of variables that other replicas would hold.
+
+        Args:
+            axis_of: Function of a captured tensor that returns the axis along
+                which its variable is sharded, or `None`.
+        """
+        other = copy.copy(self)
+        other._simplify(lambda outer: axis_of(outer) is not None)
+        other.captured = [
+            (tensor, ImaginedVariable(outer, axis_of(outer)))
+            for tensor, outer in other.captured
+        ]
+        return other
 
     def _read(
         self,

@@ -1,0 +1,161 @@
+"""What kernels do with memory: which share or write into their inputs.
+
+Read in the sources of TensorFlow 2.21.
+"""
+
+from collections.abc import Sequence
+
+from kerasmgpu.memory.written_function import Static, WrittenNode
+from kerasmgpu.partitioner.step.records import Trait, record
+
+SHARE_BUFFERS = {
+    "Bitcast",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "EnsureShape",
+    "ExpandDims",
+    "Reshape",
+    "Squeeze",
+    "TensorListGetItem",
+    "TensorListPopBack",
+    "TensorListResize",
+}
+"""Operations whose outputs are their first input's buffer: other shapes of a
+tensor, and elements of a list, which hold its whole buffer here."""
+
+PUTS = {"TensorListPushBack", "TensorListSetItem"}
+
+_WRITE_IN_PLACE = {
+    "AddN",
+    "BiasAdd",
+    "LogSoftmax",
+    "Select",
+    "SelectV2",
+    "Softmax",
+    "SoftmaxCrossEntropyWithLogits",
+    "SparseSoftmaxCrossEntropyWithLogits",
+    "ZerosLike",
+}
+"""Operations that are not elementwise, but write into an input like those."""
+
+_IF_AS_LARGE = {
+    "BroadcastTo",
+    "ConcatV2",
+    "Max",
+    "Mean",
+    "Min",
+    "Pack",
+    "Prod",
+    "Slice",
+    "Sum",
+    "Tile",
+}
+"""Operations that share their input's buffer if they leave its elements as they
+are: sums along axes of one element, slices of everything."""
+
+_VIEWS = {"Split", "SplitV", "StridedSlice", "Unpack"}
+"""Operations that share their input's buffer for parts along the first axis."""
+
+_ALIGNMENT = 64
+"""Bytes: parts of a tensor that begin at a multiple share its buffer."""
+
+COPY_ON_READ = ("ResourceScatter", "ResourceSparse")
+"""Operations that let later reads of their variable copy it."""
+
+
+def traits_of(node: WrittenNode) -> "frozenset[Trait] | set[Trait]":
+    """Traits of a node's type; `_Arg` has none."""
+    return set() if node.type == "_Arg" else record(node.type).traits
+
+
+def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
+    """Whether the outputs are the first input's buffer.
+
+    Args:
+        node: The node.
+        given: What is known of its inputs.
+    """
+    if node.type in SHARE_BUFFERS or Trait.PASSES in traits_of(node):
+        return True
+    if node.type == "Cast":
+        return node.outputs[0].dtype == given[0].dtype
+    if node.type not in _IF_AS_LARGE and node.type not in _VIEWS:
+        return False
+    made = node.outputs[0].num_bytes
+    return made == given[data_input(node)].num_bytes > 0
+
+
+def is_view(node: WrittenNode, given: Sequence[Static]) -> bool:
+    """Whether the outputs are parts of the input's buffer.
+
+    Args:
+        node: The node.
+        given: What is known of its inputs.
+    """
+    if node.type not in _VIEWS:
+        return False
+    made, whole = node.outputs[0], given[data_input(node)].shape
+    if made.shape is None or whole is None:
+        return False
+    if node.type == "Unpack":
+        is_first = not node.definition.attr["axis"].i
+        return is_first and not made.num_bytes % _ALIGNMENT
+    return made.shape[1:] == whole[1:] and not made.num_bytes % _ALIGNMENT
+
+
+def data_input(node: WrittenNode) -> int:
+    """Number of the input that holds the data: `Split` takes its axis first."""
+    return 1 if node.type == "Split" else 0
+
+
+def writes_in_place(node: WrittenNode) -> bool:
+    """Whether a kernel writes into an input that nobody else reads."""
+    return (
+        Trait.ELEMENTWISE in traits_of(node)
+        or node.type in _WRITE_IN_PLACE
+        or node.type == "CollectiveReduceV2"
+    )
+
+
+def kept(nodes: Sequence[WrittenNode]) -> set[int]:
+    """Numbers of the nodes of the forward pass that the backward pass reads."""
+    found: set[int] = set()
+    for number in reversed(range(len(nodes))):
+        node = nodes[number]
+        shares = node.type in SHARE_BUFFERS and number in found
+        if node.is_backward or node.type in PUTS or shares:
+            found.update(source for source, _ in node.inputs)
+    return {number for number in found if not nodes[number].is_backward}
+
+
+def fused(nodes: Sequence[WrittenNode]) -> set[int]:
+    """Numbers of elementwise operations that only such ones read."""
+    read_otherwise: set[int] = set()
+    for node in nodes:
+        if not _is_elementwise(node):
+            read_otherwise.update(source for source, _ in node.inputs)
+    return {
+        number
+        for number, node in enumerate(nodes)
+        if _is_elementwise(node)
+        and number not in read_otherwise
+        and any(node.uses)
+        and _is_only_read(nodes, number)
+    }
+
+
+def _is_only_read(nodes: Sequence[WrittenNode], number: int) -> bool:
+    """Whether a function returns none of a node's outputs."""
+    read = sum(
+        source == number
+        for follower in set(nodes[number].followers)
+        for source, _ in nodes[follower].inputs
+    )
+    return read == sum(nodes[number].uses)
+
+
+def _is_elementwise(node: WrittenNode) -> bool:
+    is_one = len(node.outputs) == 1
+    return is_one and (
+        Trait.ELEMENTWISE in traits_of(node) or node.type == "BiasAdd"
+    )

@@ -1,0 +1,297 @@
+"""A step as it would be written for other replicas, which needn't exist."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+
+from kerasmgpu.memory import kernels
+from kerasmgpu.memory.state_bytes import axis_to_shard
+from kerasmgpu.memory.traced_step import TracedStep
+from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
+from kerasmgpu.memory.written_function import (
+    Reference,
+    Static,
+    WrittenFunction,
+    WrittenNode,
+    is_backward_name,
+)
+from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import bounds_of, split
+from kerasmgpu.partitioner.rules.kinds import Partial, is_of_variable
+from kerasmgpu.partitioner.runtime.imagined import (
+    ImaginedHandle,
+    ImaginedReplicas,
+)
+from kerasmgpu.partitioner.runtime.one_device import container
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.step import loop_rounds
+from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
+
+ACTIVATIONS, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
+    "activations",
+    "constants",
+    "gathered",
+    "gradients",
+    "workspace",
+)
+"""What bytes count as at the peak."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How a step runs.
+
+    Attributes:
+        num_replicas: Integer, of all workers.
+        shard: One of `state_bytes.SHARDS`.
+        micro_batches: Integer, parts in which a replica runs its rows.
+        rows: Integer, rows of a global batch.
+        num_workers: Integer, processes of the job.
+        device_type: `"GPU"` or `"CPU"`. Replicas of a process share the memory
+            of CPUs.
+        min_shard_bytes: Integer, bytes from which on a variable is sharded.
+    """
+
+    num_replicas: int
+    shard: str
+    micro_batches: int
+    rows: int
+    num_workers: int
+    device_type: str
+    min_shard_bytes: int
+
+    @property
+    def num_local(self) -> int:
+        """Replicas of a worker."""
+        return self.num_replicas // self.num_workers
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether a worker's replicas have one memory."""
+        return self.device_type == "CPU"
+
+
+class WrittenStep:
+    """The functions of a step that the first worker would run.
+
+    Args:
+        step: `TracedStep`.
+        setting: `Setting`.
+
+    Attributes:
+        jit_compile: Whether XLA compiles it.
+        arguments: For each argument of the step a pair: what it is passed, an
+            `ImaginedHandle` or a part of the batch (`None`), and its `Static`.
+        main: The `WrittenFunction` of the step.
+        assumed: Names of sizes and loops of which nothing is known before the
+            step runs; `ASSUMED_SIZE` was taken.
+    """
+
+    def __init__(self, step: TracedStep, setting: Setting) -> None:
+        self._traced = step
+        self._setting = setting
+        self.jit_compile = step.jit_compile
+        trace = step.program.trace.imagined(self._axis_of)
+        replicas = split(self._replicas(), setting.micro_batches)
+        shapes = [
+            (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
+        ]
+        # Sizes are known then while it is written, and needn't be inferred.
+        for leaf, shape in zip(trace.leaves, shapes):
+            if leaf.shape is not None and None not in shape:
+                leaf.static = leaf.shape = shape
+        in_shares = (False,) * len(shapes)
+        if not setting.shares_memory and not trace.sparse:
+            in_shares = tuple(bool(shape) for shape in shapes)
+        self._program = Program(trace, replicas, in_shares, first_batch=shapes)
+        self._sizes = ValueSizes(
+            known_sizes(trace.leaves, shapes), replicas.total
+        )
+        emitted = self._program.emitted()
+        build = emitted.build
+        self._library = {one.signature.name: one for one in build.library}
+        self._values = build.values()
+        self._functions: dict[Any, WrittenFunction] = {}
+        self._rounds = dict(_loops(trace.graph, self._sizes, {}))
+        self.assumed: set[str] = self._sizes.assumed
+        self.arguments: list[tuple[ImaginedHandle | int, Static]] = []
+        for leaf, shape, width in zip(trace.leaves, shapes, emitted.widths):
+            for place in range(width):
+                own = shape
+                if width > 1:
+                    bounds = bounds_of(setting.rows, setting.num_replicas)
+                    own = (bounds[place + 1] - bounds[place], *shape[1:])
+                self.arguments.append((place, Static(leaf.dtype, own)))
+        for handle, _ in build.captures.values():
+            self.arguments.append((handle, self._static(handle)))
+        self.main = self._function(
+            build.library[-1], tuple(static for _, static in self.arguments)
+        )
+        self.main.categories = dict(self._categories())
+
+    def _replicas(self) -> Replicas:
+        setting = self._setting
+        imagined = ImaginedReplicas(
+            setting.num_local, setting.num_workers, setting.device_type
+        )
+        if setting.num_replicas == 1:
+            return Replicas(imagined.devices, imagined.host)
+        return imagined
+
+    def _axis_of(self, outer: Any) -> int | None:
+        """The axis along which a captured variable is sharded, or `None`."""
+        setting = self._setting
+        variable = container(outer)
+        if variable is None:
+            variable = variable_of(outer)
+        record_of = self._traced.record_of.get(id(variable))
+        if record_of is None or outer.dtype != tf.resource:
+            return None
+        return axis_to_shard(
+            record_of,
+            setting.shard,
+            setting.num_replicas,
+            setting.min_shard_bytes,
+        )
+
+    def _static(self, handle: ImaginedHandle) -> Static:
+        """What is known of a captured tensor, as its device has it."""
+        tensor, axis = handle.variable.tensor, handle.variable.axis
+        if tensor.dtype != tf.resource:
+            rank = tensor.shape.rank
+            shape = None if rank is None else tuple(tensor.shape)
+            return Static(tensor.dtype, shape)
+        data = getattr(tensor, "_handle_data", None)
+        if data is None or not data.is_set or len(data.shape_and_type) != 1:
+            return Static(tf.resource, None)
+        (described,) = data.shape_and_type
+        sizes = [size.size for size in described.shape.dim]
+        if axis is not None:
+            bounds = bounds_of(sizes[axis], self._setting.num_replicas)
+            sizes[axis] = bounds[handle.place + 1] - bounds[handle.place]
+        known = tuple(None if size < 0 else size for size in sizes)
+        return Static(tf.resource, known, tf.as_dtype(described.dtype))
+
+    # Functions ---------------------------------------------------------------
+
+    def function(self, name: str, given: Sequence[Static]) -> WrittenFunction:
+        """A function by its name, for arguments of these shapes."""
+        key = name, tuple(given)
+        if key not in self._functions:
+            self._functions[key] = self._function(self._library[name], key[1])
+        return self._functions[key]
+
+    def _function(
+        self,
+        definition: function_pb2.FunctionDef,
+        given: tuple[Static, ...],
+    ) -> WrittenFunction:
+        function = WrittenFunction(definition, given, self._shape)
+        function.kept = kernels.kept(function.nodes)
+        if self.jit_compile:
+            function.fused = kernels.fused(function.nodes)
+        return function
+
+    def _shape(self, reference: str) -> tuple[int, ...] | None:
+        one = self._values.get(reference)
+        return None if one is None else self._sizes.shape_of(one)
+
+    def bodies(self, node: WrittenNode) -> list[str]:
+        """Names of the functions that a node runs."""
+        attributes = node.definition.attr
+        names = [
+            attributes[key].func.name
+            for key in ("body", "f", "then_branch", "else_branch")
+            if key in attributes
+        ]
+        if "branches" in attributes:
+            names += [one.name for one in attributes["branches"].list.func]
+        return [name for name in names if name in self._library]
+
+    def rounds_of(self, loop: WrittenNode) -> int:
+        """Rounds of a loop for this batch."""
+        name = re.sub(r"_\d+$", "", loop.name)
+        rounds = self._rounds.get(loop.name, self._rounds.get(name))
+        if rounds is None:
+            self.assumed.add(f"rounds of {loop.name}")
+            return ASSUMED_SIZE
+        return rounds
+
+    # Memory ------------------------------------------------------------------
+
+    @property
+    def home(self) -> str:
+        """The memory of the first replica."""
+        return self.memory_of_place(0)
+
+    def memory_of_place(self, place: int) -> str:
+        """The memory of a replica of this worker."""
+        if self._setting.shares_memory:
+            return "host"
+        return self._program.replicas.devices[
+            place * self._setting.micro_batches
+        ]
+
+    def memory_of(self, node: WrittenNode) -> str:
+        """The memory of a node's outputs; empty for what runs anywhere."""
+        if self._setting.shares_memory:
+            return "host"
+        if "GPU" in node.device:
+            return node.device
+        return "host" if node.device else ""
+
+    def scratch(self, function: WrittenFunction, node: WrittenNode) -> int:
+        """Bytes that a kernel allocates besides its outputs."""
+        if node.type != "CollectiveReduceV2":
+            return 0
+        if node.definition.attr["communication_hint"].s != b"ring":
+            return 0
+        # Of each part of the value but its own, a member receives a copy.
+        size = function.group_size(node)
+        return node.outputs[0].num_bytes * (size - 1) // size
+
+    def _categories(self) -> Iterator[tuple[Reference, str]]:
+        """What values that devices send each other count as."""
+        for text, one in self._values.items():
+            category = _category(one, text)
+            if category and self.main.has(text):
+                yield self.main.reference(text), category
+
+
+def _category(one: Value, reference: str) -> str | None:
+    tensor, kind = one.tensor, one.kind
+    if not tensor.dtype.is_floating:
+        return None
+    if Trait.READS in record(tensor.node.type).traits:
+        is_read = "ReadVariableOp:value" in reference
+        return None if is_read or ":" not in reference else GATHERED
+    if isinstance(kind, Partial) or "all_reduce" in reference:
+        return GRADIENTS
+    if is_of_variable(kind) and is_backward_name(tensor.node.name):
+        return GRADIENTS
+    return None
+
+
+def _loops(
+    graph: Graph, sizes: ValueSizes, earlier: dict[Node, Any]
+) -> Iterator[tuple[str, int]]:
+    """Rounds of the loops of a graph, by name."""
+    for node in graph.nodes:
+        if Trait.LOOP in record(node.type).traits:
+            size = loop_rounds.rounds_of(node, earlier)
+            rounds = 0 if size is None else sizes.value_of(size) or 0
+            if rounds < 1:
+                sizes.assumed.add(f"rounds of {node.name}")
+                rounds = ASSUMED_SIZE
+            earlier[node] = rounds
+            yield node.name, rounds
+        for body in node.bodies:
+            yield from _loops(body, sizes, earlier)

@@ -1,0 +1,82 @@
+"""Replicas, and variables, of a program that is written and never run."""
+
+import itertools
+from typing import Any
+
+import tensorflow as tf
+
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.variable_collectives import Keys
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+class ImaginedReplicas(CollectiveReplicas):
+    """The replicas of a job's first worker, on devices that needn't exist.
+
+    Args:
+        num: Integer, replicas of each worker.
+        num_workers: Integer.
+        device_type: `"GPU"` or `"CPU"`. CPU devices share their memory.
+    """
+
+    def __init__(self, num: int, num_workers: int, device_type: str) -> None:
+        devices = [
+            f"/job:localhost/replica:0/task:0/device:{device_type}:{number}"
+            for number in range(num)
+        ]
+        hint = "nccl" if device_type == "GPU" else "ring"
+        super().__init__(devices, _HOST, 0, num * num_workers, hint)
+        self._instances = itertools.count()
+
+    def next_keys(
+        self,
+        build: Function,
+        members: str,
+        size: int,
+        merge: str,
+        elements: int | None,
+        dtype: tf.DType,
+    ) -> Keys:
+        # The process's own groups are counted alike on all workers.
+        return Keys(size, 0, next(self._instances))
+
+
+class ImaginedVariable:
+    """A captured tensor, as imagined replicas have it.
+
+    Args:
+        tensor: The captured tensor: a variable's handle, or any other.
+        axis: Integer, the axis along which its variable is sharded, or `None`.
+    """
+
+    def __init__(self, tensor: tf.Tensor, axis: int | None) -> None:
+        self.tensor = tensor
+        self.axis = axis
+        self._handle_data = getattr(tensor, "_handle_data", None)
+        copies = getattr(tensor, "_distributed_container", None)
+        self._is_copied = copies is not None or variable_of(tensor) is not None
+        if copies is not None:
+            self._distributed_container = copies
+
+    def handles(self, num: int) -> "list[ImaginedHandle]":
+        """A handle for each device; the same one of what has no copies."""
+        if self._is_copied:
+            return [ImaginedHandle(self, place) for place in range(num)]
+        return [ImaginedHandle(self, 0)] * num
+
+
+class ImaginedHandle:
+    """A device's handle of an `ImaginedVariable`.
+
+    Attributes:
+        variable: The `ImaginedVariable`.
+        place: Integer, the device.
+    """
+
+    def __init__(self, variable: ImaginedVariable, place: int) -> None:
+        self.variable = variable
+        self.place = place
+        self.dtype: Any = variable.tensor.dtype
