@@ -2,15 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import (
-    function_pb2,
-    graph_pb2,
-    node_def_pb2,
-    types_pb2,
-)
 
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import attribute_value, node_name
@@ -76,9 +71,7 @@ class WrittenNode:
         "uses",
     )
 
-    def __init__(
-        self, definition: node_def_pb2.NodeDef, outputs: list[Static]
-    ) -> None:
+    def __init__(self, definition: Any, outputs: list[Static]) -> None:
         self.name, self.type = definition.name, definition.op
         self.device, self.definition = definition.device, definition
         self.inputs: list[Reference] = []
@@ -117,7 +110,7 @@ class WrittenFunction:
 
     def __init__(
         self,
-        definition: function_pb2.FunctionDef,
+        definition: Any,
         given: Sequence[Static],
         fallback: Callable[[str], tuple[int, ...] | None],
     ) -> None:
@@ -125,7 +118,7 @@ class WrittenFunction:
         self.kept: set[int] = set()
         self.fused: set[int] = set()
         arguments = [
-            node_def_pb2.NodeDef(name=argument.name, op="_Arg")
+            tf.compat.v1.NodeDef(name=argument.name, op="_Arg")
             for argument in definition.signature.input_arg
         ]
         self._numbers = {
@@ -186,17 +179,17 @@ class WrittenFunction:
         return int(tf.make_ndarray(constant.attr["value"].tensor))
 
 
-def _output_names(node: node_def_pb2.NodeDef) -> list[str]:
+def _output_names(node: Any) -> list[str]:
     return graphs.Node(node.name, node.op, node).output_names
 
 
 def _inferred(
-    definition: function_pb2.FunctionDef,
+    definition: Any,
     given: Sequence[Static],
     outputs: Mapping[str, list[str]],
 ) -> Mapping[str, list[Static]]:
     """For each node, what TensorFlow infers of its outputs."""
-    written = graph_pb2.GraphDef()
+    written = tf.compat.v1.GraphDef()
     for argument, static in zip(definition.signature.input_arg, given):
         written.node.append(_argument(argument.name, static))
     by_name = {node.name: node for node in definition.node_def}
@@ -227,9 +220,9 @@ def _shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
     return None if tensor.shape.rank is None else tuple(tensor.shape)
 
 
-def _argument(name: str, static: Static) -> node_def_pb2.NodeDef:
+def _argument(name: str, static: Static) -> Any:
     """A node of an argument's type and shape."""
-    node = node_def_pb2.NodeDef(name=name, op="Placeholder")
+    node = tf.compat.v1.NodeDef(name=name, op="Placeholder")
     shape, dtype, key = static.shape, static.dtype, "shape"
     if static.content is not None:
         node.op, dtype = "VarHandleOp", static.content
@@ -241,9 +234,9 @@ def _argument(name: str, static: Static) -> node_def_pb2.NodeDef:
 
 
 def _as_known(
-    node: node_def_pb2.NodeDef,
-    by_name: Mapping[str, node_def_pb2.NodeDef],
-    written: graph_pb2.GraphDef,
+    node: Any,
+    by_name: Mapping[str, Any],
+    written: Any,
 ) -> None:
     """Replaces a collective by an operation with an output of its shape."""
     if not node.op.startswith("Collective"):
@@ -257,12 +250,12 @@ def _as_known(
     inputs = [value]
     if "Gather" in node.op:
         axis = written.node.add(name=f"{node.name}/axis", op="Const")
-        axis.attr["dtype"].type = types_pb2.DT_INT32
+        axis.attr["dtype"].type = tf.int32.as_datatype_enum
         zero = tf.make_tensor_proto(np.int32(0))
         axis.attr["value"].CopyFrom(attribute_value(zero))
         node.op, inputs = "ConcatV2", [value] * size + [axis.name]
         node.attr["N"].i = size
-        node.attr["Tidx"].type = types_pb2.DT_INT32
+        node.attr["Tidx"].type = tf.int32.as_datatype_enum
     else:
         node.op = "Identity"
     del node.input[:]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.memory import kernels
 from kerasmgpu.memory.state_bytes import axis_to_shard
@@ -191,7 +190,7 @@ class WrittenStep:
 
     def _function(
         self,
-        definition: function_pb2.FunctionDef,
+        definition: Any,
         given: tuple[Static, ...],
     ) -> WrittenFunction:
         function = WrittenFunction(definition, given, self._shape)
