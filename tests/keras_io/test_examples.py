@@ -16,17 +16,8 @@ from tests.keras_io.all import EXAMPLES
 SOME = [example for example in EXAMPLES.values() if example.in_suite]
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(
-            example,
-            id=example.name,
-            marks=pytest.mark.slow if number else (),
-        )
-        for number, example in enumerate(SOME)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", SOME, ids=lambda example: example.name)
 def test_replicas_end_as_one_device(example):
     told = []
     comparison.records(example.name, [("kerasmgpu", 3)], told.append)

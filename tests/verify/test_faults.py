@@ -69,7 +69,7 @@ def verify(tmp_path_factory):
     "program, counts",
     [
         ("sound", (2, 4)),
-        ("masked_tokens", (2,)),
+        pytest.param("masked_tokens", (2,), marks=pytest.mark.slow),
         ("subclassed", (4,)),
         ("clears_session", (2,)),
         ("unseeded_start", (2,)),

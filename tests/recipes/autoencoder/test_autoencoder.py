@@ -49,6 +49,7 @@ def test_the_default_beats_the_baseline_on_generated_ratings(capsys):
 LENGTH = dict(steps=8, steps_per_epoch=2, warmup_steps=3)
 
 
+@pytest.mark.slow
 def test_two_replicas_ended_in_an_epoch_go_on_to_the_end_of_one(
     ratings_path, tmp_path, preempt_after
 ):
