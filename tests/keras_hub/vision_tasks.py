@@ -32,7 +32,7 @@ def deeplab():
         upsampling_size=4,
     )
     model = hub().DeepLabV3ImageSegmenter(backbone, 2, preprocessor=None)
-    model.compile(optimizer(), class_loss())
+    model.compile(optimizer(), class_loss(), metrics=["accuracy"])
     return Program(model, pictures(32), integers(2, ROWS, 32, 32))
 
 
@@ -42,7 +42,7 @@ def segformer():
         image_encoder=mit_backbone(), projection_filters=32
     )
     model = hub().SegFormerImageSegmenter(backbone, 4, preprocessor=None)
-    model.compile(optimizer(), class_loss())
+    model.compile(optimizer(), class_loss(), metrics=["accuracy"])
     sides = model.output.shape[1:3]
     return Program(model, pictures(32), integers(4, ROWS, *sides))
 
