@@ -20,7 +20,7 @@ def test_the_command_prints_what_fits(tmp_path):
         "--global_batch_size=4096",
         "--replicas=1,4",
         "--shard=none,weights",
-        "--device_memory=3MiB",
+        "--device_memory=4.9MiB",
         "--json",
         folder=tmp_path,
     )
