@@ -126,7 +126,7 @@ def _subtracted(variable: Any, value: Any) -> Any:
 
 def _copies(variable: DistributedVariable) -> Iterator[tuple[int, Any]]:
     """Returns this process's copies with their global replica indices."""
-    first = variable.distribute_strategy.replicas.first
+    first = variable.distribute_strategy.replicas.mesh.first
     return enumerate(variable.values, first)
 
 

@@ -10,7 +10,7 @@ import math
 import re
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +26,8 @@ from kerasmgpu.engine.private_names import (
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.cross_device import CrossDeviceReplicas
-from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.one_device import OneDevice
 
 _in_job = False
@@ -78,27 +79,25 @@ class LocalExtended(_SharedNames, MirroredExtended):
 
     def replicas(
         self,
-        devices: Sequence[str],
-        host: str,
-        first: int,
+        mesh: Mesh,
         all_gather: Callable[..., Any],
+        together: Together | None,
     ) -> Replicas:
         """Returns the partitioner's replicas, with the all-reduce the user chose.
 
         Args:
-            devices: Full names of the devices.
-            host: Full name of the CPU.
-            first: Global index of the first replica, always 0.
+            mesh: Their mesh.
             all_gather: Unused: there are no other workers.
+            together: Unused.
         """
         operations = self._cross_device_ops
-        if len(devices) == 1:
-            return Replicas(devices, host)
+        if mesh.num == 1:
+            return Replicas(mesh)
         if isinstance(operations, CollectiveAllReduce):
-            return CollectiveReplicas(devices, host, hint=_hint(self))
+            return CollectiveReplicas(mesh, _hint(self))
         if type(operations) is tf.distribute.ReductionToOneDevice:
-            return Replicas(devices, host)
-        return CrossDeviceReplicas(devices, host, operations)
+            return Replicas(mesh)
+        return CrossDeviceReplicas(mesh, operations)
 
 
 class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
@@ -145,30 +144,25 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
 
     def replicas(
         self,
-        devices: Sequence[str],
-        host: str,
-        first: int,
+        mesh: Mesh,
         all_gather: Callable[..., Any],
+        together: Together | None,
     ) -> Replicas:
         """Returns the partitioner's replicas of this worker.
 
         Args:
-            devices: Full names of its devices.
-            host: Full name of its CPU.
-            first: Global index of its first replica.
+            mesh: Their mesh.
             all_gather: See `collectives.CollectiveReplicas`.
+            together: See `replicas.Replicas`.
         """
-        total = super()._num_replicas_in_sync
-        if total == 1:
-            return Replicas(devices, host)
+        if mesh.total == 1:
+            return Replicas(mesh)
         return CollectiveReplicas(
-            devices,
-            host,
-            first,
-            total,
+            mesh,
             _hint(self),
             self._communication_options.timeout_seconds,
             all_gather,
+            together,
         )
 
     def _update_config_proto(self, config_proto: Any) -> Any:

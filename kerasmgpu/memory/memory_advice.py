@@ -20,6 +20,7 @@ from kerasmgpu.memory.memory_report import size
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import TracedStep, with_variables
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
 
 _MOST_LAYERS = 6
@@ -103,9 +104,9 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     seeds of what is traced later stay equal on all workers.
     """
     strategy = model.distribute_strategy
-    imagined = Replicas(["CPU:0", "CPU:1"], strategy.replicas.host)
+    mesh = Mesh.on(["CPU:0", "CPU:1"], strategy.replicas.mesh.host)
     partitioned = Partitioned(
-        model.train_step, imagined, strategy.extended.one_device
+        model.train_step, Replicas(mesh), strategy.extended.one_device
     )
     of_any_rows = tf.nest.map_structure(
         lambda leaf: (
@@ -172,7 +173,7 @@ def job_of(
         "micro_batches": numbers,
         "batch_size_per_replica": None,
         "replicas_per_worker": len(strategy.extended.worker_devices),
-        "device_type": "CPU" if strategy.replicas.shares_memory else "GPU",
+        "device_type": "CPU" if strategy.replicas.mesh.shares_memory else "GPU",
     }
 
 

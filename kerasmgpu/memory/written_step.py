@@ -20,7 +20,7 @@ from kerasmgpu.memory.written_function import (
 )
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import bounds_of, split
+from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Partial, is_of_variable
 from kerasmgpu.partitioner.runtime.imagined import (
     ImaginedHandle,
@@ -99,7 +99,7 @@ class WrittenStep:
         self._setting = setting
         self.jit_compile = step.jit_compile
         trace = step.program.trace.imagined(self._axis_of)
-        replicas = split(self._replicas(), setting.micro_batches)
+        replicas = self._replicas().split(setting.micro_batches)
         shapes = [
             (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
         ]
@@ -112,7 +112,7 @@ class WrittenStep:
             in_shares = tuple(bool(shape) for shape in shapes)
         self._program = Program(trace, replicas, in_shares, first_batch=shapes)
         self._sizes = ValueSizes(
-            known_sizes(trace.leaves, shapes), replicas.total
+            known_sizes(trace.leaves, shapes), replicas.mesh.total
         )
         emitted = self._program.emitted()
         build = emitted.build
@@ -142,7 +142,7 @@ class WrittenStep:
             setting.num_local, setting.num_workers, setting.device_type
         )
         if setting.num_replicas == 1:
-            return Replicas(imagined.devices, imagined.host)
+            return Replicas(imagined.mesh)
         return imagined
 
     def _axis_of(self, outer: Any) -> int | None:
@@ -235,7 +235,7 @@ class WrittenStep:
         """The memory of a replica of this worker."""
         if self._setting.shares_memory:
             return "host"
-        return self._program.replicas.devices[
+        return self._program.replicas.mesh.devices[
             place * self._setting.micro_batches
         ]
 

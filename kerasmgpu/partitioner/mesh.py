@@ -1,60 +1,117 @@
 """The mesh of replicas: plain data, and the arithmetic of shares of rows."""
 
-import copy
+import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import cast
 
-from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
-from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.places import HOST
 
-_Mesh = TypeVar("_Mesh", bound="Mesh")
 
-
+@dataclasses.dataclass(frozen=True)
 class Mesh:
     """The replicas of a job: their devices and shares, without communication.
 
+    `Mesh.on` makes one.
+
     Args:
-        devices: Full names of their devices.
-        host: Full name of the CPU.
+        devices: Full names of this process's devices, one per replica.
+        host: Full name of its CPU.
+        worker: Its index in the job.
+        num_workers: Processes of the job, which have as many replicas each.
+        shares_memory: Whether devices read each other's tensors without a copy,
+            as logical CPU devices do.
+        has_cpus: Whether some of the devices are CPUs.
+        sums_are_copies: Whether an all-reduce leaves a copy of the result on
+            each device; otherwise it is on one device.
+        gathers_are_copies: The same for an all-gather.
+        micro_batches: Shares of each device; see `split`. Numbers of replicas
+            count shares then.
 
     Attributes:
         num: Number of replicas in this process.
         total: Number of all replicas.
         first: Global index of this process's first replica.
-        shares_memory: Whether devices read each other's tensors without a copy,
-            as logical CPU devices do.
-        has_cpus: Whether some of the devices are CPUs.
-        is_anywhere: Whether it is one replica without an assigned device.
-        sums_are_copies: Whether an all-reduce leaves a copy of the result on
-            each device; otherwise it is on one device.
-        gathers_are_copies: The same for an all-gather.
-        micro_batches: Shares of each device; see `split`. Numbers
-            of replicas count shares then.
-        of_devices: The mesh with one share per device, where there are
-            several.
     """
 
-    def __init__(self, devices: Sequence[str], host: str) -> None:
-        self.devices = list(devices)
-        self.host = host
-        self.num = len(self.devices)
-        self.total = self.num
-        self.first = 0
-        self.has_cpus = any("CPU" in device for device in devices)
-        self.shares_memory = not any("GPU" in device for device in devices)
-        self.is_anywhere = self.devices == [""]
-        self.sums_are_copies = False
-        self.gathers_are_copies = False
-        self.micro_batches = 1
-        self.of_devices: Mesh | None = None
+    devices: tuple[str, ...]
+    host: str
+    worker: int
+    num_workers: int
+    shares_memory: bool
+    has_cpus: bool
+    sums_are_copies: bool = False
+    gathers_are_copies: bool = False
+    micro_batches: int = 1
+
+    @classmethod
+    def on(
+        cls,
+        devices: Sequence[str],
+        host: str,
+        worker: int = 0,
+        num_workers: int = 1,
+        shares_memory: bool | None = None,
+    ) -> "Mesh":
+        """A mesh of some devices.
+
+        Args:
+            devices: See `Mesh`.
+            host: See `Mesh`.
+            worker: See `Mesh`.
+            num_workers: See `Mesh`.
+            shares_memory: See `Mesh`. Default: whether no device is a GPU.
+        """
+        if shares_memory is None:
+            shares_memory = not any("GPU" in device for device in devices)
+        has_cpus = any("CPU" in device for device in devices)
+        return cls(
+            tuple(devices), host, worker, num_workers, shares_memory, has_cpus
+        )
+
+    @functools.cached_property
+    def num(self) -> int:
+        return len(self.devices)
+
+    @functools.cached_property
+    def total(self) -> int:
+        return self.num * self.num_workers
+
+    @functools.cached_property
+    def first(self) -> int:
+        return self.num * self.worker
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether it is one replica without an assigned device."""
+        return self.devices == ("",)
+
+    @property
+    def reduces_on_host_first(self) -> bool:
+        """Whether a worker reduces over its replicas in shared memory first.
+
+        The workers' results are then reduced over the hosts.
+        """
+        return self.shares_memory and self.num_workers > 1
 
     def alone(self) -> "Mesh":
         """One replica without an assigned device: it runs on its caller's."""
-        mesh = Mesh([""], "")
-        mesh.total = self.total
-        mesh.has_cpus = self.has_cpus
-        return mesh
+        return dataclasses.replace(
+            self,
+            devices=("",),
+            host="",
+            worker=0,
+            num_workers=self.total,
+            micro_batches=1,
+        )
+
+    def split(self, micro_batches: int) -> "Mesh":
+        """The mesh with several consecutive shares per device: micro-batches."""
+        shares = (name for name in self.devices for _ in range(micro_batches))
+        return dataclasses.replace(
+            self, devices=tuple(shares), micro_batches=micro_batches
+        )
 
     def always_has_rows(self, rows: Rows) -> bool:
         """Whether no share of these rows can be empty."""
@@ -74,38 +131,6 @@ class Mesh:
         device, turn = divmod(self.first + place, number)
         start, end = bounds_of(size, self.total // number)[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
-
-    def has_parts(self, tensor: Tensor, sharded: Sharded) -> bool:
-        """Whether rows are parts of a variable that are gathered as they are."""
-        return is_of_variable(sharded) and sharded.outer == 1
-
-    def may_differ(self, tensor: Tensor) -> bool:
-        """Whether a replicated value may differ between workers by rounding."""
-        return False
-
-
-def split(mesh: _Mesh, micro_batches: int) -> _Mesh:
-    """A mesh with several consecutive shares per device: micro-batches.
-
-    Args:
-        mesh: `Mesh` with a share per device.
-        micro_batches: Shares of each device.
-
-    Returns:
-        `mesh` itself for one micro-batch.
-    """
-    if micro_batches == 1:
-        return mesh
-    shares = copy.copy(mesh)
-    shares.devices = [
-        name for name in mesh.devices for _ in range(micro_batches)
-    ]
-    shares.num, shares.total, shares.first = (
-        number * micro_batches for number in (mesh.num, mesh.total, mesh.first)
-    )
-    shares.micro_batches = micro_batches
-    shares.of_devices = mesh
-    return shares
 
 
 def first_on_device(mesh: Mesh, place: int) -> int:

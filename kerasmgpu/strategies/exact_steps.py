@@ -18,6 +18,7 @@ from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import Execution, RepeatedExecution
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
@@ -129,7 +130,9 @@ class ExactSteps(_Strategy):
         )
         if self.shard is not None:
             self.extended.axis_to_shard = Sharding(
-                self.shard, self.min_shard_bytes, lambda: self.replicas.total
+                self.shard,
+                self.min_shard_bytes,
+                lambda: self.replicas.mesh.total,
             )
 
     # Workers -----------------------------------------------------------------
@@ -168,12 +171,11 @@ class ExactSteps(_Strategy):
         devices = self.extended.worker_devices
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
-        first = workers.index(self) * len(devices)
+        mesh = Mesh.on(devices, host, workers.index(self), self.num_workers)
         all_gather = functools.partial(workers.gather, self)
-        made = self.extended.replicas(devices, host, first, all_gather)
-        if self.num_workers > 1 and self.micro_batches == "auto":
-            made.together = _Together(self)
-        return made
+        repeats = self.num_workers > 1 and self.micro_batches == "auto"
+        together = _Together(self) if repeats else None
+        return self.extended.replicas(mesh, all_gather, together)
 
     @functools.cached_property
     def _partitioned_steps(
@@ -242,7 +244,7 @@ class ExactSteps(_Strategy):
             *arguments: Its arguments, with all rows.
         """
         return self.extended.run_on_one_device(
-            function, arguments, self.replicas.first == 0
+            function, arguments, self.replicas.mesh.first == 0
         )
 
     def whole(self, batch: Any) -> Any:
@@ -341,7 +343,7 @@ class ExactSteps(_Strategy):
                 super().experimental_distribute_dataset(dataset),
                 has_own_length=True,
             )
-        if self.replicas.shares_memory:
+        if self.replicas.mesh.shares_memory:
             return Feed(dataset)
         return Feed(
             self._distribute_shares(dataset, None), dataset.element_spec

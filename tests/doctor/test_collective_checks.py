@@ -45,7 +45,7 @@ def test_as_between_gpus_of_one_process(monkeypatch, like_gpus):
     monkeypatch.setattr(strategies, "_cross_device_ops", lambda *_: None)
     strategy = sharding(2)
     assert type(strategy.replicas) is CollectiveReplicas
-    assert not strategy.replicas.shares_memory
+    assert not strategy.replicas.mesh.shares_memory
     check(strategy, 2)
 
 

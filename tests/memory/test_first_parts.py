@@ -27,6 +27,6 @@ def test_auto_begins_with_what_is_predicted_to_fit(
     x = np.ones((ROWS, 64), "float32")
     model.fit(x, np.ones((ROWS, 512), "float32"), batch_size=ROWS, verbose=0)
     (program,) = model.train_function.programs
-    assert least <= program.replicas.micro_batches <= most
+    assert least <= program.replicas.mesh.micro_batches <= most
     can_help = "can't help on a CPU" not in caplog.text
     assert can_help == (limit is not None)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import bounds_of, split
+from kerasmgpu.partitioner.mesh import Mesh, bounds_of
 from kerasmgpu.partitioner.planning import planner as planning
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.devices import device_name, device_names
@@ -120,7 +120,7 @@ def _on_replicas(step, inputs, variables, setting):
     else:
         replicas, one_device = _replicas(setting.num_replicas), None
         scope = contextlib.nullcontext()
-    replicas = split(replicas, setting.micro_batches)
+    replicas = replicas.split(setting.micro_batches)
     with scope:
         made = [variable.make() for variable in variables.values()]
     partitioned = Partitioned(
@@ -189,7 +189,8 @@ def _replicas(number):
         f"/job:localhost/replica:0/task:0/device:{device_name(n)}"
         for n in range(number)
     ]
-    return Replicas(names, "/job:localhost/replica:0/task:0/device:CPU:0")
+    host = "/job:localhost/replica:0/task:0/device:CPU:0"
+    return Replicas(Mesh.on(names, host))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests import conftest  # noqa: F401 - Eight logical CPU devices.
 from tests.devices import device_name
@@ -19,12 +20,10 @@ DEVICES = [
 
 def written(step, num_workers, shape=(None, 3), like_gpus=False):
     """Returns `{name: NodeDef}` of the first worker's function."""
-    replicas = CollectiveReplicas(
-        DEVICES, HOST, first=0, total=num_workers * len(DEVICES)
+    mesh = Mesh.on(DEVICES, HOST, 0, num_workers, not like_gpus)
+    program = Partitioned(step, CollectiveReplicas(mesh)).program(
+        (tf.TensorSpec(shape),)
     )
-    if like_gpus:
-        replicas.shares_memory = False
-    program = Partitioned(step, replicas).program((tf.TensorSpec(shape),))
     name = program.written().name
     definition = context.context().get_function_def(name)
     return {node.name: node for node in definition.node_def}

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.devices import device_name
 
@@ -12,14 +13,13 @@ HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 DEVICES = [
     f"/job:localhost/replica:0/task:0/device:{device_name(n)}" for n in range(3)
 ]
+REPLICAS = Replicas(Mesh.on(DEVICES, HOST))
 
 
 def require_the_same(function, *inputs):
     """Requires equal results of one device and three replicas, under XLA."""
     expected = tf.function(function, jit_compile=True)(*inputs)
-    partitioned = Partitioned(
-        function, Replicas(DEVICES, HOST), jit_compile=True
-    )
+    partitioned = Partitioned(function, REPLICAS, jit_compile=True)
     for one, many in zip(
         tf.nest.flatten(expected), tf.nest.flatten(partitioned(*inputs))
     ):
@@ -135,7 +135,7 @@ def test_a_gradient_of_a_convolution_in_a_loop_on_no_rows():
     images = tf.random.stateless_normal([2, 4, 4, 3], seed=(1, 2))
     filters = tf.random.stateless_normal([3, 3, 3, 3], seed=(3, 4))
     expected = tf.function(step)(images, filters)
-    partitioned = Partitioned(step, Replicas(DEVICES, HOST))
+    partitioned = Partitioned(step, REPLICAS)
     for one, many in zip(
         tf.nest.flatten(expected),
         tf.nest.flatten(partitioned(images, filters)),

@@ -16,8 +16,7 @@ class Noted(Replicas):
     """Replicas that record the groups of all-reduced tensors."""
 
     def __init__(self):
-        two = planned.replicas(2)
-        super().__init__(two.devices, two.host)
+        super().__init__(planned.replicas(2).mesh)
         self.groups = []
 
     def reduce(self, build, tensors, by):

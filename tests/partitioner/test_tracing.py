@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import Trace
 from tests.devices import device_names
@@ -24,7 +25,9 @@ def momentum_step(first_value):
     return step
 
 
-REPLICAS = Replicas(["/device:CPU:0", "/device:CPU:1"], "/device:CPU:0")
+REPLICAS = Replicas(
+    Mesh.on(["/device:CPU:0", "/device:CPU:1"], "/device:CPU:0")
+)
 ROWS = tf.random.stateless_normal([7, 3], seed=(1, 2))
 
 

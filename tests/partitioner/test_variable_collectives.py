@@ -3,6 +3,7 @@
 import pytest
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Rows, Sharded
 
 HOST = "/job:worker/replica:0/task:1/device:CPU:0"
@@ -11,11 +12,7 @@ HOST = "/job:worker/replica:0/task:1/device:CPU:0"
 def second_worker(num_devices, shares_memory=True):
     """The replicas of the second of two workers."""
     devices = [f"{HOST[:-1]}{number}" for number in range(num_devices)]
-    replicas = CollectiveReplicas(
-        devices, HOST, first=num_devices, total=2 * num_devices
-    )
-    replicas.shares_memory = shares_memory
-    return replicas
+    return CollectiveReplicas(Mesh.on(devices, HOST, 1, 2, shares_memory))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Strategies that shard, and models under them, for tests."""
 
 import contextlib
+import dataclasses
 import itertools
 
 import pytest
@@ -44,13 +45,15 @@ def pretended_worker(index, num_workers, shares_memory=True):
         shares_memory: Whether its devices share memory, as CPUs do.
     """
 
-    def replicas(self, devices, host, first, all_gather):
-        num = len(devices)
-        made = collectives.CollectiveReplicas(
-            devices, host, index * num, num_workers * num
+    def replicas(self, mesh, all_gather, together):
+        return collectives.CollectiveReplicas(
+            dataclasses.replace(
+                mesh,
+                worker=index,
+                num_workers=num_workers,
+                shares_memory=shares_memory,
+            )
         )
-        made.shares_memory = shares_memory
-        return made
 
     def gathered(self, own):
         return tf.zeros(self.shape, self.dtype)
@@ -68,10 +71,9 @@ def pretended_devices(shares_memory):
     """In this context devices share memory, or are fed and read as GPUs are."""
     original = LocalExtended.replicas
 
-    def replicas(self, *arguments):
-        made = original(self, *arguments)
-        made.shares_memory = shares_memory
-        return made
+    def replicas(self, mesh, *arguments):
+        mesh = dataclasses.replace(mesh, shares_memory=shares_memory)
+        return original(self, mesh, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExtended, "replicas", replicas)

@@ -123,7 +123,7 @@ def test_devices_that_share_no_memory(like_gpus, micro_batches):
     """Each adds up what it gets, and gathers weights for itself."""
     strategy = mirrored(3, "weights", micro_batches=micro_batches)
     check("gpt", strategy)
-    assert not strategy.replicas.shares_memory
+    assert not strategy.replicas.mesh.shares_memory
 
 
 def check(name, strategy):

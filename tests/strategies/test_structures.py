@@ -82,12 +82,9 @@ def test_a_model_trains_as_on_one_device(replicas, make, x):
 
 
 @needs_optional_data
-def test_batches_without_some_data_come_in_shares(replicas, monkeypatch):
-    # As on GPUs.
-    strategy = replicas(2)
-    monkeypatch.setattr(strategy.replicas, "shares_memory", False)
+def test_batches_without_some_data_come_in_shares(like_gpus):
     one = trained(with_an_optional_input, [X, None])
-    two = trained(with_an_optional_input, [X, None], strategy)
+    two = trained(with_an_optional_input, [X, None], like_gpus(2))
     for expected, actual in zip(one, two, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 

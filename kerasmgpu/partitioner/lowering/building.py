@@ -44,7 +44,8 @@ class Build(Function):
             replicas: `replicas.Replicas` with one share per device.
         """
         view = copy.copy(self)
-        view.replicas = view._row_shares = view.mesh = replicas
+        view.replicas = view._row_shares = replicas
+        view.mesh = replicas.mesh
         view._natural, view._values = {}, {}
         for tensor in tensors:
             parts = list(self.given(tensor))

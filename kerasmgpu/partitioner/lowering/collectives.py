@@ -5,6 +5,7 @@ keys of collectives are counted in the order of writing, which is the same in
 all processes; collectives run in this order on every device.
 """
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.ir.sent_types import SENT_AS, has_parts, type_to_send
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
 from kerasmgpu.partitioner.lowering.lengths import (
     instance_of,
@@ -24,11 +26,12 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
     reduced,
 )
+from kerasmgpu.partitioner.lowering.replicas import Together
 from kerasmgpu.partitioner.lowering.variable_collectives import (
-    SENT_AS,
     Keys,
     VariableCollectives,
 )
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import COUNTS, Rows, Sharded
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.definitions import Attributes, node_name
@@ -52,16 +55,6 @@ worker sends every other its whole value. A ring sends fewer bytes, in
 
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
 
-_SENDABLE = {
-    tf.bfloat16,
-    tf.float16,
-    tf.float32,
-    tf.float64,
-    tf.int32,
-    tf.int64,
-}
-"""Types with collective kernels."""
-
 _groups = itertools.count(70_000)
 
 
@@ -69,47 +62,39 @@ class CollectiveReplicas(VariableCollectives):
     """Replicas that communicate by TensorFlow's collectives.
 
     Args:
-        devices: Full names of this process's devices.
-        host: Full name of its CPU.
-        first: Global index of its first replica.
-        total: Number of all replicas.
+        mesh: Their `mesh.Mesh`.
         hint: `"auto"`, `"nccl"` or `"ring"`: the all-reduce between replicas.
         timeout_seconds: Seconds after which a collective fails; `None`: never.
         all_gather: Function that takes a list of floats, of one length on all
             workers, and returns all lists, `[workers, floats]`. `None`: workers
             don't compare the collectives that they write.
+        together: See `Replicas`.
     """
 
     def __init__(
         self,
-        devices: Sequence[str],
-        host: str,
-        first: int = 0,
-        total: int | None = None,
+        mesh: Mesh,
         hint: str = "auto",
         timeout_seconds: float | None = None,
         all_gather: Callable[[Sequence[float]], np.ndarray] | None = None,
+        together: Together | None = None,
     ) -> None:
-        super().__init__(devices, host)
-        self.first = first
-        self.total = total or self.num
+        mesh = dataclasses.replace(
+            mesh,
+            sums_are_copies=not mesh.reduces_on_host_first,
+            gathers_are_copies=mesh.num_workers == 1,
+        )
+        super().__init__(mesh, together)
         self.hint = hint
         self._timeout_seconds = timeout_seconds
         self._all_gather = all_gather
-        self.sums_are_copies = not self.reduces_on_host_first
-        self.gathers_are_copies = self.num_workers == 1
-
-    @property
-    def num_workers(self) -> int:
-        """Processes of the job."""
-        return self.total // self.num
 
     # Rows --------------------------------------------------------------------
 
     def shares_of_counts(
         self, build: Function, rows: Rows, counts: Sequence[str]
     ) -> list[tuple[str, str]]:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return super().shares_of_counts(build, rows, counts)
         starts = build.op(
             "Cumsum",
@@ -123,12 +108,12 @@ class CollectiveReplicas(VariableCollectives):
             HOST,
         )[0]
         return [
-            (build.sizes.entry(starts, self.first + number), count)
+            (build.sizes.entry(starts, self.mesh.first + number), count)
             for number, count in enumerate(counts)
         ]
 
     def total_rows(self, build: Function, rows: Rows) -> str:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return super().total_rows(build, rows)
         return reduced(build, "Sum", self._all_counts(build, rows))
 
@@ -141,11 +126,12 @@ class CollectiveReplicas(VariableCollectives):
 
     def gathered_counts(self, build: Function, tensor: Tensor) -> str:
         own = super().gathered_counts(build, tensor)
-        behind = self.total - self.first - self.num
-        paddings = build.constant([[self.first, behind]], tf.int32, HOST)
+        mesh = self.mesh
+        behind = mesh.total - mesh.first - mesh.num
+        paddings = build.constant([[mesh.first, behind]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         table = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, table, tf.int32, self.total)
+        return self._reduced_over_hosts(build, table, tf.int32, mesh.total)
 
     def gather(
         self,
@@ -154,22 +140,22 @@ class CollectiveReplicas(VariableCollectives):
         sharded: Sharded,
         parts: Sequence[str],
     ) -> References:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return OnEachPlace(
                 lambda place: self.joined(
                     build, tensor, sharded, parts, max(place, 0)
                 )
             )
-        if self.has_parts(tensor, sharded):
+        if has_parts(self.mesh, tensor, sharded):
             return self.gathered_parts(build, tensor, sharded, parts)
         place = 0 if tensor.dtype.is_floating else HOST
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
 
     def worker_size(self, build: Function, sharded: Sharded) -> str:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return super().worker_size(build, sharded)
-        local = (build.sizes.local(sharded, place) for place in range(self.num))
+        local = [build.sizes.local(sharded, n) for n in range(self.mesh.num)]
         return functools.reduce(build.sizes.plus, local)
 
     def _gathered(
@@ -181,7 +167,7 @@ class CollectiveReplicas(VariableCollectives):
         place: int,
     ) -> str:
         """Rows of all workers: the sum of each worker's rows padded by zeros."""
-        sent_type = _sent_type(tensor)
+        sent_type = type_to_send(tensor)
         rows = sizes.product([sharded.rows.size, sharded.inner])
         front, behind = self._around(build, tensor, sharded, own)
         outer = build.sizes.scalar(sharded.outer)
@@ -195,7 +181,7 @@ class CollectiveReplicas(VariableCollectives):
         blocks = build.reshape(own, shape, tensor.dtype, place)
         blocks = build.cast(blocks, tensor.dtype, sent_type, place)
         start, _ = build.sizes.bounds(sharded, 0)
-        last_start, last_count = build.sizes.bounds(sharded, self.num - 1)
+        last_start, last_count = build.sizes.bounds(sharded, self.mesh.num - 1)
         end = build.sizes.plus(last_start, last_count)
         after = build.sizes.minus(build.sizes.scalar(rows), end)
         zero = build.sizes.scalar(0)
@@ -233,10 +219,10 @@ class CollectiveReplicas(VariableCollectives):
     def reduce(
         self, build: Function, tensors: Sequence[Tensor], by: str
     ) -> Sequence[References]:
-        if self.total == 1:
+        if self.mesh.total == 1:
             return [build.parts(tensor) for tensor in tensors]
         parts: list[Sequence[str]]
-        if self.reduces_on_host_first:
+        if self.mesh.reduces_on_host_first:
             parts = [[refs[0]] for refs in super().reduce(build, tensors, by)]
         else:
             parts = [build.parts(tensor) for tensor in tensors]
@@ -246,14 +232,6 @@ class CollectiveReplicas(VariableCollectives):
             own = [parts[number] for number in numbers]
             totals.update(zip(numbers, self._reduce_pack(build, pack, own, by)))
         return [totals[number] for number in range(len(tensors))]
-
-    @property
-    def reduces_on_host_first(self) -> bool:
-        """Whether a worker reduces over its replicas in shared memory first.
-
-        The workers' results are then reduced over the hosts.
-        """
-        return self.shares_memory and self.num_workers > 1
 
     def _reduce_pack(
         self,
@@ -274,7 +252,7 @@ class CollectiveReplicas(VariableCollectives):
             For each tensor, references by replica.
         """
         dtype = tensors[0].dtype
-        sent_type = _sent_type(tensors[0])
+        sent_type = type_to_send(tensors[0])
         packs: list[str] = []
         shapes: list[list[str]] = []
         for place in range(len(parts[0])):
@@ -298,7 +276,7 @@ class CollectiveReplicas(VariableCollectives):
                 )
             for result, part in zip(results, own):
                 result.append(build.cast(part, sent_type, dtype, place))
-        if self.reduces_on_host_first:
+        if self.mesh.reduces_on_host_first:
             return [build.same(result[0]) for result in results]
         return results
 
@@ -323,11 +301,6 @@ class CollectiveReplicas(VariableCollectives):
             for part, shape in zip(parts, shapes)
         ]
 
-    def may_differ(self, tensor: Tensor) -> bool:
-        return self.num_workers > 1 and (
-            tensor.dtype in _SENDABLE or tensor.dtype in SENT_AS
-        )
-
     def agreed(
         self, build: Function, references: References, tensor: Tensor
     ) -> References:
@@ -340,14 +313,14 @@ class CollectiveReplicas(VariableCollectives):
         sent_type = SENT_AS.get(dtype, dtype)
         place = build.place_of(references[0])
         value = build.cast(references[0], dtype, sent_type, place)
-        if self.first:
+        if self.mesh.first:
             value = build.op("ZerosLike", [value], {"T": sent_type}, place)[0]
         elements = _num_elements([tensor])
         value = self._reduced_over_hosts(build, value, sent_type, elements)
         return build.same(build.cast(value, sent_type, dtype, place))
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return computed
         zero = build.constant(0, tf.int32, HOST)
         (own,) = build.op(
@@ -379,7 +352,7 @@ class CollectiveReplicas(VariableCollectives):
         Returns:
             References to the result, as many as are passed.
         """
-        if self.reduces_on_host_first:
+        if self.mesh.reduces_on_host_first:
             (own,) = references
             return [
                 self._reduced_over_hosts(build, own, dtype, elements, merge)
@@ -387,7 +360,7 @@ class CollectiveReplicas(VariableCollectives):
         if build.clock is not None:
             build.clock.ready(references[0], dtype)
         keys = self.next_keys(
-            build, "replicas", self.total, merge, elements, dtype
+            build, "replicas", self.mesh.total, merge, elements, dtype
         )
         write = self._padded_reduce if elements is None else self._reduce_op
         totals = [
@@ -409,7 +382,7 @@ class CollectiveReplicas(VariableCollectives):
     ) -> str:
         """All-reduces one value per worker over the workers' hosts."""
         keys = self.next_keys(
-            build, "hosts", self.num_workers, merge, elements, dtype
+            build, "hosts", self.mesh.num_workers, merge, elements, dtype
         )
         if build.clock is not None:
             build.clock.ready(reference, dtype)
@@ -433,13 +406,13 @@ class CollectiveReplicas(VariableCollectives):
         keys: Keys,
     ) -> str:
         """An all-to-all of whole values, merged by each worker in one order."""
-        many = {"N": self.num_workers, "T": dtype}
-        copies = [value] * self.num_workers
+        many = {"N": self.mesh.num_workers, "T": dtype}
+        copies = [value] * self.mesh.num_workers
         sent = build.op("Pack", copies, {**many, "axis": 0}, HOST)[0]
         received = self.collective_op(
             build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, keys
         )
-        attributes = {"num": self.num_workers, "T": dtype, "axis": 0}
+        attributes = {"num": self.mesh.num_workers, "T": dtype, "axis": 0}
         values = build.op("Unpack", [received], attributes, HOST)
         if merge == "Add":
             return build.op("AddN", values, many, HOST)[0]
@@ -485,7 +458,7 @@ class CollectiveReplicas(VariableCollectives):
     def of_first_worker(
         self, shapes: Sequence[Sequence[int | None]]
     ) -> Sequence[Sequence[int | None]]:
-        if self._all_gather is None or self.num_workers == 1:
+        if self._all_gather is None or self.mesh.num_workers == 1:
             return shapes
         flat = [-1 if size is None else size for one in shapes for size in one]
         if not flat:
@@ -496,7 +469,7 @@ class CollectiveReplicas(VariableCollectives):
         return [[None if n < 0 else n for n in one] for one in agreed]
 
     def common(self, numbers: Sequence[int]) -> set[int]:
-        if self._all_gather is None or self.num_workers == 1:
+        if self._all_gather is None or self.mesh.num_workers == 1:
             return set(numbers)
         with tf.init_scope():
             longest = int(self._all_gather([len(numbers)]).max())
@@ -506,7 +479,8 @@ class CollectiveReplicas(VariableCollectives):
 
     def compare(self, build: Function, name: str) -> None:
         collectives = build.keep("collectives", list)
-        if self._all_gather is None or self.num_workers == 1 or not collectives:
+        mesh = self.mesh
+        if self._all_gather is None or mesh.num_workers == 1 or not collectives:
             return  # No collectives: nothing to compare between workers.
         hashes = [_hash(collective) for collective in collectives]
         with tf.init_scope():
@@ -523,9 +497,9 @@ class CollectiveReplicas(VariableCollectives):
         raise InputError(
             "All workers must run the same collectives. Received: "
             f"{name!r}, whose collective number {number + 1} differs between "
-            f"workers; on worker {self.first // self.num} of "
-            f"{self.num_workers} it is: {own}. Look for code that depends on "
-            "the worker's number or on the order of a set."
+            f"workers; on worker {mesh.worker} of {mesh.num_workers} it is: "
+            f"{own}. Look for code that depends on the worker's number or on "
+            "the order of a set."
         )
 
     def _padded_reduce(
@@ -602,7 +576,7 @@ class CollectiveReplicas(VariableCollectives):
             keys: See `next_keys`.
         """
         dtype = attributes["T"]
-        if dtype == tf.int32 and place != HOST and not self.shares_memory:
+        if dtype == tf.int32 and place != HOST and not self.mesh.shares_memory:
             value = build.cast(value, dtype, tf.int64, place)
             attributes = {**attributes, "T": tf.int64}
             total = self.collective_op(
@@ -677,21 +651,3 @@ def _packs(tensors: Sequence[Tensor]) -> list[list[int]]:
         pack.append(number)
         last[tensor.dtype] = pack, num_bytes + size
     return packs
-
-
-def _sent_type(tensor: Tensor) -> tf.DType:
-    """The type in which collectives send a tensor's values.
-
-    Raises:
-        InputError: If it holds no numbers.
-    """
-    sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
-    if sent_type not in _SENDABLE:
-        raise InputError(
-            "Replicas can only send each other numbers. Received: "
-            f"{tensor.node.type} {tensor.node.name!r} of type "
-            f"{tensor.dtype.name}, whose rows an operation needs from all "
-            "replicas; convert it to numbers in the data set or in a layer such "
-            "as keras.layers.StringLookup, or run on one worker."
-        )
-    return sent_type

@@ -4,6 +4,7 @@ Its all-reduce is traced as a function of the replicas' partial values; the node
 are copied into the written function.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.step import graph as graphs
 
 
@@ -20,8 +22,7 @@ class CrossDeviceReplicas(Replicas):
     """Replicas of one process that sum by the user's `CrossDeviceOps`.
 
     Args:
-        devices: Full names of their devices.
-        host: Full name of the CPU.
+        mesh: Their `mesh.Mesh`.
         operations: `tf.distribute.CrossDeviceOps`.
 
     Raises:
@@ -30,24 +31,20 @@ class CrossDeviceReplicas(Replicas):
     """
 
     def __init__(
-        self,
-        devices: Sequence[str],
-        host: str,
-        operations: tf.distribute.CrossDeviceOps,
+        self, mesh: Mesh, operations: tf.distribute.CrossDeviceOps
     ) -> None:
-        super().__init__(devices, host)
+        super().__init__(dataclasses.replace(mesh, sums_are_copies=True))
         by_halves = isinstance(
             operations, tf.distribute.HierarchicalCopyAllReduce
         )
-        if by_halves and self.num > 1 and self.num % 2:
+        if by_halves and mesh.num > 1 and mesh.num % 2:
             raise InputError(
                 "HierarchicalCopyAllReduce needs an even number of replicas: "
                 "its sums omit one of an odd number. Received: "
-                f"{self.num} replicas; use an even number or another "
+                f"{mesh.num} replicas; use an even number or another "
                 "all-reduce."
             )
         self._operations = operations
-        self.sums_are_copies = True
 
     def _sums(
         self,
@@ -89,7 +86,7 @@ class CrossDeviceReplicas(Replicas):
             "all_reduce",
             lambda *tensors: self._all_reduce(tensors),
             [
-                [tf.TensorSpec(shape, dtype) for _ in self.devices]
+                [tf.TensorSpec(shape, dtype) for _ in self.mesh.devices]
                 for shape in shapes
             ],
             {},
@@ -109,7 +106,7 @@ class CrossDeviceReplicas(Replicas):
             outputs = build.writer.copy(
                 node,
                 [references[tensor.name] for tensor in op.inputs],
-                op.device or self.devices[0],
+                op.device or self.mesh.devices[0],
                 "all_reduce/",
                 [
                     names[control.name]
@@ -123,7 +120,7 @@ class CrossDeviceReplicas(Replicas):
         results: Iterator[str] = iter(
             references[tensor.name] for tensor in traced.outputs
         )
-        return [[next(results) for _ in self.devices] for _ in shapes]
+        return [[next(results) for _ in self.mesh.devices] for _ in shapes]
 
     def _all_reduce(
         self, values_by_replica: Sequence[Sequence[tf.Tensor]]
@@ -132,7 +129,7 @@ class CrossDeviceReplicas(Replicas):
         pairs = []
         for tensors in values_by_replica:
             parts = []
-            for device, tensor in zip(self.devices, tensors):
+            for device, tensor in zip(self.mesh.devices, tensors):
                 with tf.device(device):
                     parts.append(tf.identity(tensor))
             value = distribute_utils.regroup(

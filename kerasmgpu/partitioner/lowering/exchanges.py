@@ -144,7 +144,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[str]:
         ]
         return [
             build.concat(flat[place : place + each], 0, one.dtype, place)
-            for place in range(0, replicas.num, each)
+            for place in range(0, build.mesh.num, each)
         ]
 
     def routes() -> tuple[list[str], str | None]:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
+from kerasmgpu.partitioner.ir.sent_types import has_parts
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.mesh import first_on_device
@@ -43,9 +44,9 @@ def gather(
     replicas = build.replicas
     if replicas.of_devices is None:
         return replicas.gather(build, tensor, sharded, parts)
-    if replicas.of_devices.has_parts(tensor, sharded):
+    if has_parts(replicas.of_devices.mesh, tensor, sharded):
         devices = build.of_devices([], replicas.of_devices)
-        first = parts[:: replicas.micro_batches]
+        first = parts[:: build.mesh.micro_batches]
         whole = devices.replicas.gather(devices, tensor, sharded, first)
         return [
             whole[n] for n in range(devices.mesh.num) for _ in _turns(build)
@@ -54,8 +55,8 @@ def gather(
     if isinstance(gathered, list):
         return gathered
     return [
-        gathered[first_on_device(replicas, place)]
-        for place in range(replicas.num)
+        gathered[first_on_device(build.mesh, place)]
+        for place in range(build.mesh.num)
     ]
 
 
@@ -79,7 +80,7 @@ def reduce_scatter(
     if replicas.of_devices is None:
         return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
     devices = build.of_devices([], replicas.of_devices)
-    first = [own[:: replicas.micro_batches] for own in parts]
+    first = [own[:: build.mesh.micro_batches] for own in parts]
     results = devices.replicas.reduce_scatter(
         devices, tensors, dtypes, kinds, first
     )
@@ -157,13 +158,13 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
     """For each turn its places, and the function with a place per device."""
     replicas = build.replicas
     if replicas.of_devices is None:
-        yield range(replicas.num), build
+        yield range(build.mesh.num), build
         return
     phase, _ = build.time
     for turn in _turns(build):
         build.writer.turn, build.time = None, (phase, turn)
         yield (
-            range(turn, replicas.num, replicas.micro_batches),
+            range(turn, build.mesh.num, build.mesh.micro_batches),
             build.of_devices([], replicas.of_devices),
         )
     build.writer.turn = None

@@ -111,7 +111,7 @@ class _Bodies:
         compiles = parent.compiles(self._node)
         replicas = parent.replicas
         if body.mesh is not parent.mesh:
-            replicas = Replicas.on(body.mesh)
+            replicas = Replicas(body.mesh)
         build = Build(body, parent.library, replicas, parent, compiles)
         for one, width in zip(body.given, self._widths):
             references: References = [

@@ -1,5 +1,6 @@
 """Replicas of one process: shares of rows, communication in shared memory."""
 
+import copy
 from collections.abc import Hashable, Sequence
 from typing import Protocol, cast
 
@@ -44,29 +45,31 @@ class Together(Protocol):
         """Waits for all workers; returns whether `flag` is true on any."""
 
 
-class Replicas(Mesh):
+class Replicas:
     """Communication of the replicas of a job of one process.
 
     Args:
-        devices: Full names of their devices.
-        host: Full name of the CPU.
+        mesh: Their `mesh.Mesh`.
+        together: How all workers run a step again, or `None`.
 
     Attributes:
-        together: How all workers run a step again, or `None`.
+        of_devices: With micro-batches, the replicas with one share per device.
     """
 
-    of_devices: "Replicas | None"
+    of_devices: "Replicas | None" = None
 
-    def __init__(self, devices: Sequence[str], host: str) -> None:
-        super().__init__(devices, host)
-        self.together: Together | None = None
+    def __init__(self, mesh: Mesh, together: Together | None = None) -> None:
+        self.mesh = mesh
+        self.together = together
 
-    @classmethod
-    def on(cls, mesh: Mesh) -> "Replicas":
-        """Replicas of one process on a given mesh."""
-        replicas = cls(mesh.devices, mesh.host)
-        vars(replicas).update(vars(mesh))
-        return replicas
+    def split(self, micro_batches: int) -> "Replicas":
+        """The replicas with several shares per device; see `Mesh.split`."""
+        if micro_batches == 1:
+            return self
+        shares = copy.copy(self)
+        shares.mesh = self.mesh.split(micro_batches)
+        shares.of_devices = self
+        return shares
 
     # Rows --------------------------------------------------------------------
 
@@ -79,21 +82,15 @@ class Replicas(Mesh):
         if rows.of is not None:
             return entries.shares(build, rows)
         if rows.are_of_variable:
-            parts = [self.part_of(rows, place) for place in range(self.num)]
-            return [
-                (build.sizes.scalar(start), build.sizes.scalar(end - start))
-                for start, end in parts
-            ]
+            places = range(self.mesh.num)
+            return _pairs(build, [self.mesh.part_of(rows, n) for n in places])
         counts = self.passed_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
-            bounds = bounds_of(rows.size, self.total)
-            pairs = list(zip(bounds, bounds[1:]))
-            return [
-                (build.sizes.scalar(start), build.sizes.scalar(end - start))
-                for start, end in pairs[self.first : self.first + self.num]
-            ]
+            bounds = bounds_of(rows.size, self.mesh.total)
+            own = bounds[self.mesh.first :][: self.mesh.num + 1]
+            return _pairs(build, list(zip(own, own[1:])))
         return self._computed_shares(build, build.sizes.scalar(rows.size))
 
     def shares_of_counts(
@@ -134,7 +131,7 @@ class Replicas(Mesh):
 
     def _counts(self, build: Function, tensor: Tensor) -> list[str]:
         """Rows of each local share of an input that is passed in shares."""
-        if self.micro_batches > 1:
+        if self.mesh.micro_batches > 1:
             return device_shares.passed_counts(build, tensor)
         return [
             build.sizes.size(reference, tensor.dtype)
@@ -145,18 +142,19 @@ class Replicas(Mesh):
         self, build: Function, size: str
     ) -> list[tuple[str, str]]:
         """Shares of a batch of dynamic size; see `bounds_of`."""
-        sizes, total = build.sizes, build.sizes.scalar(self.total)
+        mesh, sizes = self.mesh, build.sizes
+        total = sizes.scalar(mesh.total)
         each = sizes.op("FloorDiv", size, total)
         rest = sizes.op("FloorMod", size, total)
-        numbers = build.constant(list(range(self.total + 1)), tf.int32, HOST)
+        numbers = build.constant(list(range(mesh.total + 1)), tf.int32, HOST)
         vector = sizes.plus(
             sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
         )
-        attributes = {"num": self.total + 1, "T": tf.int32, "axis": 0}
+        attributes = {"num": mesh.total + 1, "T": tf.int32, "axis": 0}
         starts = build.op("Unpack", [vector], attributes, HOST)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
-            for number in range(self.first, self.first + self.num)
+            for number in range(mesh.first, mesh.first + mesh.num)
         ]
 
     # Communication -----------------------------------------------------------
@@ -187,7 +185,7 @@ class Replicas(Mesh):
         Returns:
             References by replica.
         """
-        if self.num == 1:
+        if self.mesh.num == 1:
             return parts
         place = 0 if tensor.dtype.is_floating else HOST
         return build.same(self.joined(build, tensor, sharded, parts, place))
@@ -234,7 +232,7 @@ class Replicas(Mesh):
             For each tensor, references by replica.
         """
         parts = [build.parts(tensor) for tensor in tensors]
-        if self.num == 1:
+        if self.mesh.num == 1:
             return parts
         if by != "sum":
             return [
@@ -277,7 +275,7 @@ class Replicas(Mesh):
         Returns:
             For each tensor, references by replica.
         """
-        if self.num == 1:
+        if self.mesh.num == 1:
             return parts
         return [
             self.scattered_sum(
@@ -290,9 +288,9 @@ class Replicas(Mesh):
         """The local replicas' sizes of a sharded axis, as a vector."""
         if not is_of_variable(kind):
             return build.sizes.packed(
-                [build.sizes.bounds(kind, n)[1] for n in range(self.num)]
+                [build.sizes.bounds(kind, n)[1] for n in range(self.mesh.num)]
             )
-        parts = [self.part_of(kind.rows, n) for n in range(self.num)]
+        parts = [self.mesh.part_of(kind.rows, n) for n in range(self.mesh.num)]
         return build.constant(
             [(end - start) * kind.inner for start, end in parts], tf.int32, HOST
         )
@@ -314,17 +312,17 @@ class Replicas(Mesh):
             dtype: Type of the parts.
             parts: References by replica.
         """
-        many = {"N": self.num, "T": dtype}
-        if self.shares_memory:
+        many = {"N": self.mesh.num, "T": dtype}
+        if self.mesh.shares_memory:
             total = build.op("AddN", list(parts), many, 0)[0]
-            return split_v(build, total, axis, sizes, self.num, dtype, 0)
+            return split_v(build, total, axis, sizes, self.mesh.num, dtype, 0)
         cut = [
-            split_v(build, part, axis, sizes, self.num, dtype, place)
+            split_v(build, part, axis, sizes, self.mesh.num, dtype, place)
             for place, part in enumerate(parts)
         ]
         return [
             build.op("AddN", [pieces[place] for pieces in cut], many, place)[0]
-            for place in range(self.num)
+            for place in range(self.mesh.num)
         ]
 
     def exchange_counts(
@@ -371,7 +369,7 @@ class Replicas(Mesh):
     def agreed(
         self, build: Function, references: References, tensor: Tensor
     ) -> References:
-        """Broadcasts a whole value from the first worker; see `may_differ`."""
+        """Broadcasts a whole value from the first worker; see `passes.agree`."""
         return references
 
     def of_first_worker(
@@ -413,18 +411,26 @@ class Replicas(Mesh):
         self, build: Function, dtype: tf.DType, parts: Sequence[Sequence[str]]
     ) -> list[str]:
         """Sums tensors of one shape; several are stacked first."""
-        attributes = {"N": self.num, "T": dtype}
+        attributes = {"N": self.mesh.num, "T": dtype}
         if len(parts) == 1:
             return build.op("AddN", list(parts[0]), attributes, 0)
         stack = {"N": len(parts), "T": dtype, "axis": 0}
         stacks = [
             build.op("Pack", [refs[place] for refs in parts], stack, place)[0]
-            for place in range(self.num)
+            for place in range(self.mesh.num)
         ]
         total = build.op("AddN", stacks, attributes, 0)[0]
         return build.op(
             "Unpack", [total], {"num": len(parts), "T": dtype, "axis": 0}, 0
         )
+
+
+def _pairs(
+    build: Function, bounds: Sequence[tuple[int, int]]
+) -> list[tuple[str, str]]:
+    """First rows and numbers of rows of shares of known bounds."""
+    scalar = build.sizes.scalar
+    return [(scalar(start), scalar(end - start)) for start, end in bounds]
 
 
 def split(

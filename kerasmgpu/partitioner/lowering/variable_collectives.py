@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS, SENT_AS
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
     entry_of,
@@ -26,28 +27,6 @@ from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.definitions import Attributes, node_name
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
-
-_GATHERED_AS = {
-    tf.bfloat16: tf.float32,  # `CollectiveGatherV2` has no kernel for it.
-    tf.float16: tf.float16,
-    tf.float32: tf.float32,
-    tf.float64: tf.float64,
-    tf.int32: tf.int32,
-    tf.int64: tf.int64,
-}
-"""Types of sharded variables that are gathered by an all-gather, and the types
-in which they are sent; others are gathered by a sum."""
-
-
-SENT_AS = {
-    tf.bool: tf.int32,
-    tf.int8: tf.int32,
-    tf.int16: tf.int32,
-    tf.uint8: tf.int32,
-    tf.uint16: tf.int32,
-    tf.uint32: tf.int64,
-}
-"""Types without collective kernels, and the types their values are cast to."""
 
 
 class Keys(NamedTuple):
@@ -85,16 +64,6 @@ class _Members(NamedTuple):
 class VariableCollectives(Replicas):
     """Collectives of sharded variables, for `collectives.CollectiveReplicas`."""
 
-    @property
-    @abstractmethod
-    def num_workers(self) -> int:
-        """Processes of the job."""
-
-    @property
-    @abstractmethod
-    def reduces_on_host_first(self) -> bool:
-        """Whether a worker reduces over its replicas in shared memory first."""
-
     @abstractmethod
     def next_keys(
         self,
@@ -130,16 +99,6 @@ class VariableCollectives(Replicas):
     ) -> str:
         """All-reduces one value per worker over the workers' hosts."""
 
-    def has_parts(self, tensor: Tensor, sharded: Sharded) -> bool:
-        """Whether rows are parts of a variable that are gathered as they are.
-
-        Between workers they have known sizes, and a type that can be gathered.
-        """
-        is_static = tensor.num_bytes < float("inf")
-        return super().has_parts(tensor, sharded) and (
-            self.num_workers == 1 or is_static and tensor.dtype in _GATHERED_AS
-        )
-
     # All-gather ---------------------------------------------------------------
 
     def gathered_parts(
@@ -149,13 +108,13 @@ class VariableCollectives(Replicas):
         sharded: Sharded,
         parts: Sequence[str],
     ) -> list[str]:
-        """All-gathers parts; see `has_parts`."""
+        """All-gathers parts; see `sent_types.has_parts`."""
         dtype, axis, members = (
             tensor.dtype,
             sharded.axis,
             self._members(sharded),
         )
-        sent_type = _GATHERED_AS[dtype]
+        sent_type = GATHERED_AS[dtype]
         if members.name == "hosts":
             parts = [build.concat(parts, axis, dtype, HOST)]
         is_even = len(set(members.sizes)) == 1 and axis == 0
@@ -201,7 +160,7 @@ class VariableCollectives(Replicas):
         kinds: Sequence[Sharded],
         parts: Sequence[Sequence[str]],
     ) -> Sequence[Sequence[str]]:
-        if self.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return super().reduce_scatter(build, tensors, dtypes, kinds, parts)
         results: dict[int, list[str]] = {}
         for dtype in dict.fromkeys(dtypes):
@@ -212,7 +171,7 @@ class VariableCollectives(Replicas):
             ]
             given = [parts[n] for n in numbers]
             shares = self._scattered_pack(build, dtype, pack, given)
-            if self.reduces_on_host_first:
+            if self.mesh.reduces_on_host_first:
                 shares = [
                     self._of_replicas(build, own[0], kinds[n], dtype)
                     for n, own in zip(numbers, shares)
@@ -275,7 +234,8 @@ class VariableCollectives(Replicas):
         self, build: Function, own: str, kind: Sharded, dtype: tf.DType
     ) -> list[str]:
         """A worker's rows, split over its replicas."""
-        bounds = _bounds(kind, self.total)[self.first :][: self.num + 1]
+        bounds = _bounds(kind, self.mesh.total)
+        bounds = bounds[self.mesh.first :][: self.mesh.num + 1]
         counts = [end - start for start, end in zip(bounds, bounds[1:])]
         return split(build, own, kind.axis, counts, dtype, HOST)
 
@@ -284,19 +244,20 @@ class VariableCollectives(Replicas):
     def exchange_counts(
         self, build: Function, pieces: Sequence[Sequence[str]], dtype: tf.DType
     ) -> str | None:
-        if self.num_workers == 1:
+        mesh = self.mesh
+        if mesh.num_workers == 1:
             return None
         own = [
             build.sizes.packed([build.sizes.size(one, dtype) for one in row])
             for row in pieces
         ]
-        attributes: Attributes = {"N": self.num, "T": tf.int32, "axis": 0}
+        attributes: Attributes = {"N": mesh.num, "T": tf.int32, "axis": 0}
         table = build.op("Pack", own, attributes, HOST)[0]
-        behind = self.total - self.first - self.num
-        around = build.constant([[self.first, behind], [0, 0]], tf.int32, HOST)
+        behind = mesh.total - mesh.first - mesh.num
+        around = build.constant([[mesh.first, behind], [0, 0]], tf.int32, HOST)
         attributes = {"T": tf.int32, "Tpaddings": tf.int32}
         table = build.op("Pad", [table, around], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, table, tf.int32, self.total**2)
+        return self._reduced_over_hosts(build, table, tf.int32, mesh.total**2)
 
     def exchange(
         self,
@@ -313,7 +274,7 @@ class VariableCollectives(Replicas):
         number = build.sizes
         sent_type = SENT_AS.get(dtype, dtype)
         keys = self.next_keys(
-            build, "replicas", self.total, "Exchange", None, sent_type
+            build, "replicas", self.mesh.total, "Exchange", None, sent_type
         )
         flat = build.constant([-1], tf.int32, HOST)
         longest = reduced(
@@ -348,8 +309,8 @@ class VariableCollectives(Replicas):
         build.writer.keep_all_or_none(list(map(node_name, received)))
         results = []
         for place, value in enumerate(received):
-            own = self.first + place
-            attributes = {"num": self.total, "T": sent_type, "axis": 0}
+            own = self.mesh.first + place
+            attributes = {"num": self.mesh.total, "T": sent_type, "axis": 0}
             rows = []
             for other, piece in enumerate(
                 build.op("Unpack", [value], attributes, place)
@@ -369,13 +330,13 @@ class VariableCollectives(Replicas):
 
     def _members(self, sharded: Sharded) -> _Members:
         """Who takes part in a collective, and the sizes of their parts."""
-        bounds = _bounds(sharded, self.total)
-        name, own = "replicas", range(self.first, self.first + self.num)
-        places: Sequence[int] = range(self.num)
-        if self.reduces_on_host_first:
-            bounds = bounds[:: self.num]
+        mesh, bounds = self.mesh, _bounds(sharded, self.mesh.total)
+        name, own = "replicas", range(mesh.first, mesh.first + mesh.num)
+        places: Sequence[int] = range(mesh.num)
+        if mesh.reduces_on_host_first:
+            bounds = bounds[:: mesh.num]
             name, places = "hosts", [HOST]
-            own = range(self.first // self.num, self.first // self.num + 1)
+            own = range(mesh.worker, mesh.worker + 1)
         sizes = [end - start for start, end in zip(bounds, bounds[1:])]
         return _Members(name, own, places, sizes)
 

@@ -17,6 +17,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.sent_types import may_differ
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, REPLICATED
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
@@ -28,8 +29,7 @@ _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 def agree(program: Lowered) -> None:
     """Puts a `Broadcast` behind each operation that gives such a value."""
     found = must_agree(program.graph, program.plans)
-    may_differ = program.mesh.may_differ
-    _insert(program, {tensor for tensor in found if may_differ(tensor)})
+    _insert(program, {one for one in found if may_differ(program.mesh, one)})
 
 
 def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:

@@ -25,6 +25,7 @@ from kerasmgpu.partitioner.ir.micro_batches import (
     FirstMicroBatchOnly,
     MicroBatchRows,
 )
+from kerasmgpu.partitioner.ir.sent_types import has_parts
 from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.rules.kinds import (
     Partial,
@@ -66,8 +67,8 @@ def _communicate_in_turns(program: Lowered) -> None:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             (source,) = instruction.inputs
             instruction.in_turns = instruction.outputs[0] not in needed and (
-                program.mesh.has_parts(
-                    source.tensor, cast(Sharded, source.kind)
+                has_parts(
+                    program.mesh, source.tensor, cast(Sharded, source.kind)
                 )
             )
         elif isinstance(instruction, ReduceScatter):

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import split
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
@@ -199,7 +198,7 @@ class Partitioned:
         with without_garbage_collection():
             return Program(
                 Trace(on_one_device, types, self._name),
-                split(self._replicas, self.micro_batches),
+                self._replicas.split(self.micro_batches),
                 in_shares,
                 self._jit_compile,
                 self._compute_time,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.variable_collectives import Keys
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -28,7 +29,7 @@ class ImaginedReplicas(CollectiveReplicas):
             for number in range(num)
         ]
         hint = "nccl" if device_type == "GPU" else "ring"
-        super().__init__(devices, _HOST, 0, num * num_workers, hint)
+        super().__init__(Mesh.on(devices, _HOST, 0, num_workers), hint)
         self._instances = itertools.count()
 
     def next_keys(

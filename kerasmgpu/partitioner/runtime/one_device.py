@@ -186,7 +186,7 @@ class OneDevice(_Extended):
 
     def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
         if is_sum_of_settings(kwargs):
-            first = self._container_strategy().replicas.first
+            first = self._container_strategy().replicas.mesh.first
             next_creator = _first_gets_initial_value(next_creator, first)
         sharded = self._create_sharded(kwargs)
         if sharded is not None:

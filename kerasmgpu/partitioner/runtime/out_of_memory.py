@@ -84,8 +84,8 @@ class Repeated:
         error: tf.errors.OpError | None,
         together: Together | None,
     ) -> None:
-        parts = self.program.replicas.micro_batches
-        total = self.program.replicas.total
+        mesh = self.program.replicas.mesh
+        parts, total = mesh.micro_batches, mesh.total
         if any(self.program.in_shares):
             total = parts  # Each device was passed its own rows.
         rows = max(

@@ -116,7 +116,7 @@ class Program:
             trace.graph,
             placements,
             cost,
-            gathers=replicas.micro_batches > 1,
+            gathers=replicas.mesh.micro_batches > 1,
         )
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
@@ -179,14 +179,14 @@ class Program:
             tensor.element = _handle_shape(outer)
             tensor.complete()
             self._kinds[tensor] = REPLICATED
-            self._handles[tensor] = [outer] * self.replicas.num
+            self._handles[tensor] = [outer] * self.replicas.mesh.num
             if variable is not None and is_sum(variable):
                 self._kinds[tensor] = PARTIAL
             sharded = variable_of(outer)
             axis = None if sharded is None else sharded.shard_axis
             if isinstance(outer, ImaginedVariable):
-                axis, micro_batches = outer.axis, self.replicas.micro_batches
-                handles = outer.handles(self.replicas.num // micro_batches)
+                axis, mesh = outer.axis, self.replicas.mesh
+                handles = outer.handles(mesh.num // mesh.micro_batches)
             elif variable is not None:
                 handles = [copy.handle for copy in variable.values]
             elif sharded is not None:
@@ -199,7 +199,7 @@ class Program:
             self._handles[tensor] = [
                 handle
                 for handle in handles
-                for _ in range(self.replicas.micro_batches)
+                for _ in range(self.replicas.mesh.micro_batches)
             ]
 
     def _cost_model(
@@ -281,7 +281,7 @@ class Program:
             self.trace.name,
             self.trace.graph,
             self.plans,
-            self.replicas,
+            self.replicas.mesh,
             list(given.values()),
             [value(tensor, REPLICATED) for tensor in outputs],
             grouped=outputs,
@@ -300,10 +300,9 @@ class Program:
             lowered, library, self.replicas, is_compiled=self._jit_compile
         )
         build.assigns_last = self.in_more_parts is not None
-        widths = []
+        mesh, widths = self.replicas.mesh, []
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
-            devices = self.replicas.num // self.replicas.micro_batches
-            width = devices if in_shares else 1
+            width = mesh.num // mesh.micro_batches if in_shares else 1
             widths.append(width)
             passed = [
                 build.writer.add_input("batch", tensor.dtype)
@@ -319,7 +318,7 @@ class Program:
         for tensor, _ in self.trace.captured:
             references = [build.captured(h) for h in self._handles[tensor]]
             build.give(given[tensor], references)
-        if self.replicas.total > 1:
+        if mesh.total > 1:
             for leaf in self.trace.sparse:
                 if self._kinds[leaf.indices] != REPLICATED:
                     entries.sort_by_row(build, leaf)

@@ -224,7 +224,7 @@ def kept_by_micro_batches(written: Written) -> dict[str, int]:
 
 def log(program: Program, written: Written) -> None:
     """Logs a function that gathers rows, or runs whole products."""
-    if program.replicas.total == 1:
+    if program.replicas.mesh.total == 1:
         return
     _log_sharded(program, written)
     _log_kept(program, written)
@@ -257,20 +257,21 @@ def _log_sharded(program: Program, written: Written) -> None:
     if not sharded or key in _logged:
         return
     _logged.add(key)
+    mesh = program.replicas.mesh
     logging.info(
         "kerasmgpu: %s: %d variables of %.1f MiB are sharded over %d replicas; "
         "at most %.1f MiB of gathered weights are whole at a time.",
         program.trace.name,
         len(sharded),
         whole / 2**20,
-        program.replicas.total // program.replicas.micro_batches,
+        mesh.total // mesh.micro_batches,
         gathered_bytes(written) / 2**20,
     )
 
 
 def _log_kept(program: Program, written: Written) -> None:
     kept = kept_by_micro_batches(written)
-    key = (program.trace.name, "kept", program.replicas.micro_batches)
+    key = (program.trace.name, "kept", program.replicas.mesh.micro_batches)
     if not kept or key in _logged:
         return
     _logged.add(key)
@@ -280,7 +281,7 @@ def _log_kept(program: Program, written: Written) -> None:
         "kerasmgpu: %s has operations that look at all rows of a batch: its %d "
         "micro-batches keep about %s bytes per row for one another (%s%s).",
         program.trace.name,
-        program.replicas.micro_batches,
+        program.replicas.mesh.micro_batches,
         f"{sum(kept.values()):,}",
         ", ".join(largest),
         more,

@@ -90,8 +90,8 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
             )
             variable.change_parts(method, args, kwargs)
         is_read = kwargs.get("read_value", True) and not tf.executing_eagerly()
-        replicas = variable.distribute_strategy.replicas
-        if is_read and replicas.num == replicas.total:
+        mesh = variable.distribute_strategy.replicas.mesh
+        if is_read and mesh.num_workers == 1:
             return variable.read_value()
         return variable
 
@@ -139,7 +139,7 @@ def _aggregated(variable: Sharded, strategy: Any, value: Any) -> Any:
     ):
         value = tf.convert_to_tensor(value)
     return values_util.apply_aggregation(
-        strategy, value, variable.aggregation, strategy.replicas.host
+        strategy, value, variable.aggregation, strategy.replicas.mesh.host
     )
 
 

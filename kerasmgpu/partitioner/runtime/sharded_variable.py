@@ -24,7 +24,7 @@ from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import bounds_of
+from kerasmgpu.partitioner.mesh import Mesh, bounds_of
 from kerasmgpu.partitioner.runtime import compiled_reads, sharded_assignments
 
 _GROUP = 60_000
@@ -233,7 +233,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def joined(self) -> tf.Tensor:
         """The whole value, of the parts of all workers."""
-        replicas, sharding = self._replicas, self.extended.axis_to_shard
+        sharding = self.extended.axis_to_shard
         if (
             sharding is not None
             and sharding.infers_shapes()
@@ -241,7 +241,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         ):
             return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
         own = self._own()
-        if replicas.num == replicas.total:
+        if self._mesh.num_workers == 1:
             return own
         if not tf.executing_eagerly():
             raise InputError(
@@ -254,7 +254,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _own(self) -> tf.Tensor:
         """This worker's part: those of its replicas."""
-        with tf.device(self._replicas.host):
+        with tf.device(self._mesh.host):
             return tf.concat(
                 [part.value() for part in self.parts], self.shard_axis
             )
@@ -269,7 +269,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self.extended.announce(self)
         counts, axis = self._counts(), self.shard_axis
         gathered = self._all_parts(own)
-        with tf.device(self._replicas.host):
+        with tf.device(self._mesh.host):
             rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
             return tf.concat(
                 [
@@ -281,9 +281,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _counts(self) -> list[int]:
         """Elements of each worker's part along the sharded axis."""
-        replicas = self._replicas
-        bounds = bounds_of(self.shape[self.shard_axis], replicas.total)
-        ends = [*bounds[:: replicas.num]]
+        mesh = self._mesh
+        bounds = bounds_of(self.shape[self.shard_axis], mesh.total)
+        ends = [*bounds[:: mesh.num]]
         return [end - start for start, end in zip(ends, ends[1:])]
 
     def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
@@ -292,7 +292,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
         padding = [[0, 0] for _ in self.shape]
         padding[axis][1] = max(counts) - own.shape[axis]
-        with tf.device(self._replicas.host):
+        with tf.device(self._mesh.host):
             padded = tf.pad(tf.cast(own, sent), padding)
             instance = self._number * _MOST_READS
             instance += self._reads % _MOST_READS
@@ -319,7 +319,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         try:
             self.extended.wait_for_workers(name, seconds)
         except tf.errors.DeadlineExceededError as error:
-            workers = self._replicas.total // self._replicas.num
+            workers = self._mesh.num_workers
             raise InputError(
                 f"The variable {self.name!r} is sharded over {workers} workers: "
                 "all of them must read it. Received: a read that not all other "
@@ -329,8 +329,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             ) from error
 
     @property
-    def _replicas(self) -> Any:
-        return self.extended._container_strategy().replicas
+    def _mesh(self) -> Mesh:
+        mesh: Mesh = self.extended._container_strategy().replicas.mesh
+        return mesh
 
     @property
     def acts_whole(self) -> bool:
@@ -386,7 +387,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """The elements of this process's parts."""
-        return cut(value, self.shard_axis, self._replicas)
+        return cut(value, self.shard_axis, self._mesh)
 
     # Checkpoints and exports --------------------------------------------------
 
@@ -460,13 +461,13 @@ for _name in (*_OF_PARTS, *_OF_WHOLE):
     setattr(ShardedVariable, _name, _method(_name))
 
 
-def cut(value: tf.Tensor, axis: int, replicas: Any) -> list[tf.Tensor]:
+def cut(value: tf.Tensor, axis: int, mesh: Mesh) -> list[tf.Tensor]:
     """The parts of a value that replicas of this process hold."""
-    bounds = bounds_of(value.shape[axis], replicas.total)
+    bounds = bounds_of(value.shape[axis], mesh.total)
     before = (slice(None),) * axis
     return [
         value[before + (slice(bounds[number], bounds[number + 1]),)]
-        for number in range(replicas.first, replicas.first + replicas.num)
+        for number in range(mesh.first, mesh.first + mesh.num)
     ]
 
 
@@ -493,7 +494,7 @@ def create(
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
-    for device, part in zip(devices, cut(value, axis, strategy.replicas)):
+    for device, part in zip(devices, cut(value, axis, strategy.replicas.mesh)):
         with tf.device(device), record.stop_recording():
             parts.append(
                 resource_variable_ops.ResourceVariable(

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.mesh import Mesh
 from tests.partitioner.passes.conftest import lines
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -18,7 +19,7 @@ def test_a_product_that_a_variable_gets_is_broadcast(dumped, workers):
         kernel.assign_add(tf.sin(kernel))
         return tf.reduce_sum(x)
 
-    replicas = CollectiveReplicas([HOST], HOST, total=workers)
+    replicas = CollectiveReplicas(Mesh.on([HOST], HOST, 0, workers))
     text = dumped(step, [None, 2], replicas=replicas)["agree"]
     expected = [
         "matmul:0 of each worker = MatMul(ReadVariableOp:0 R, ones:0 R)",

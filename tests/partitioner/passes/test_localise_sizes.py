@@ -4,16 +4,17 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.mesh import Mesh
 from tests.partitioner.passes.conftest import lines
 from tests.partitioner.rules import planned
 
-DEVICES = planned.replicas(2).devices
+DEVICES = planned.replicas(2).mesh.devices
 
 
 def gathered(dumped, function, *shapes, workers=2, devices=2, in_shares=None):
     """The lines of all `gather_counts` of workers with so many devices each."""
     replicas = CollectiveReplicas(
-        DEVICES[:devices], DEVICES[0], total=devices * workers
+        Mesh.on(DEVICES[:devices], DEVICES[0], 0, workers)
     )
     if in_shares is None:
         in_shares = (True,) * len(shapes)

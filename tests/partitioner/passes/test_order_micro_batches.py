@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.partitioner.mesh import split
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.step.definitions import node_name
 from tests.devices import device_names
@@ -21,7 +20,7 @@ def centred(x):
 
 
 def test_parts_of_a_device_are_accumulated_before_it_communicates(dumped):
-    text = dumped(step, [None, 2], replicas=split(planned.replicas(2), 2))
+    text = dumped(step, [None, 2], replicas=planned.replicas(2).split(2))
     text = text["order_micro_batches"]
     assert lines(text, "= Sin(")[0].endswith("on each replica, phase 0")
     (sum_,) = lines(text, "Accumulate(")
@@ -30,7 +29,7 @@ def test_parts_of_a_device_are_accumulated_before_it_communicates(dumped):
 
 
 def test_what_needs_all_rows_ends_a_phase(dumped):
-    text = dumped(centred, [None, 2], replicas=split(planned.replicas(2), 2))
+    text = dumped(centred, [None, 2], replicas=planned.replicas(2).split(2))
     text = text["order_micro_batches"]
     assert lines(text, "= Sin(")[0].endswith("phase 0")
     assert lines(text, "= Cos(")[0].endswith("phase 1")
@@ -41,14 +40,14 @@ def test_draws_wait_for_the_phase_that_uses_them(dumped):
         noise = tf.random.stateless_normal(tf.shape(x), [1, 2])
         return centred(x) + tf.reduce_sum((x - tf.reduce_mean(x)) * noise)
 
-    text = dumped(noisy, [None, 2], replicas=split(planned.replicas(2), 2))
+    text = dumped(noisy, [None, 2], replicas=planned.replicas(2).split(2))
     text = text["order_micro_batches"]
     (draw,) = lines(text, "= StatelessRandomNormalV2(")
     assert draw.endswith("phase 1")
 
 
 def test_one_micro_batch_adds_no_pass(dumped):
-    text = dumped(step, [None, 2], replicas=split(planned.replicas(2), 1))
+    text = dumped(step, [None, 2], replicas=planned.replicas(2).split(1))
     assert "order_micro_batches" not in text
 
 
@@ -69,7 +68,7 @@ def test_a_variable_is_read_and_a_sum_is_assigned_once_per_device(dumped):
         return tf.reduce_sum(x)
 
     function = Partitioned(
-        counting, split(strategy.replicas, 3), strategy.extended.one_device
+        counting, strategy.replicas.split(3), strategy.extended.one_device
     )
     x = np.ones([7, 2], "float32")
     program, _ = function.prepared(tf.constant(x))
@@ -89,7 +88,7 @@ def test_the_first_nodes_of_a_turn_wait_for_the_turn_before():
             loss = tf.reduce_sum(tf.sin(tf.sin(x @ w) @ w) ** 2)
         return tape.gradient(loss, w)
 
-    function = Partitioned(backward, split(planned.replicas(1), 3))
+    function = Partitioned(backward, planned.replicas(1).split(3))
     x = tf.constant(np.ones([7, 2], "float32"))
     program, _ = function.prepared(x, tf.ones([2, 2]))
     nodes = {n.name: n for n in program.written().library[-1].node_def}

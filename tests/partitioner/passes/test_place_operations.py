@@ -1,5 +1,7 @@
 """Operations on rows run on each replica, those on whole values once."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
@@ -19,8 +21,7 @@ def test_on_each_replica_and_once(dumped):
 
 
 def test_on_copies_where_devices_do_not_share_memory(dumped):
-    devices = planned.replicas(2).devices
-    gpus = [name.replace("CPU", "GPU") for name in devices]
-    replicas = CollectiveReplicas(gpus, devices[0])
+    mesh = dataclasses.replace(planned.replicas(2).mesh, shares_memory=False)
+    replicas = CollectiveReplicas(mesh)
     text = dumped(step, [None, 2], replicas=replicas)["place_operations"]
     assert lines(text, "= Cos(")[0].endswith("on each replica's copies")

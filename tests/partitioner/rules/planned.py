@@ -5,6 +5,7 @@ import functools
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.devices import device_name
@@ -80,7 +81,8 @@ def replicas(number):
         f"/job:localhost/replica:0/task:0/device:{device_name(n)}"
         for n in range(number)
     ]
-    return Replicas(names, "/job:localhost/replica:0/task:0/device:CPU:0")
+    host = "/job:localhost/replica:0/task:0/device:CPU:0"
+    return Replicas(Mesh.on(names, host))
 
 
 def _specification(shape):
