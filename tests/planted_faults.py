@@ -114,8 +114,8 @@ FAULTS = {
     ),
     "order_of_turns": Fault(
         "collectives of micro-batches run in any order",
-        "partitioner/lowering/function_writer.py",
-        'node.input.extend(f"^{other}" for other in _last(last, place))',
+        "partitioner/lowering/turns.py",
+        'node.input.extend(f"^{other}" for other in before)',
         "del node",
         "tests/partitioner/test_collective_order.py",
     ),

@@ -77,6 +77,7 @@ class Operation(Instruction):
         node: The `graph.Node`.
         plan: Its `rules.table.Plan`.
         runs: Where it runs; `None` before `place_operations`.
+        home: The place where it runs if it runs once.
         is_guarded: Whether it must not see a share without rows, and some
             share may have none.
     """
@@ -84,6 +85,7 @@ class Operation(Instruction):
     node: Node
     plan: Plan
     runs: Runs | None = None
+    home: int = 0
     is_guarded: bool = False
 
 
@@ -124,7 +126,13 @@ class LocalShape(Instruction):
     """A vector of sizes, with each replica's own size of the sharded axis.
 
     Its input is the whole's shape, where sizes of it are not known by symbol.
+
+    Attributes:
+        sizes: The sizes, where they are known. That of the sharded axis is -1
+            if the reshape that takes the vector infers it, and else `None`.
     """
+
+    sizes: tuple | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -134,7 +142,13 @@ class Alias(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class Slice(Instruction):
-    """Each replica's rows, cut out of a whole value."""
+    """Each replica's rows, cut out of a whole value.
+
+    Attributes:
+        may_be_one: Whether the axis may have one element for all rows instead.
+    """
+
+    may_be_one: bool = False
 
 
 @dataclasses.dataclass(eq=False)

@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
-from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
@@ -74,9 +74,13 @@ class Lowered:
         given: How its inputs are given.
         outputs: The values that it returns.
         grouped: Tensors of the outputs that may be summed with others.
+        is_compiled: Whether XLA compiles what each replica does.
+        copied: Inputs of which each replica has a reference of its own.
+        assigns_last: Whether variables are assigned when all else is computed.
         instructions: See `instructions.py`.
         levels: For each node the number of sums on the longest path to it;
             infinite for what no sum needs.
+        after_batch: Nodes that wait for the batch; see `place_operations`.
         clusters: What XLA compiles of it, once it is written.
         phases: For each instruction that runs for every micro-batch the phase
             in which it does; see `passes.order_micro_batches`.
@@ -91,8 +95,12 @@ class Lowered:
     given: list[Value]
     outputs: list[Value]
     grouped: Sequence[Tensor] = ()
+    is_compiled: bool = False
+    copied: frozenset[Value] = frozenset()
+    assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
+    after_batch: set[Node] = dataclasses.field(default_factory=set)
     clusters: list[Cluster] = dataclasses.field(default_factory=list)
     phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
     after: dict[Instruction, int] = dataclasses.field(default_factory=dict)
@@ -101,6 +109,10 @@ class Lowered:
     def regions(self) -> list[Region]:
         """Its loops and branches, without those inside of them."""
         return [i for i in self.instructions if isinstance(i, Region)]
+
+    def compiles(self, node: Node) -> bool:
+        """Whether XLA compiles a node's operations."""
+        return self.is_compiled or MUST_COMPILE in node.definition.attr
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
         """The phase of an instruction, and whether it takes turns in it."""

@@ -9,7 +9,9 @@ Kinds are written as in DTensor: `R` is replicated, `S(0)` sharded on axis 0,
 with other elements of the axis.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from tensorflow.core.framework import node_def_pb2
 
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
@@ -35,13 +37,28 @@ def clusters_text(program: Lowered) -> str:
     """The XLA clusters of a written program, then those of its bodies."""
     lines = [f"clusters of {program.name}:"]
     for cluster in program.clusters:
-        device = cluster.device.rsplit("device:", 1)[-1]
-        lines.append(f"  level {cluster.level} on {device}")
+        lines.append(f"  level {cluster.level} on {_device(cluster.device)}")
         lines.append(f"    takes {_passed(cluster.arguments)}")
         lines.append(f"    runs {', '.join(cluster.operations)}")
         lines.append(f"    returns {_passed(cluster.results)}")
     bodies = [body for region in program.regions for body in region.bodies]
     return "\n".join(lines) + "\n" + "".join(map(clusters_text, bodies))
+
+
+def nodes_text(nodes: Iterable[node_def_pb2.NodeDef]) -> str:
+    """Written nodes, in their order."""
+    return "".join(f"{_written_line(node)}\n" for node in nodes)
+
+
+def _written_line(node: node_def_pb2.NodeDef) -> str:
+    given = ", ".join(one for one in node.input if one[0] != "^")
+    after = ", ".join(one[1:] for one in node.input if one[0] == "^")
+    line = f"{node.name} = {node.op}({given}){' after ' * bool(after)}{after}"
+    return f"{line}  on {_device(node.device)}"
+
+
+def _device(name: str) -> str:
+    return name.rsplit("device:", 1)[-1]
 
 
 def _passed(values: Sequence[ir.Value | str]) -> str:

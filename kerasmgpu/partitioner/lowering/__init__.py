@@ -9,7 +9,8 @@ emission.py          instruction by instruction; `operations.py` has those
                      that rules name, `regions.py` loops and branches
 replicas.py          communication in shared memory; `collectives.py` and
                      `cross_device.py` between devices and workers
-finishing.py         late passes on nodes: `turns.py`, `cluster_for_xla.py`
+all_passes.py        the list of passes; those on nodes are in `turns.py`,
+                     `cluster_for_xla.py` and `compilation.py`
 """
 
 from kerasmgpu import _import_on_use

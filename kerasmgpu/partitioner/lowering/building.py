@@ -20,7 +20,6 @@ class Build(Function):
         library: See `Function`.
         replicas: `replicas.Replicas` on the program's mesh.
         parent: See `Function`.
-        is_compiled: See `Function`.
     """
 
     def __init__(
@@ -29,9 +28,8 @@ class Build(Function):
         library: list[function_pb2.FunctionDef],
         replicas: Replicas,
         parent: "Build | None" = None,
-        is_compiled: bool = False,
     ) -> None:
-        super().__init__(program, library, replicas, parent, is_compiled)
+        super().__init__(program, library, replicas, parent)
         self.replicas = replicas
 
     def of_devices(

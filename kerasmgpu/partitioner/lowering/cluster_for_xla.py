@@ -53,7 +53,7 @@ class Key(NamedTuple):
         return f"compiled/{self.level}_{self.label}"
 
 
-def cluster_for_xla(
+def clusters_of(
     build: Function,
     nodes: Nodes,
     edges: Sequence[Edge],

@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.lowering.cluster_for_xla import (
     Key,
     Nodes,
-    cluster_for_xla,
+    clusters_of,
     log_uncompiled,
 )
 from kerasmgpu.partitioner.lowering.function_writer import Function
@@ -28,24 +28,17 @@ from kerasmgpu.partitioner.step.definitions import (
 _numbers = itertools.count()
 
 
-def compile_clusters(build: Function, outputs: list[str]) -> list[str]:
+def cluster_for_xla(build: Function) -> None:
     """Replaces clusters of a function by calls of compiled functions.
 
     If XLA doesn't compile the function, or compiles it as a part of the
     enclosing one, as the body of a replica's loop, only operations of a
     `tf.function(jit_compile=True)` are clustered (`graph.MUST_COMPILE`).
-
-    Args:
-        build: `function_writer.Function` of the function, with all its nodes written.
-        outputs: References to the outputs of the function.
-
-    Returns:
-        The new references to the outputs.
     """
-    only_marked = not build.is_compiled or build.mesh.is_anywhere
+    only_marked = not build.program.is_compiled or build.mesh.is_anywhere
     if only_marked and not _has_marks(build.graph):
-        return outputs
-    writer, library = build.writer, build.library
+        return
+    writer, library, outputs = build.writer, build.library, build.outputs
     nodes = writer.needed_nodes(outputs)
     for node in nodes.values():
         if node.op == "Const":  # Control inputs only delay a constant.
@@ -56,7 +49,7 @@ def compile_clusters(build: Function, outputs: list[str]) -> list[str]:
         for reference in node.input
     ]
     edges += [(reference, "") for reference in outputs]
-    cluster_of = cluster_for_xla(build, nodes, edges, only_marked)
+    cluster_of = clusters_of(build, nodes, edges, only_marked)
     clusters: dict[Key, _Cluster] = collections.defaultdict(_Cluster)
     for name, key in cluster_of.items():
         clusters[key].names.append(name)
@@ -89,7 +82,7 @@ def compile_clusters(build: Function, outputs: list[str]) -> list[str]:
     writer.replace(set(cluster_of), replacements)
     if not only_marked:
         log_uncompiled(build, nodes)
-    return [replacements.get(reference, reference) for reference in outputs]
+    build.outputs = [replacements.get(r, r) for r in outputs]
 
 
 def _has_marks(graph: graphs.Graph) -> bool:

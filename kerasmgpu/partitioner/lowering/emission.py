@@ -26,7 +26,6 @@ from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.operations import WRITERS
 from kerasmgpu.partitioner.lowering.replicas import combined
 from kerasmgpu.partitioner.mesh import first_on_device
-from kerasmgpu.partitioner.passes.lower_reshards import may_infer, shape_told
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import (
@@ -36,7 +35,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 
 
@@ -67,7 +66,7 @@ def _constant(build: Build, constant: ir.Constant) -> None:
 def _operation(build: Build, operation: ir.Operation) -> None:
     inputs = list(map(build.references, operation.inputs))
     if operation.runs is ir.Runs.ONCE:
-        outputs = _once(build, operation.node, inputs)
+        outputs = _once(build, operation, inputs)
         build.note_ran(operation, [build.writer.last])
     else:
         outputs = _on_each(build, operation, inputs)
@@ -78,13 +77,13 @@ def _operation(build: Build, operation: ir.Operation) -> None:
 
 
 def _once(
-    build: Build, node: Node, inputs: list[References]
+    build: Build, operation: ir.Operation, inputs: list[References]
 ) -> list[References]:
-    place = _home(node)
+    place = operation.home
     build.span = build.mesh.num
-    made = build.copy(node, [refs[place] for refs in inputs], place)
+    made = build.copy(operation.node, [refs[place] for refs in inputs], place)
     build.span = 1
-    build.note_done(node)
+    build.note_done(operation.node)
     return [build.same(reference) for reference in made]
 
 
@@ -114,15 +113,6 @@ def _on_each(
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
     return list(outputs)
-
-
-def _home(node: Node) -> int:
-    """The place where a node runs that runs once."""
-    for tensor in (*node.inputs, *node.outputs):
-        dtype = tensor.dtype
-        if dtype.is_floating or dtype.is_complex or dtype == tf.resource:
-            return 0
-    return HOST
 
 
 # Communication ---------------------------------------------------------------
@@ -293,25 +283,22 @@ def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
 
 def _local_shape(build: Build, shape: ir.LocalShape) -> None:
     (made,) = shape.outputs
-    tensor, kind = made.tensor, cast(LocalSizes, made.kind)
-    value, dtype, axis = tensor.value, tensor.dtype, kind.sharded.axis
-    if may_infer(kind, value):
-        others = (*value[:axis], -1, *value[axis + 1 :])
-        build.hold(made, build.same(build.constant(others, dtype, HOST)))
+    sharded, dtype = cast(LocalSizes, made.kind).sharded, made.tensor.dtype
+    axis, known = sharded.axis, shape.sizes
+    if known is not None and known[axis] == -1:
+        build.hold(made, build.same(build.constant(known, dtype, HOST)))
         return
-    if isinstance(value, tuple):
-        value = shape_told(kind, value)
     result = []
     for place in range(build.mesh.num):
-        own = build.sizes.local(kind.sharded, place)
+        own = build.sizes.local(sharded, place)
         own = build.cast(own, tf.int32, dtype, HOST)
-        if shape.inputs:
+        if known is None:
             whole = build.references(shape.inputs[0])[0]
             result.append(_with_entry(build, whole, axis, own, dtype))
         else:
             entries = [
                 own if n == axis else build.sizes.scalar(entry, dtype)
-                for n, entry in enumerate(value)
+                for n, entry in enumerate(known)
             ]
             result.append(build.sizes.packed(entries, dtype))
     build.hold(made, result)
@@ -334,22 +321,19 @@ def _with_entry(
 def _slice(build: Build, slice: ir.Slice) -> None:
     (source,), (made,) = slice.inputs, slice.outputs
     whole, sharded = build.references(source), cast(Sharded, made.kind)
+    write = _rows_unless_one if slice.may_be_one else _rows
     rows = []
     for place in range(build.mesh.num):
         build.take_turn(slice, place)
-        rows.append(_rows_of(build, made.tensor, whole[place], sharded, place))
+        rows.append(write(build, made.tensor, whole[place], sharded, place))
     build.hold(made, rows)
 
 
-def _rows_of(
+def _rows(
     build: Build, tensor: Tensor, reference: str, sharded: Sharded, place: int
 ) -> str:
     start, count = build.sizes.bounds(sharded, place)
     shape, axis = tensor.shape, sharded.axis
-    if shape is not None and _may_be_one(shape[axis], sharded):
-        return _rows_unless_one(
-            build, tensor, reference, axis, sharded.size, start, count
-        )
     if sharded.outer == 1:
         return sliced(build, reference, axis, start, count, tensor.dtype)
     # Several blocks of all rows.
@@ -393,35 +377,23 @@ def sliced(
     )
 
 
-def _may_be_one(size: Any, sharded: Sharded) -> bool:
-    """Whether an axis may have one element that is broadcast to all rows."""
-    if size == sharded.size:
-        return False
-    return size == 1 or not isinstance(size, int)
-
-
 def _rows_unless_one(
-    build: Build,
-    tensor: Tensor,
-    reference: str,
-    axis: int,
-    size: Any,
-    start: str,
-    count: str,
+    build: Build, tensor: Tensor, reference: str, sharded: Sharded, place: int
 ) -> str:
     """Rows of an axis; an axis of one element for all rows stays.
 
     One element for one row is that row: replicas without rows get none.
     """
+    start, count = build.sizes.bounds(sharded, place)
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
-    own = cast(sizes.SizeLike, tensor.shape[axis])
-    given = [build.sizes.scalar(s) for s in (own, size)]
+    own = cast(sizes.SizeLike, tensor.shape[sharded.axis])
+    given = [build.sizes.scalar(s) for s in (own, sharded.size)]
     is_one = build.sizes.op("Less", *given)
     start, count = (
         build.sizes.op("SelectV2", is_one, if_one, otherwise)
         for if_one, otherwise in ((zero, start), (one, count))
     )
-    return sliced(build, reference, axis, start, count, tensor.dtype)
+    return sliced(build, reference, sharded.axis, start, count, tensor.dtype)
 
 
 # Micro-batches ---------------------------------------------------------------

@@ -11,9 +11,8 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.host_sizes import HostSizes
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, Kind, PerReplica, Rows
-from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Node, Tensor
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
-from kerasmgpu.partitioner.step.records import Trait, record
 
 References = Sequence[str] | OnEachPlace
 """References to a value, one per replica of this process."""
@@ -57,19 +56,19 @@ class Function(OperationWriter):
         library: List that functions of loops and branches are added to.
         row_shares: `RowShares` of its replicas.
         parent: The enclosing function, or `None`.
-        is_compiled: Whether XLA compiles the replicas' operations.
 
     Attributes:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `Clock` of the function, or `None`.
         last_collective: For each place the name of the last collective.
+        collectives: All of them: when each runs (see `time`), place, name.
         time: When what is written now runs: a phase, a micro-batch's turn in
-            it, or -1 before all turns; see `order_collectives`.
+            it, or -1 before all turns.
         twins: Maps nodes that replicas run on their own copies of one value
             (`Runs.ON_COPIES`) to the nodes of all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
         span: How many micro-batches, from its place on, a node is written for.
-        assigns_last: Whether variables are assigned when all else is computed.
+        outputs: References to what it returns, once all is written.
     """
 
     def __init__(
@@ -78,10 +77,8 @@ class Function(OperationWriter):
         library: list[function_pb2.FunctionDef],
         row_shares: RowShares,
         parent: "Function | None" = None,
-        is_compiled: bool = False,
     ) -> None:
         super().__init__(program.mesh)
-        self.is_compiled = is_compiled
         self._row_shares = row_shares
         self.program = program
         self.graph = program.graph
@@ -95,18 +92,13 @@ class Function(OperationWriter):
         self.clock: Clock | None = None
         self.last_collective: dict[int, str | None] = {}
         self.time: tuple[int, int] = (0, -1)
-        self._collectives: list[tuple[tuple[int, int], int, str]] = []
+        self.collectives: list[tuple[tuple[int, int], int, str]] = []
         self.twins: dict[str, list[str]] = {}
         self.captures: dict[int, tuple[tf.Tensor, str]] = {}
         self._batch: tuple[str, tf.DType] | None = None
         self._required: list[str] = []
-        self._phases = program.phases
         self.span = 1
-        self.assigns_last = False
-
-    def compiles(self, node: Node) -> bool:
-        """Whether XLA compiles a node's operations."""
-        return self.is_compiled or MUST_COMPILE in node.definition.attr
+        self.outputs: list[str] = []
 
     def copy(
         self, node: Node, inputs: Sequence[str], place: int, **attributes: Any
@@ -195,43 +187,28 @@ class Function(OperationWriter):
 
     def take_turn(self, instruction: Instruction, place: int) -> None:
         """Nodes written from now on are a micro-batch's; see `turns.py`."""
-        phase = self._phases.get(instruction)
+        phase = self.program.phases.get(instruction)
         self.writer.turn = None if phase is None else (phase, place)
         if phase is not None:
             self.time = phase, place % self.mesh.micro_batches
 
     # Order -------------------------------------------------------------------
 
-    @property
-    def takes_turns(self) -> bool:
-        """Whether instructions run once per micro-batch, in phases."""
-        return bool(self._phases)
-
     def before_collective(self, place: int) -> list[str]:
         """Names of the nodes that a collective at a place has to wait for.
 
         Workers run collectives between hosts and between replicas in one order:
         started in different orders, they would deadlock. Those of micro-batches
-        are ordered at the end; see `order_collectives`.
+        are ordered at the end; see `turns.order_collectives`.
         """
-        if self._phases:
+        if self.program.phases:
             return []
-        return _last(self.last_collective, place)
+        return last_collectives(self.last_collective, place)
 
     def note_collective(self, place: int, name: str) -> None:
         """Records the name of a collective, or of a loop with some inside."""
         self.last_collective[place] = name
-        self._collectives.append((self.time, place, name))
-
-    def order_collectives(self) -> None:
-        """Orders collectives by turns: they are written one by one for all."""
-        last: dict[int, str | None] = {}
-        for _, place, name in sorted(
-            self._collectives, key=lambda collective: collective[0]
-        ):
-            node = self.writer.node(name)
-            node.input.extend(f"^{other}" for other in _last(last, place))
-            last[place] = name
+        self.collectives.append((self.time, place, name))
 
     def note_done(self, node: Node, name: str | None = None) -> str:
         """Records a node, by default that written last, as a copy of `node`.
@@ -271,21 +248,9 @@ class Function(OperationWriter):
                 names += done[place : place + self.span]
             else:
                 names += done
-        if self._batch is not None and (
-            _has_effect(node) or self._sends_to_workers(node)
-        ):
+        if self._batch is not None and node in self.program.after_batch:
             names.append(self.started(place))
         return list(dict.fromkeys(names))
-
-    def _sends_to_workers(self, node: Node) -> bool:
-        """Whether workers may send each other what a node reads of variables.
-
-        At the end of the data, without a batch, the step fails: a collective
-        that one worker has started by then breaks those of later steps.
-        """
-        return self.mesh.total > self.mesh.num and any(
-            tensor.dtype == tf.resource for tensor in node.inputs
-        )
 
     def wait_for(self, reference: str, dtype: tf.DType) -> None:
         """Orders all side effects after an input.
@@ -343,13 +308,7 @@ class Function(OperationWriter):
         return self._row_shares.shares(self, rows)
 
 
-def _last(last: Mapping[int, str | None], place: int) -> list[str]:
+def last_collectives(last: Mapping[int, str | None], place: int) -> list[str]:
     """The last collectives, by place, that one at a place comes after."""
     places = list(last) if place == HOST else [place, HOST]
     return [name for name in map(last.get, places) if name]
-
-
-def _has_effect(node: Node) -> bool:
-    return bool(node.bodies) or (
-        node.is_stateful and Trait.READ_ONLY not in record(node.type).traits
-    )

@@ -80,7 +80,7 @@ def _draw_rows(
     # XLA pairs the halves of a draw for normals (Box-Muller), so that numbers
     # depend on its shape: each replica draws all rows and slices its own.
     is_normal = node.type == "StatelessRandomNormalV2"
-    draws_all = is_normal and build.compiles(node)
+    draws_all = is_normal and build.program.compiles(node)
     if draws_all:
         skipped = first
         drawn_shape = build.sizes.vector(

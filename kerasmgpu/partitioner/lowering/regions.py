@@ -14,8 +14,8 @@ from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.ir.instructions import Runs, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.lowering.all_passes import finish
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.lowering.finishing import finish
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Rows, is_local
@@ -108,11 +108,10 @@ class _Bodies:
         parent.library.extend(functions)
 
     def _body(self, parent: Build, body: Lowered, emit: Emit) -> Build:
-        compiles = parent.compiles(self._node)
         replicas = parent.replicas
         if body.mesh is not parent.mesh:
             replicas = Replicas(body.mesh)
-        build = Build(body, parent.library, replicas, parent, compiles)
+        build = Build(body, parent.library, replicas, parent)
         for one, width in zip(body.given, self._widths):
             references: References = [
                 build.writer.add_input("carried", one.tensor.dtype)

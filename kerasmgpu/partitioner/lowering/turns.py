@@ -9,10 +9,11 @@ activations are freed before others are made.
 
 import collections
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.lowering.function_writer import last_collectives
 from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -27,17 +28,22 @@ Turn = tuple[int, int]
 """A phase and a micro-batch's place."""
 
 
-def take_turns(build: Build, outputs: Sequence[str]) -> None:
-    """Orders the turns of each device.
+def order_collectives(build: Build) -> None:
+    """Orders collectives by turns: they are written one by one for all."""
+    last: dict[int, str | None] = {}
+    for _, place, name in sorted(build.collectives, key=lambda one: one[0]):
+        node = build.writer.node(name)
+        before = last_collectives(last, place)
+        node.input.extend(f"^{other}" for other in before)
+        last[place] = name
 
-    Args:
-        build: `building.Build` of the function, with all its nodes written.
-        outputs: References to the outputs of the function.
-    """
+
+def take_turns(build: Build) -> None:
+    """Orders the turns of each device."""
     writer = build.writer
     if not writer.turns:
         return
-    nodes = writer.needed_nodes(outputs)
+    nodes = writer.needed_nodes(build.outputs)
     turn_of = {
         name: writer.turns[name]
         for name in nodes
@@ -67,14 +73,9 @@ def take_turns(build: Build, outputs: Sequence[str]) -> None:
     writer.sort(build.twins)
 
 
-def assign_last(build: Build, outputs: Sequence[str]) -> None:
-    """Lets assignments wait for all that doesn't need them, on all workers.
-
-    Args:
-        build: `building.Build` of the function, with all its nodes written.
-        outputs: References to the outputs of the function.
-    """
-    nodes = build.writer.needed_nodes(outputs)
+def assign_last(build: Build) -> None:
+    """Lets assignments wait for all that doesn't need them, on all workers."""
+    nodes = build.writer.needed_nodes(build.outputs)
     assigning = {
         name
         for name, node in nodes.items()

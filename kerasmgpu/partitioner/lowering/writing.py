@@ -278,6 +278,11 @@ class Writer:
             )
         )
 
+    @property
+    def nodes(self) -> list[node_def_pb2.NodeDef]:
+        """All nodes, in their order."""
+        return list(self._nodes.values())
+
     def node(self, name: str) -> node_def_pb2.NodeDef:
         """The node of a name."""
         return self._nodes[name]

@@ -8,31 +8,20 @@ writes them so that they never see such a share.
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.rules.kinds import Sharded
-from kerasmgpu.partitioner.step.graph import MUST_COMPILE
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
-def guard_empty_shares(program: Lowered, is_compiled: bool) -> None:
-    """Marks such operations where some replica may have no rows.
-
-    Args:
-        program: The program.
-        is_compiled: Whether XLA will compile it.
-    """
+def guard_empty_shares(program: Lowered) -> None:
+    """Marks such operations where some replica may have no rows."""
     for instruction in program.instructions:
         if isinstance(instruction, Operation):
-            instruction.is_guarded = _is_fragile(
-                instruction, program, is_compiled
-            )
+            instruction.is_guarded = _is_fragile(instruction, program)
     for region in program.regions:
-        compiles = is_compiled or MUST_COMPILE in region.node.definition.attr
         for body in region.bodies:
-            guard_empty_shares(body, compiles)
+            guard_empty_shares(body)
 
 
-def _is_fragile(
-    operation: Operation, program: Lowered, is_compiled: bool
-) -> bool:
+def _is_fragile(operation: Operation, program: Lowered) -> bool:
     type = operation.node.type
     if operation.runs is Runs.ONCE:
         return False
@@ -41,8 +30,10 @@ def _is_fragile(
         record(type).traits
     ):
         return False
-    compiles = is_compiled or MUST_COMPILE in operation.node.definition.attr
-    if compiles and Trait.MIRRORS not in record(type).traits:
+    if (
+        program.compiles(operation.node)
+        and Trait.MIRRORS not in record(type).traits
+    ):
         return False  # XLA's other kernels take no rows as they come.
     return any(
         isinstance(kind, Sharded)

@@ -95,7 +95,10 @@ class _Lowering:
                     ReduceScatter((self._source[tensor],), (wanted,), widens)
                 )
             elif not self._made_locally(wanted, kind):
-                self._from(Slice, self.want(tensor, REPLICATED), wanted)
+                whole = self.want(tensor, REPLICATED)
+                self.instructions.append(
+                    Slice((whole,), (wanted,), _may_be_one(tensor, kind))
+                )
         elif isinstance(kind, Owned):
             if not self._made_by_owners(wanted, kind):
                 own = self.want(tensor, kind.rows)
@@ -251,32 +254,39 @@ class _Lowering:
             whole = self.want(tensor, REPLICATED)
             self.instructions.append(Alias((whole,), (wanted,)))
             return
-        if may_infer(kind, tensor.value) or has_all_sizes(kind, tensor.value):
-            self.instructions.append(LocalShape((), (wanted,)))
-            return
-        self._from(LocalShape, self.want(tensor, REPLICATED), wanted)
+        known = _local_sizes(kind, tensor.value)
+        inputs: tuple[Value, ...] = ()
+        if known is None:
+            inputs = (self.want(tensor, REPLICATED),)
+        self.instructions.append(LocalShape(inputs, (wanted,), known))
 
 
-def may_infer(kind: LocalSizes, shape: object) -> bool:
-    """Whether a reshape can find out the size of the sharded axis itself."""
-    if not kind.may_infer or not isinstance(shape, tuple):
-        return False
+def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
+    """See `LocalShape.sizes`."""
+    if not isinstance(shape, tuple):
+        return None
     axis = kind.sharded.axis
     others = shape[:axis] + shape[axis + 1 :]
-    return sizes.are_integers(others) and all(size > 0 for size in others)
+    if (
+        kind.may_infer
+        and sizes.are_integers(others)
+        and all(size > 0 for size in others)
+    ):
+        return (*shape[:axis], -1, *shape[axis + 1 :])
+    if kind.shape is not None:
+        # Of no rows nothing can be inferred.
+        shape = tuple(
+            whole if entry == -1 else entry
+            for entry, whole in zip(shape, kind.shape)
+        )
+    if None in shape:
+        return None
+    return (*shape[:axis], None, *shape[axis + 1 :])
 
 
-def has_all_sizes(kind: LocalSizes, shape: object) -> bool:
-    """Whether all sizes but the local one are known by symbol."""
-    return isinstance(shape, tuple) and None not in shape_told(kind, shape)
-
-
-def shape_told(kind: LocalSizes, shape: tuple) -> tuple:
-    """A shape without -1 where the whole's is known: of no rows nothing can
-    be inferred."""
-    if kind.shape is None:
-        return shape
-    return tuple(
-        whole if entry == -1 else entry
-        for entry, whole in zip(shape, kind.shape)
-    )
+def _may_be_one(tensor: Tensor, sharded: Sharded) -> bool:
+    """Whether an axis may have one element that is broadcast to all rows."""
+    if tensor.shape is None or tensor.shape[sharded.axis] == sharded.size:
+        return False
+    size = tensor.shape[sharded.axis]
+    return size == 1 or not isinstance(size, int)

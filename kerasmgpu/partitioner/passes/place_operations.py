@@ -1,4 +1,10 @@
-"""Decides which operations run on each replica, and which once for all."""
+"""Decides which operations run on each replica, and which once for all.
+
+It also lists those that wait for the batch: at the end of the data, without one,
+the step fails, and must have had no effect.
+"""
+
+import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.instructions import (
     Alias,
@@ -11,29 +17,54 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.rules.kinds import is_local
-from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
-def place_operations(program: Lowered, copied: frozenset[Value]) -> None:
-    """Sets where operations run.
-
-    Args:
-        program: The program; its regions are placed.
-        copied: Inputs of which each replica has a reference of its own.
-    """
-    placing = _Placing(program, copied)
+def place_operations(program: Lowered) -> None:
+    """Sets where operations run, in a program whose regions are placed."""
+    placing = _Placing(program)
     for instruction in program.instructions:
         placing.place(instruction)
+    has_others = program.mesh.total > program.mesh.num
+    program.after_batch = {
+        node
+        for node in program.graph.nodes
+        if _has_effect(node) or has_others and _reads_variables(node)
+    }
+
+
+def _has_effect(node: Node) -> bool:
+    return bool(node.bodies) or (
+        node.is_stateful and Trait.READ_ONLY not in record(node.type).traits
+    )
+
+
+def _reads_variables(node: Node) -> bool:
+    """Whether workers may send each other what a node reads of variables.
+
+    A collective that one worker has started when the step fails breaks those of
+    later steps.
+    """
+    return any(tensor.dtype == tf.resource for tensor in node.inputs)
+
+
+def _home(node: Node) -> int:
+    """The place where a node runs that runs once."""
+    for tensor in (*node.inputs, *node.outputs):
+        dtype = tensor.dtype
+        if dtype.is_floating or dtype.is_complex or dtype == tf.resource:
+            return 0
+    return HOST
 
 
 class _Placing:
     """Which values replicas have references of their own to, while placing."""
 
-    def __init__(self, program: Lowered, copied: frozenset[Value]) -> None:
-        self._program = program
+    def __init__(self, program: Lowered) -> None:
         self._mesh = program.mesh
-        self._copied = set(copied)
+        self._copied = set(program.copied)
         self._assigned: set[Tensor] = {
             node.inputs[1]
             for node in program.graph.nodes
@@ -43,7 +74,9 @@ class _Placing:
     def place(self, instruction: Instruction) -> None:
         if isinstance(instruction, Operation):
             instruction.runs = self._runs(instruction)
-            if instruction.runs is not Runs.ONCE:
+            if instruction.runs is Runs.ONCE:
+                instruction.home = _home(instruction.node)
+            else:
                 self._note(instruction.outputs)
         elif isinstance(instruction, Region):
             self._place_region(instruction)
@@ -85,9 +118,8 @@ class _Placing:
         carried = region.is_copied[0 if region.is_loop else 1 :]
         for body in region.bodies:
             given = zip(body.given, carried)
-            place_operations(
-                body, frozenset(one for one, is_copied in given if is_copied)
-            )
+            body.copied = frozenset(one for one, copied in given if copied)
+            place_operations(body)
         if region.runs is Runs.TOGETHER:
             several = region.is_copied
             if not region.is_loop:

@@ -16,12 +16,11 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.ir.printing import clusters_text, graph_text
-from kerasmgpu.partitioner.lowering import device_shares, entries
+from kerasmgpu.partitioner.ir.printing import graph_text
+from kerasmgpu.partitioner.lowering import all_passes, device_shares, entries
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.emission import emit
-from kerasmgpu.partitioner.lowering.finishing import finish
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.planning import facts
@@ -285,21 +284,19 @@ class Program:
             list(given.values()),
             [value(tensor, REPLICATED) for tensor in outputs],
             grouped=outputs,
+            is_compiled=self._jit_compile,
         )
         lowered.instructions[:0] = self._checks(given)
-        passes.lower(
-            lowered, frozenset(copied), self._jit_compile, self.trace.dump
-        )
+        lowered.copied = frozenset(copied)
+        lowered.assigns_last = self.in_more_parts is not None
+        all_passes.lower(lowered, self.trace.dump)
         return lowered, given
 
     def emitted(self, with_outputs: bool = True) -> "Emitted":
         """Writes the functions for the replicas; adds them to no library."""
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
-        build = Build(
-            lowered, library, self.replicas, is_compiled=self._jit_compile
-        )
-        build.assigns_last = self.in_more_parts is not None
+        build = Build(lowered, library, self.replicas)
         mesh, widths = self.replicas.mesh, []
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
             width = mesh.num // mesh.micro_batches if in_shares else 1
@@ -333,7 +330,7 @@ class Program:
         build.writer.effects = build.effects()
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
-        library.append(finish(build, name, made))
+        library.append(all_passes.finish(build, name, made, self.trace.dump))
         return Emitted(build, widths, [dtype for _, dtype in made])
 
     def _write(self, with_outputs: bool) -> Written:
@@ -350,7 +347,6 @@ class Program:
             with_outputs,
             lowered,
         )
-        self.trace.dump("cluster_for_xla", lambda: clusters_text(lowered))
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         if self._log is not None:
             self._log(self, written)

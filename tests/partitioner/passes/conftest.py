@@ -22,6 +22,7 @@ def dumped(tmp_path, monkeypatch):
         jit_compile: Whether XLA compiles the program.
         in_shares: For each argument whether it is passed in shares.
         strategy: Strategy of the function's sharded variables.
+        repeats: Whether a step that runs out of memory is run again.
     """
 
     def dumped(
@@ -31,6 +32,7 @@ def dumped(tmp_path, monkeypatch):
         jit_compile=False,
         in_shares=None,
         strategy=None,
+        repeats=False,
     ):
         monkeypatch.setenv(dump.VARIABLE, str(tmp_path))
         if strategy is None:
@@ -39,6 +41,7 @@ def dumped(tmp_path, monkeypatch):
                 replicas or planned.replicas(2),
                 name="f",
                 jit_compile=jit_compile,
+                repeats=repeats,
             )
         else:
             partitioned = strategy.partitioned(function, jit_compile, "f")
