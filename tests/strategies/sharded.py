@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
-from kerasmgpu.partitioner.lowering import collectives
+from kerasmgpu.partitioner.lowering import collective_operations, collectives
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from tests.devices import device_names
 
@@ -62,7 +62,7 @@ def pretended_worker(index, num_workers, shares_memory=True):
         patch.setattr(LocalExtended, "replicas", replicas)
         patch.setattr(ShardedVariable, "_gathered", gathered)
         # A process counts its groups, as all workers do from the first one on.
-        patch.setattr(collectives, "_groups", itertools.count(70_000))
+        patch.setattr(collective_operations, "_groups", itertools.count(70_000))
         yield
 
 

@@ -3,7 +3,7 @@
     instructions.py  typed instructions; communication is instructions, too
     exchanges.py     those of tables whose rows are sharded
     micro_batches.py those of shares that take turns on a device
-    sent_types.py    types of what workers send each other
+    sent_types.py    what collectives send at once, and in which type
     lowered.py       a program: instructions in order, of a function or a body
     printing.py      a program as text
 

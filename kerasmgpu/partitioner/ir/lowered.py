@@ -121,6 +121,13 @@ class Lowered:
             return self.after.get(instruction, 0), False
         return phase, True
 
+    def programs(self) -> "Iterator[Lowered]":
+        """It, and the bodies of its loops and branches."""
+        yield self
+        for region in self.regions:
+            for body in region.bodies:
+                yield from body.programs()
+
     def all_instructions(self) -> Iterator[Instruction]:
         """Its instructions, and those of its loops and branches."""
         for instruction in self.instructions:

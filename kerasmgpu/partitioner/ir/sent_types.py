@@ -1,4 +1,4 @@
-"""Types of what workers send each other: TensorFlow's collectives take few."""
+"""What collectives send at once, and in which type: TensorFlow's take few."""
 
 import tensorflow as tf
 
@@ -6,6 +6,15 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
+
+BYTES_PER_PACK = 25 << 20
+"""Bytes of a pack of values that are reduced as one, so that sending a pack
+overlaps computing the next (the default of PyTorch's `DistributedDataParallel`,
+Li et al., VLDB 2020)."""
+
+LARGE = BYTES_PER_PACK >> 3
+"""Bytes from which on a value is reduced by itself: packing and unpacking it
+copies it, which takes longer than starting a collective."""
 
 _SENDABLE = {
     tf.bfloat16,

@@ -6,13 +6,13 @@ for NCCL only, in TensorFlow 2.18 to 2.21.)
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS, SENT_AS
+from kerasmgpu.partitioner.lowering.collective_operations import Collectives
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
     entry_of,
@@ -21,24 +21,12 @@ from kerasmgpu.partitioner.lowering.lengths import (
     padded_length,
     reduced,
 )
-from kerasmgpu.partitioner.lowering.replicas import Replicas, split
+from kerasmgpu.partitioner.lowering.replicas import split
 from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.definitions import Attributes, node_name
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
-
-
-class Keys(NamedTuple):
-    """Group size, group key and instance key of a collective.
-
-    TensorFlow matches the nodes of a collective on all devices by these keys.
-    """
-
-    size: int
-    group: int
-    instance: int | str
-    """A number, or a reference to one."""
 
 
 class _Members(NamedTuple):
@@ -61,43 +49,8 @@ class _Members(NamedTuple):
         return max(self.sizes)
 
 
-class VariableCollectives(Replicas):
-    """Collectives of sharded variables, for `collectives.CollectiveReplicas`."""
-
-    @abstractmethod
-    def next_keys(
-        self,
-        build: Function,
-        members: str,
-        size: int,
-        merge: str,
-        elements: int | None,
-        dtype: tf.DType,
-    ) -> Keys:
-        """Group and instance keys of a new collective."""
-
-    @abstractmethod
-    def collective_op(
-        self,
-        build: Function,
-        type: str,
-        value: str,
-        attributes: Attributes,
-        place: int,
-        keys: Keys,
-    ) -> str:
-        """Writes a collective operation; returns its output."""
-
-    @abstractmethod
-    def _reduced_over_hosts(
-        self,
-        build: Function,
-        reference: str,
-        dtype: tf.DType,
-        elements: int | None,
-        merge: str = "Add",
-    ) -> str:
-        """All-reduces one value per worker over the workers' hosts."""
+class VariableCollectives(Collectives):
+    """Replicas that send each other parts of sharded variables."""
 
     # All-gather ---------------------------------------------------------------
 

@@ -29,7 +29,14 @@ _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 def agree(program: Lowered) -> None:
     """Puts a `Broadcast` behind each operation that gives such a value."""
     found = must_agree(program.graph, program.plans)
-    _insert(program, {one for one in found if may_differ(program.mesh, one)})
+    tensors = {one for one in found if may_differ(program.mesh, one)}
+    for one in program.programs():
+        result: list[Instruction] = []
+        for instruction in one.instructions:
+            result.append(instruction)
+            if isinstance(instruction, Operation):
+                result += _broadcasts(instruction, tensors)
+        one.instructions = result
 
 
 def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
@@ -79,18 +86,6 @@ def _causes(plans: Plans, tensors: Iterable[Tensor]) -> set[Tensor]:
 
 def _is_safe(node: Node) -> bool:
     return not _SAFE.isdisjoint(record(node.type).traits)
-
-
-def _insert(program: Lowered, tensors: Collection[Tensor]) -> None:
-    result: list[Instruction] = []
-    for instruction in program.instructions:
-        result.append(instruction)
-        if isinstance(instruction, Operation):
-            result += _broadcasts(instruction, tensors)
-    program.instructions = result
-    for region in program.regions:
-        for body in region.bodies:
-            _insert(body, tensors)
 
 
 def _broadcasts(

@@ -47,9 +47,11 @@ def levels(graph: Graph, plans: Plans) -> dict[Node, float]:
 
 def group_sums(program: Lowered) -> None:
     """Merges all-reduces of a level into its first one."""
-    for region in program.regions:
-        for body in region.bodies:
-            group_sums(body)
+    for one in program.programs():
+        _group_sums(one)
+
+
+def _group_sums(program: Lowered) -> None:
     needed_at = _needed_at(program)
     nodes = sorted(program.graph.nodes, key=program.levels.__getitem__)
     made_at = {node: position for position, node in enumerate(nodes)}

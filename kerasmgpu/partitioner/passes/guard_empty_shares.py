@@ -13,12 +13,10 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 def guard_empty_shares(program: Lowered) -> None:
     """Marks such operations where some replica may have no rows."""
-    for instruction in program.instructions:
-        if isinstance(instruction, Operation):
-            instruction.is_guarded = _is_fragile(instruction, program)
-    for region in program.regions:
-        for body in region.bodies:
-            guard_empty_shares(body)
+    for one in program.programs():
+        for instruction in one.instructions:
+            if isinstance(instruction, Operation):
+                instruction.is_guarded = _is_fragile(instruction, one)
 
 
 def _is_fragile(operation: Operation, program: Lowered) -> bool:

@@ -11,17 +11,16 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-
-BYTES = 25 << 17
-"""Bytes from which on gradients are scattered: an eighth of what is summed as one
-(`collectives.BYTES_PER_PACK`)."""
+from kerasmgpu.partitioner.ir.sent_types import LARGE
 
 
 def scatter_early(program: Lowered) -> None:
     """Moves each reduce-scatter behind what makes its input, in groups."""
-    for region in program.regions:
-        for body in region.bodies:
-            scatter_early(body)
+    for one in program.programs():
+        _scatter_early(one)
+
+
+def _scatter_early(program: Lowered) -> None:
     waiting = {
         instruction.inputs[0]: instruction
         for instruction in program.instructions
@@ -39,7 +38,7 @@ def scatter_early(program: Lowered) -> None:
 
     def add(made: tuple[Value, ...] | list[Value]) -> None:
         group.extend(waiting[one] for one in made if one in waiting)
-        if sum(one.inputs[0].tensor.num_bytes for one in group) >= BYTES:
+        if sum(one.inputs[0].tensor.num_bytes for one in group) >= LARGE:
             flush()
 
     add(program.given)

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.lowering.collective_operations import Keys
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.lowering.variable_collectives import Keys
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 

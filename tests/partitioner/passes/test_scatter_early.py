@@ -53,7 +53,7 @@ def test_small_gradients_are_scattered_as_one(dumped, sharding):
 def test_a_large_gradient_is_scattered_before_the_next_one_is_made(
     dumped, sharding, monkeypatch
 ):
-    monkeypatch.setattr(scatter_early, "BYTES", 40)
+    monkeypatch.setattr(scatter_early, "LARGE", 40)
     text = program(dumped, sharding)["scatter_early"]
     first, second = positions(text, "reduce_scatter")
     (between,) = positions(text, "= TanhGrad(")
