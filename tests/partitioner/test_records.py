@@ -21,9 +21,11 @@ EVERYWHERE = {"Const", "NoOp"}
 
 ELSEWHERE = {
     # `_MERGE` says which operation to write for a reduction.
-    "collectives.py": {"Add", "Max", "Maximum", "Min", "Minimum"},
-    # Reductions, and a collective's name in error lines.
-    "variable_collectives.py": {"Add", "Gather"},
+    "collectives.py": {"Add", "Max", "Min"},
+    # Reductions that are made of an all-to-all.
+    "collective_operations.py": {"Add", "Max", "Maximum", "Minimum"},
+    # A collective's name in error lines.
+    "variable_collectives.py": {"Gather"},
     "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {

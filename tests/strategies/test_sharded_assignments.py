@@ -282,7 +282,7 @@ reference = functools.cache(functools.partial(trained, "stock"))
 
 
 @pytest.mark.slow  # About 4 s each.
-@pytest.mark.parametrize("name, shard", zip(LOOPS, SHARDS[::-1] * 2))
+@pytest.mark.parametrize("name, shard", list(zip(LOOPS, SHARDS[::-1] * 2)))
 def test_a_custom_loop_trains_as_with_mirrored_variables(name, shard):
     losses, state = trained(shard, name)
     expected_losses, expected_state = reference(name)
