@@ -13,6 +13,21 @@ from kerasmgpu.commands import child_processes, references
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import checked_integer, checked_number
 
+_PROGRESS = "progress.txt"
+
+
+def tell(job: dict[str, Any], line: str) -> None:
+    """Has the parent of a job's process print a line, if it shows progress.
+
+    Args:
+        job: Dictionary, as `main` gets it.
+        line: String, what begins.
+    """
+    if "folder" in job:
+        path = pathlib.Path(job["folder"]) / _PROGRESS
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
 
 def run(
     child: str,
@@ -35,7 +50,8 @@ def run(
         data: Function that returns the data, its name, or `None`.
         global_batch_size: Integer, rows of a batch, or `None`.
         timeout_seconds: Number, how long it may take.
-        show: Whether to say what is traced, on standard error.
+        show: Whether to say what is traced, and what the child `tell`s, on
+            standard error.
         **settings: More entries of the job.
 
     Returns:
@@ -54,12 +70,25 @@ def run(
     seconds = checked_number(timeout_seconds, "timeout_seconds")
     if show:
         print(f"tracing {job['build']}: {LOADING}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="kerasmgpu-trace-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-trace-") as name:
+        folder, shown = pathlib.Path(name), 0
+        if show:
+            job["folder"] = name
+
+        def print_progress() -> None:
+            nonlocal shown
+            if (folder / _PROGRESS).exists():
+                text = (folder / _PROGRESS).read_text("utf-8")
+                whole = text[shown : text.rfind("\n") + 1]
+                print(whole, end="", file=sys.stderr, flush=True)
+                shown += len(whole)
+
         made = child_processes.run_job(
             child,
             job,
-            pathlib.Path(folder),
+            folder,
             seconds,
             {"CUDA_VISIBLE_DEVICES": "-1"},
+            print_progress,
         )
     return {**made, "build": job["build"]}

@@ -5,7 +5,7 @@ It is a child process, so that no parent imports TensorFlow.
 
 from typing import Any
 
-from kerasmgpu.commands import child_processes, user_errors
+from kerasmgpu.commands import child_processes, tracing_process, user_errors
 
 MOST_PARTS = 16
 """Micro-batches that are tried: a step of more takes long to write."""
@@ -62,6 +62,11 @@ def settings(
 
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)
+        tracing_process.tell(
+            job,
+            f"writing the step for replicas={num_replicas}, shard={shard}, "
+            f"micro_batches={micro_batches} …",
+        )
         state = state_bytes(step.variables, shard, num_replicas)
         peak = step_peak(
             step,
