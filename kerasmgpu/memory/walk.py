@@ -174,9 +174,8 @@ class Walk:
                 continue
             buffer = self._buffers[one]
             for memory, count in self._readers.get(one, {}).items():
-                copy = Buffer(
-                    buffer.num_bytes, buffer.category, (), buffer.scope
-                )
+                num_bytes = node.outputs[index].num_bytes
+                copy = Buffer(num_bytes, buffer.category, (), buffer.scope)
                 self._copies[one, memory] = self.ledgers[memory].made(
                     copy, count
                 )
@@ -261,17 +260,32 @@ class Walk:
         inputs: list[Buffer],
         given: Sequence[Static],
     ) -> Buffer | None:
-        """An input of an output's size that nobody else reads."""
+        """An input of an output's size that nobody else reads.
+
+        It may be the last part of a tensor, which stays in memory with it.
+        """
         wanted = node.outputs[index]
-        for buffer, static in zip(inputs, given):
+        for buffer, static, (source, _) in zip(inputs, given, node.inputs):
+            is_held = bool(buffer.holds)
             if (
-                buffer.num_bytes == wanted.num_bytes
+                static.num_bytes == wanted.num_bytes
                 and static.dtype == wanted.dtype
                 and buffer.references == inputs.count(buffer)
-                and not buffer.holds
+                and buffer.num_bytes == (0 if is_held else wanted.num_bytes)
+                and (not is_held or self._is_last_part(source, buffer))
             ):
                 return buffer
         return None
+
+    def _is_last_part(self, number: int, buffer: Buffer) -> bool:
+        """Whether an output is the only part of a tensor that is still read."""
+        node = self._nodes[number]
+        is_list = node.outputs[0].dtype == tf.variant
+        return (
+            not is_list
+            and number not in self.function.fused
+            and (_is_alone(buffer))
+        )
 
     def _new(
         self,
@@ -322,6 +336,13 @@ class Walk:
         if self._in_backward or number not in self.function.kept:
             return WORKSPACE
         return ACTIVATIONS
+
+
+def _is_alone(buffer: Buffer) -> bool:
+    """Whether nothing else reads what a buffer is a part of."""
+    return all(
+        held.references == 1 and _is_alone(held) for held in buffer.holds
+    )
 
 
 def _scope(name: str) -> str:

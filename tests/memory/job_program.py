@@ -16,6 +16,7 @@ import kerasmgpu
 
 ROWS = 64
 WIDE_ROWS = 1 << 13
+NORMALISED_ROWS = 1 << 8
 
 
 def build():
@@ -45,6 +46,20 @@ def build_wide():
     model.compile("adam", "mse", jit_compile=False)
     x = np.ones([WIDE_ROWS, 256], "float32")
     return model, (x, x)
+
+
+def build_normalised():
+    """10 convolutions of 16 channels, with batch normalisation."""
+    layers = keras.layers
+    inputs = x = keras.Input((32, 32, 16))
+    for _ in range(10):
+        x = layers.Conv2D(16, 3, padding="same")(x)
+        x = layers.ReLU()(layers.BatchNormalization()(x))
+    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "mse", jit_compile=False)
+    x = np.ones([NORMALISED_ROWS, 32, 32, 16], "float32")
+    return model, (x, np.ones([NORMALISED_ROWS, 10], "float32"))
 
 
 class StepMemory(keras.callbacks.Callback):

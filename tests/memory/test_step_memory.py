@@ -11,6 +11,7 @@ from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
+from tests.verify.programs import masked_tokens
 
 QUICK = ("dense", "dense that is computed again", "clip", "unrolled lstm")
 SLOW = ("gpt like in float32", "u net", "vision transformer", "wavenet")
@@ -81,6 +82,13 @@ def test_micro_batches_keep_what_looks_at_all_rows(replicas):
 
     assert saved(keras.layers.LayerNormalization) < 0.3
     assert saved(keras.layers.BatchNormalization) > 0.9
+
+
+def test_micro_batches_divide_a_loop_behind_which_rows_are_counted(replicas):
+    # Its loss is divided by the mask's sum; its metric isn't.
+    step = traced(replicas(2), masked_tokens, rows=4096)
+    whole, parts = (step_peak(step, 1, "none", k) for k in (1, 4))
+    assert parts.activations < 0.3 * whole.activations
 
 
 def test_micro_batches_scatter_their_gradients(replicas):

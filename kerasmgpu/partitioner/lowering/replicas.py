@@ -320,8 +320,17 @@ class Replicas:
             split_v(build, part, axis, sizes, self.mesh.num, dtype, place)
             for place, part in enumerate(parts)
         ]
+        # Received first: written into its own part, a sum would keep the whole.
         return [
-            build.op("AddN", [pieces[place] for pieces in cut], many, place)[0]
+            build.op(
+                "AddN",
+                [
+                    pieces[place]
+                    for pieces in (*cut[place + 1 :], *cut[: place + 1])
+                ],
+                many,
+                place,
+            )[0]
             for place in range(self.mesh.num)
         ]
 

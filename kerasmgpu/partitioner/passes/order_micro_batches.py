@@ -7,7 +7,8 @@ each one's activations before the next one makes its own. A step without such a
 meeting has one phase.
 
 What is computed from the batch's rows, or drawn, without need of an earlier
-phase comes in the phase that first uses it.
+phase comes in the phase that first uses it: where a loss is divided by its mask's
+sum, that sum is a phase, and the model's layers run in the one behind it.
 """
 
 import dataclasses
@@ -33,13 +34,26 @@ from kerasmgpu.partitioner.ir.micro_batches import (
 )
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def order_micro_batches(program: Lowered) -> None:
     """Sets the phases of a program; see `ir.lowered.Lowered.phases`."""
     if program.mesh.micro_batches == 1:
         return
+    _set_phases(program, {})
+    _set_phases(program, _delays(program))
+
+
+def _set_phases(program: Lowered, delays: Mapping[Instruction, int]) -> None:
+    """Gives instructions the first phase that they can be in.
+
+    Args:
+        program: The program.
+        delays: Maps instructions to phases that they wait for.
+    """
     phases: dict[Instruction, int] = {}
+    after: dict[Instruction, int] = {}
     made: dict[Value, int] = {}
     done: dict[Node, tuple[int, bool]] = {}
     ordered: list[Instruction] = []
@@ -52,19 +66,18 @@ def order_micro_batches(program: Lowered) -> None:
             if control in done:
                 earlier, took_turns = done[control]
                 before.append(earlier + (took_turns and not in_turn))
-        phase = max(before, default=0)
+        phase = max([delays.get(instruction, 0), *before])
         made |= dict.fromkeys(
             instruction.outputs, phase + _ends_phase(instruction)
         )
         if in_turn:
             phases[instruction] = phase
         else:
-            program.after[instruction] = phase + _ends_phase(instruction)
+            after[instruction] = phase + _ends_phase(instruction)
         if node:
             done[node] = phase, in_turn
     program.instructions = ordered
-    _delay(program, phases)
-    program.phases = phases
+    program.phases, program.after = phases, after
 
 
 def _of_one_phase(
@@ -124,40 +137,95 @@ def _node(instruction: Instruction) -> Node | None:
     return None
 
 
-def _delay(program: Lowered, phases: dict[Instruction, int]) -> None:
-    """Moves what needs no earlier phase to the phase that first uses it."""
-    producer = {
-        one: instruction
-        for instruction in program.instructions
-        for one in instruction.outputs
-    }
+def _delays(program: Lowered) -> dict[Instruction, int]:
+    """The phases that first use what needs no earlier phase, from the second on.
+
+    Sums over micro-batches that none of them reads, such as metrics and gradients,
+    use nothing early: they are added up when what they are computed from is made.
+    """
+    phases = program.phases
+    users = _users(program)
+    may_wait = _may_wait(program, users)
+    is_last: set[Instruction] = set()
     used: dict[Instruction, int] = {}
-    may_wait: dict[Instruction, bool] = {}
-    for instruction in program.instructions:
-        may_wait[instruction] = (
-            instruction in phases
-            and phases[instruction] == 0
-            and not isinstance(instruction, (Accumulate, ReduceScatter))
-            and not _has_effect(instruction)
-            and all(
-                may_wait[producer[one]]
-                for one in instruction.inputs
-                if producer.get(one) in phases
-                and producer[one] is not instruction
-            )
-        )
+    delays: dict[Instruction, int] = {}
     for instruction in reversed(program.instructions):
-        if may_wait[instruction]:
-            phases[instruction] = used.get(instruction, 0)
-        phase = phases.get(instruction, 0)
-        for one in instruction.inputs:
-            source = producer.get(one)
-            if source is not None and source is not instruction:
-                used[source] = min(used.get(source, phase), phase)
+        followers = users[instruction]
+        in_turn = instruction in phases
+        computes = in_turn and not _ends_phase(instruction)
+        if (
+            is_last.issuperset(followers)
+            and (computes or phases.keys().isdisjoint(followers))
+            and not (in_turn and _has_effect(instruction))
+        ):
+            is_last.add(instruction)
+        first = min(
+            (
+                used[one]
+                for one in followers
+                if one in used and (one not in is_last or used[one])
+            ),
+            default=None,
+        )
+        if in_turn:
+            used[instruction] = phases[instruction]
+            if instruction in may_wait and first:
+                used[instruction] = delays[instruction] = first
+        elif first is not None:
+            used[instruction] = first - _ends_phase(instruction)
+    return delays
+
+
+def _users(program: Lowered) -> dict[Instruction, list[Instruction]]:
+    """The instructions that need each instruction, or wait for it."""
+    producer: dict[Value | Node, Instruction] = {}
+    users: dict[Instruction, list[Instruction]] = {}
+    for instruction in program.instructions:
+        users[instruction] = []
+        node = _node(instruction)
+        needs = [*instruction.inputs, *(node.controls if node else ())]
+        sources = [producer[one] for one in needs if one in producer]
+        for source in dict.fromkeys(sources):
+            users[source].append(instruction)
+        producer |= dict.fromkeys(instruction.outputs, instruction)
+        if node:
+            producer[node] = instruction
+    return users
+
+
+def _may_wait(
+    program: Lowered, users: Mapping[Instruction, Iterable[Instruction]]
+) -> set[Instruction]:
+    """What is computed or drawn in the first phase, from nothing but that."""
+    phases = program.phases
+    kept: set[Instruction] = set()
+    found: set[Instruction] = set()
+    for instruction in program.instructions:
+        if instruction not in phases:
+            continue
+        if (
+            phases[instruction]
+            or instruction in kept
+            or isinstance(instruction, (Accumulate, ReduceScatter))
+            or _has_effect(instruction)
+        ):
+            kept.update(users[instruction])
+        else:
+            found.add(instruction)
+    return found
 
 
 def _has_effect(instruction: Instruction) -> bool:
     node = _node(instruction)
-    return node is not None and (
-        node.is_stateful or bool(node.bodies) or bool(node.controls)
+    return node is not None and (bool(node.controls) or _is_stateful(node))
+
+
+def _is_stateful(node: Node) -> bool:
+    """Whether a node does more than compute; reads in a loop's bodies don't."""
+    if not node.bodies:
+        return node.is_stateful
+    return any(
+        _is_stateful(inner) and Trait.READ_ONLY not in record(inner.type).traits
+        for body in node.bodies
+        for inner in body.nodes
     )

@@ -46,6 +46,34 @@ def test_draws_wait_for_the_phase_that_uses_them(dumped):
     assert draw.endswith("phase 1")
 
 
+def masked_mean(x, w):
+    """The loss of a loop's outputs, divided by a mask's sum, and its gradient."""
+    mask = tf.cast(x[:, 0] > 0, x.dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        _, y = tf.while_loop(
+            lambda number, y: number < 3,
+            lambda number, y: (number + 1, tf.tanh(y * w)),
+            (0, x),
+            maximum_iterations=3,
+        )
+        values = tf.reduce_sum(tf.cos(y), 1)
+        loss = tf.reduce_sum(values * mask / tf.reduce_sum(mask))
+    return tape.gradient(loss, w), loss
+
+
+def test_loops_wait_for_the_phase_of_the_loss(dumped):
+    text = dumped(
+        masked_mean, [None, 2], [], replicas=planned.replicas(2).split(2)
+    )
+    text = text["order_micro_batches"]
+    assert lines(text, "= Cos(")[0].endswith("phase 1")
+    loops = lines(text, "While(")
+    assert len(loops) == 2 and all("phase 1" in loop for loop in loops)
+    phases = [line[-1] for line in lines(text, "Accumulate(")]
+    assert sorted(phases) == ["0", "1", "1"]
+
+
 def test_one_micro_batch_adds_no_pass(dumped):
     text = dumped(step, [None, 2], replicas=planned.replicas(2).split(1))
     assert "order_micro_batches" not in text
