@@ -119,11 +119,6 @@ def _growth(
     """Bytes by which each list grows in a round, by number and ledger."""
     given = [_like(buffer) for buffer in inputs]
     ledger_of = {id(one): buffer.ledger for one, buffer in zip(given, inputs)}
-    for one, buffer in zip(given, inputs):
-        if isinstance(one, VariableBuffer) and isinstance(
-            buffer, VariableBuffer
-        ):
-            ledger_of[id(one.content)] = buffer.content.ledger
     statics = walk.statics(loop)
     # What a walk allocates tells its memory by the ledger there.
     alone: dict[str, Ledger] = collections.defaultdict(Ledger)
@@ -132,11 +127,15 @@ def _growth(
     of_alone = {id(ledger): memory for memory, ledger in alone.items()}
     is_list = [one.dtype == tf.variant for one in statics]
     invariant = _invariant(inside.function)
-    # Loop variables that were put into a list stay there.
+    # Loop variables that were put into a list stay there, and what is read of a
+    # variable in each round is in memory once.
     seen = {
         id(buffer)
         for number, buffer in enumerate(given)
         if number in invariant or is_list[number]
+    }
+    seen |= {
+        id(one.content) for one in given if isinstance(one, VariableBuffer)
     }
     lists = [buffer for buffer, variant in zip(made, is_list) if variant]
     put = {id(one) for buffer in lists for one in _held(buffer, set(seen))}

@@ -91,6 +91,19 @@ def test_micro_batches_divide_a_loop_behind_which_rows_are_counted(replicas):
     assert parts.activations < 0.3 * whole.activations
 
 
+def test_what_each_round_reads_of_a_variable_is_in_memory_once(replicas):
+    def recurrent():
+        layer = keras.layers.LSTM(128, use_cudnn=False)
+        model = keras.Sequential([keras.Input((16, 128)), layer])
+        model.compile("sgd", "mse", jit_compile=False)
+        return model, (np.zeros((8, 16, 128)), np.zeros((8, 128)))
+
+    peak = step_peak(traced(replicas(2), recurrent, rows=8))
+    kernels = 2 * 128 * 4 * 128 * 4
+    # Their gradients, what a round adds to them, and activations of 8 rows.
+    assert kernels <= peak.total < 4 * kernels
+
+
 def test_micro_batches_scatter_their_gradients(replicas):
     step = traced(replicas(2), functools.partial(linear, 5, units=128))
     whole, divided = (step_peak(step, 2, s, 2) for s in ("none", "weights"))
