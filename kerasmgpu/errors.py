@@ -80,13 +80,16 @@ def checked_integer(
 
 
 def checked_counts(
-    replica_counts: Iterable[Any], minimum: int = 1
+    replica_counts: Iterable[Any] | int | str,
+    minimum: int = 1,
+    name: str = "replica_counts",
 ) -> list[int]:
-    """Returns numbers of replicas as sorted integers without duplicates.
+    """Returns counts as sorted integers without duplicates.
 
     Args:
-        replica_counts: Iterable of integers.
+        replica_counts: Integer, or iterable of integers.
         minimum: Integer, the least count allowed. Defaults to 1.
+        name: String, the argument's name for the error.
 
     Raises:
         InputError: If it is empty, or a count is not an integer of at least
@@ -97,13 +100,14 @@ def checked_counts(
     >>> checked_counts([4, 1, 4])
     [1, 4]
     """
-    counts = {
-        checked_integer(count, "replica_counts", minimum)
-        for count in replica_counts
-    }
+    if isinstance(replica_counts, str) or not isinstance(
+        replica_counts, Iterable
+    ):
+        replica_counts = [replica_counts]
+    counts = {checked_integer(count, name, minimum) for count in replica_counts}
     if not counts:
         raise InputError(
-            "replica_counts must have at least one number. Received: none"
+            f"{name} must have at least one number. Received: none"
         )
     return sorted(counts)
 

@@ -6,6 +6,7 @@ import pytest
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
+    checked_counts,
     checked_integer,
     checked_number,
     printable,
@@ -25,6 +26,13 @@ def test_what_is_no_integer_of_at_least_the_minimum(value):
     assert str(raised.value) == (
         f"steps must be an integer of at least 1. Received: steps={value!r}"
     )
+
+
+def test_counts_are_one_integer_or_several():
+    assert checked_counts(np.int64(3)) == [3]
+    assert checked_counts([4, 1, 4]) == [1, 4]
+    with pytest.raises(InputError, match="replicas must be an integer of at"):
+        checked_counts("14", name="replicas")
 
 
 def test_what_converts_is_a_number():

@@ -36,11 +36,11 @@ _import_on_use(__name__)
 def memory(
     build: Callable[[], Any] | str,
     data: Callable[[], Any] | str | None = None,
-    replicas: Sequence[int] = (1, 2, 4, 8),
+    replicas: Sequence[int] | int = (1, 2, 4, 8),
     *,
     global_batch_size: int | None = None,
     shard: str | Sequence[str] | None = ("none",),
-    micro_batches: Sequence[int] | None = None,
+    micro_batches: Sequence[int] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | None = None,
     device_type: str = "GPU",
@@ -57,13 +57,14 @@ def memory(
         data: Function without arguments, or its name, that returns the data,
             as for `kerasmgpu.verify`; only the first batch is read. Default:
             the data that `build` returns, or the function `data` of its module.
-        replicas: Sequence of integers, numbers of replicas.
+        replicas: Integer or sequence of integers, numbers of replicas.
         global_batch_size: Integer, rows of a global batch. Default: those of
             the first batch, or 32 for arrays.
         shard: One or several of `"none"`, `"optimizer"`, `"weights"` and
             `"embeddings"`; see `state_bytes`.
-        micro_batches: Sequence of integers, parts in which a replica runs its
-            rows. Default: the smallest power of two that fits, or 1.
+        micro_batches: Integer or sequence of integers, parts in which a
+            replica runs its rows. Default: the smallest power of two that
+            fits, or 1.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
             of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
         replicas_per_worker: Integer, replicas of each process of a job.

@@ -45,12 +45,12 @@ _REDUCED_BY = {
 def run(
     build: Callable[[], Any] | str,
     data: Callable[[], Any] | str | None = None,
-    replicas: Iterable[int | str] = (1, 2, 4, 8),
+    replicas: Iterable[int | str] | int = (1, 2, 4, 8),
     *,
     global_batch_size: int | None = None,
     batch_size_per_replica: int | None = None,
     shard: str | Iterable[str] | None = ("none",),
-    micro_batches: Iterable[int | str] | None = None,
+    micro_batches: Iterable[int | str] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | str | None = None,
     device_type: str = "GPU",
@@ -64,17 +64,14 @@ def run(
     """
     numbers = None
     if micro_batches is not None:
-        numbers = [
-            checked_integer(number, "micro_batches", 1)
-            for number in micro_batches
-        ]
+        numbers = checked_counts(micro_batches, name="micro_batches")
     if batch_size_per_replica is not None:
         checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
     memory = None if device_memory is None else devices.parse(device_memory)
     if shard is None:
         shard = "none"
     shards = [shard] if isinstance(shard, str) else list(shard)
-    counts = checked_counts(replicas)
+    counts = checked_counts(replicas, name="replicas")
     if replicas_per_worker is not None:
         replicas_per_worker = _checked_division(replicas_per_worker, counts)
     settings = {

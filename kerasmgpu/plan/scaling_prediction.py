@@ -50,7 +50,7 @@ def plan(
     print(plan(step, machines, replica_counts=(2, 16))["verdict"])
     ```
     """
-    counts = checked_counts((1, *replica_counts))
+    counts = sorted({1, *checked_counts(replica_counts)})
     predictions = [
         predict(step, machines, count, global_batch_size) for count in counts
     ]
