@@ -6,6 +6,7 @@ some of the GPUs. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import contextlib
+import itertools
 import math
 import re
 import time
@@ -31,6 +32,7 @@ from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.one_device import OneDevice
 
 _in_job = False
+_numbers = itertools.count()
 _made: "weakref.WeakSet[_SharedNames]" = weakref.WeakSet()
 
 _HEARTBEAT_FACTOR = 4
@@ -38,6 +40,9 @@ _HEARTBEAT_FACTOR = 4
 
 A worker waits for the answer to a heartbeat for half of TensorFlow's."""
 
+
+_GROUPS = 100
+"""Groups of collectives that TensorFlow may number for one strategy."""
 
 _SECONDS_OF_A_WAIT = 2.0
 """Longest wait for a key, between looks for a lost worker."""
@@ -132,6 +137,12 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         self._start_seconds = start_seconds
         self._silence_seconds = silence_seconds
         self._passed = ""
+        # TensorFlow numbers a strategy's collectives from this group on; those of
+        # another strategy of the process must have other groups.
+        self._number = next(_numbers)
+        strategy._collective_key_base = _GROUPS * self._number
+        if _in_job:  # Its server runs, which watches the workers.
+            self._std_server_started, self._enable_check_health = True, False
         try:
             super().__init__(
                 strategy,
@@ -231,6 +242,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
             tf.errors.DeadlineExceededError: If some have not within the time.
         """
         joint_calls.note(name)
+        name = f"{name} of {self._number}"
         service, others = context.context(), range(1, self._num_workers)
         deadline = time.monotonic() + timeout_seconds
 

@@ -57,6 +57,7 @@ _OF_A_LOSS = (
 _DIFFERENT = re.compile(r"Collective instance \d+ expected type")
 """TensorFlow's error in a worker whose collective is not that of the others."""
 
+_joined: list[Worker] = []
 _watches: list[FirstWorker | OtherWorker] = []
 _places: list[Places] = []
 
@@ -100,6 +101,30 @@ def _seconds(value: Any, name: str) -> float:
             f"Received: {value!r} ({name})"
         )
     return seconds
+
+
+def has_joined() -> bool:
+    """Whether this process is a worker of a job already."""
+    return bool(_joined)
+
+
+def of_the_same_job(worker: Worker) -> Worker:
+    """Returns the worker that this process is, with the addresses of all.
+
+    Args:
+        worker: `cluster.Worker`, the place in a job of a further strategy.
+
+    Raises:
+        InputError: If it isn't the place of the strategy before.
+    """
+    joined = _joined[-1]
+    if (worker.index, worker.num_workers) != (joined.index, joined.num_workers):
+        raise InputError(
+            "All strategies of a process must be of one job. Received: worker "
+            f"{worker.index} of {worker.num_workers}; this process is worker "
+            f"{joined.index} of {joined.num_workers}"
+        )
+    return joined
 
 
 def meet(
@@ -168,6 +193,7 @@ def join(
         watch = OtherWorker(
             worker.index, host, invitation, seconds, on_lost, token
         )
+    _joined.append(worker)
     _watches.append(watch)
     told = Places(worker.index, worker.num_workers, watch.tell, joint_calls)
     watch.hear_place = told.hear

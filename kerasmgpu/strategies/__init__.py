@@ -172,12 +172,15 @@ class MultiWorkerMirroredStrategy(
             worker = cluster.from_environment()
         else:
             worker = _worker(cluster_resolver)
-        if worker is not None:
+        is_first = not membership.has_joined()
+        if worker is not None and is_first:
             _require_not_started()
             token = job_token.read()
             worker = membership.meet(
                 worker, start_seconds, token, not (devices or virtual_devices)
             )
+        elif worker is not None:
+            worker = membership.of_the_same_job(worker)
         if cluster_resolver is None:
             cluster_resolver = _resolver(worker)
         if virtual_devices:
@@ -206,6 +209,7 @@ class MultiWorkerMirroredStrategy(
         self._shard(shard, min_shard_bytes)
         if worker is not None:
             self.compute_time = ComputeTime()
+        if worker is not None and is_first:
             membership.join(
                 self, worker, timeout_seconds, token, whereabouts.of
             )
