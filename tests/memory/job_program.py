@@ -1,10 +1,11 @@
-"""A program that measures its step's memory on each worker of a job.
+"""A program that measures its steps' memory on each worker of a job.
 
-Its arguments are what is sharded, a function that builds a model, and the number
-of micro-batches.
+An argument is `BUILD,SHARD,MICRO_BATCHES`: a function that builds a model, what
+is sharded, and the number of micro-batches.
 """
 
 import ctypes
+import gc
 import os
 import sys
 
@@ -14,9 +15,15 @@ import tensorflow as tf
 
 import kerasmgpu
 
-ROWS = 64
+ROWS = 32
 WIDE_ROWS = 1 << 13
 NORMALISED_ROWS = 1 << 8
+KINDS = {
+    "none": (),
+    "optimizer": ("slot",),
+    "weights": ("weight", "slot"),
+}
+"""Kinds of variables that a setting shards."""
 
 
 def build():
@@ -24,7 +31,7 @@ def build():
     layers, width, length, words = keras.layers, 128, 32, 2000
     tokens = keras.Input((length,), dtype="int32")
     x = layers.Embedding(words, width)(tokens)
-    for _ in range(4):
+    for _ in range(2):
         y = layers.LayerNormalization()(x)
         attention = layers.MultiHeadAttention(4, width // 4)
         x = x + attention(y, y, use_causal_mask=True)
@@ -63,34 +70,50 @@ def build_normalised():
 
 
 class StepMemory(keras.callbacks.Callback):
-    """Bytes of kernels' outputs at the peak of an epoch, variables included."""
+    """Bytes of kernels' outputs at the peak of an epoch, variables included.
+
+    Less what was alive when the callback was made.
+    """
 
     def __init__(self):
         super().__init__()
         self._counter = ctypes.CDLL(os.environ["KERASMGPU_TESTS_COUNT_BYTES"])
-        self._counter.most_bytes_outputs.restype = ctypes.c_long
+        for name in ("bytes_outputs", "most_bytes_outputs"):
+            getattr(self._counter, name).restype = ctypes.c_long
+        self._before = self._counter.bytes_outputs()
 
     def on_epoch_begin(self, epoch, logs=None):
         self._counter.reset_peaks()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.peak = self._counter.most_bytes_outputs()
+        self.peak = self._counter.most_bytes_outputs() - self._before
 
 
-def main(shard, build_name="build", micro_batches=1):
-    strategy = kerasmgpu.strategy(
-        shard=None if shard == "none" else shard,
-        micro_batches=int(micro_batches),
-    )
+def main(*settings):
+    sharded = ()
+
+    def shard(variable):
+        return variable.kind in sharded
+
+    strategy = kerasmgpu.strategy(shard=shard)
     tf.config.optimizer.set_experimental_options(
         {"disable_meta_optimizer": True}
     )
-    with strategy.scope():
-        model, batch = globals()[build_name]()
-    data = tf.data.Dataset.from_tensors(batch).repeat()
+    for setting in settings:
+        build, kinds, micro_batches = setting.split(",")
+        sharded = KINDS[kinds]
+        strategy.micro_batches = int(micro_batches)
+        print(f"{setting} measured {peak(build, strategy)}", flush=True)
+        gc.collect()
+
+
+def peak(build, strategy):
     memory = StepMemory()
-    model.fit(data, steps_per_epoch=1, epochs=5, callbacks=[memory], verbose=0)
-    print(f"measured {memory.peak}", flush=True)
+    with strategy.scope():
+        model, batch = globals()[build]()
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    model.fit(data, steps_per_epoch=1, epochs=2, callbacks=[memory], verbose=0)
+    return memory.peak
 
 
 if __name__ == "__main__":

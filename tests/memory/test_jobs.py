@@ -11,6 +11,16 @@ from kerasmgpu.memory import memory
 from tests.memory import allocator, job_program
 
 SHARDS = ("none", "optimizer", "weights")
+WIDE = ("build_wide", job_program.WIDE_ROWS, "weights", (1, 2, 4))
+NORMALISED = ("build_normalised", job_program.NORMALISED_ROWS, "none", (1, 4))
+SETTINGS = [f"build,{shard},1" for shard in SHARDS]
+SETTINGS += [
+    f"{build},{shard},{count}"
+    for build, _, shard, parts in (WIDE, NORMALISED)
+    for count in parts
+]
+"""What `job_program` measures, in a single job."""
+
 OF_WORKERS = {"replicas_per_worker": 1, "device_type": "CPU", "show": False}
 
 
@@ -31,51 +41,56 @@ def without_batch(row):
     return row["total"] - row["batch"]
 
 
-def peak(folder, *arguments):
-    """The larger one of two workers' measured peaks, in bytes."""
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """For each setting, the larger one of two workers' peaks, in bytes."""
     launch = "kerasmgpu.launch --num_workers=2 -- -m tests.memory.job_program"
+    environment = allocator.environment(tmp_path_factory.mktemp("library"))
     done = subprocess.run(
-        [sys.executable, "-m", *launch.split(), *arguments],
-        env={**os.environ, **allocator.environment(folder)},
+        [sys.executable, "-m", *launch.split(), *SETTINGS],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
-    peaks = [int(text) for text in re.findall(r"measured (\d+)", done.stdout)]
-    assert len(peaks) == 2, done.stderr[-3000:]
-    return max(peaks)
+    found = re.findall(r"(\S+) measured (\d+)", done.stdout)
+    assert len(found) == 2 * len(SETTINGS), done.stderr[-3000:]
+    return {
+        setting: max(int(peak) for name, peak in found if name == setting)
+        for setting in SETTINGS
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not allocator.has_compiler(), reason="needs a C compiler")
 @pytest.mark.parametrize("shard", SHARDS)
-def test_a_worker_needs_what_is_predicted(predicted, shard, tmp_path):
-    assert predicted[shard] == pytest.approx(peak(tmp_path, shard), rel=0.1)
+def test_a_worker_needs_what_is_predicted(predicted, measured, shard):
+    assert predicted[shard] == pytest.approx(
+        measured[f"build,{shard},1"], rel=0.1
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not allocator.has_compiler(), reason="needs a C compiler")
 @pytest.mark.parametrize(
-    ("build", "rows", "shard", "most", "least"),
+    ("build", "rows", "shard", "parts", "most", "least"),
     [
-        ("build_wide", job_program.WIDE_ROWS, "weights", 0.5, 0.3),
-        ("build_normalised", job_program.NORMALISED_ROWS, "none", 1.0, 0.9),
+        (*WIDE, 0.5, 0.3),
+        (*NORMALISED, 1.0, 0.9),
     ],
 )
 def test_micro_batches_save_what_is_predicted(
-    build, rows, shard, most, least, tmp_path
+    measured, build, rows, shard, parts, most, least
 ):
     report = memory(
         f"tests.memory.job_program:{build}",
         global_batch_size=rows,
         replicas=(2,),
         shard=shard,
-        micro_batches=(1, 2, 4),
+        micro_batches=parts,
         **OF_WORKERS,
     )
-    measured = []
-    for row in report["rows"]:
-        parts = str(row["micro_batches"])
-        measured.append(peak(tmp_path, shard, build, parts))
-        assert without_batch(row) == pytest.approx(measured[-1], rel=0.1)
-    assert least < measured[2] / measured[0] < most
+    peaks = [measured[f"{build},{shard},{one}"] for one in parts]
+    for row, peak in zip(report["rows"], peaks, strict=True):
+        assert without_batch(row) == pytest.approx(peak, rel=0.1)
+    assert least < peaks[-1] / peaks[0] < most

@@ -1,7 +1,8 @@
 """N replicas end with what one device gives, case by case.
 
-`python -m tests.parity.table` measures the same cases on more replica counts
-and under `tf.distribute.MirroredStrategy`, where most of them fail.
+A case meets one setting or a few: `python -m tests.parity.table` measures all
+of them on several replica counts, and under `tf.distribute.MirroredStrategy`,
+where most fail.
 """
 
 import functools
@@ -78,16 +79,23 @@ QUICK_SHARDED = {
 }
 
 
-def _sharded_runs(number, case):
-    """One setting per case, another for the next; `tests.parity.table` has all."""
-    own = (
-        ("sharded_weights", "sharded_optimizer")[number % 2],
-        2 << number % 3,
-    )
-    quick = {
+ALTERNATING = ("replicas", "sharded_weights", "replicas", "sharded_optimizer")
+"""Settings of the other cases: one for each, the next for the next."""
+
+
+def _settings(number, case):
+    """Pairs of a fixture and a number of replicas, most often a single one."""
+    found = [
         (shard, n) for name, shard, n in QUICK_SHARDED if name == case.name
-    }
-    return sorted(quick or {own})
+    ]
+    if found or case.name in QUICK or len(case.replica_counts) > 1:
+        found += [("replicas", count) for count in case.replica_counts]
+    if case.name in LIKE_GPUS:
+        found.append(("like_gpus", 3))
+    fixture = ALTERNATING[number % 4]
+    is_sharded = fixture != "replicas"
+    count = 2 + number % 3 if is_sharded else case.replica_counts[0]
+    return found or [(fixture, count)]
 
 
 def _marks(case, fixture, count):
@@ -108,11 +116,7 @@ RUNS = [
     )
     # Runs of a case follow each other: they are compared with one plain run.
     for number, case in enumerate(CASES.values())
-    for fixture, count in (
-        *(("replicas", count) for count in case.replica_counts),
-        *(("like_gpus", 3),) * (case.name in LIKE_GPUS),
-        *_sharded_runs(number, case),
-    )
+    for fixture, count in _settings(number, case)
 ]
 
 

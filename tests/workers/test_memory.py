@@ -15,13 +15,8 @@ _PROGRAM = "tests.workers.memory_program"
 _ENVIRON = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}
 
 
-def _job(num_workers):
-    launch = ("kerasmgpu.launch", f"--num_workers={num_workers}")
-    return *launch, "--", "-m", _PROGRAM
-
-
 def grown(*command):
-    """Returns the growth of each process of a command, in MiB."""
+    """Returns the growth of each process of a command by kind, in MiB."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env=_ENVIRON,
@@ -30,23 +25,29 @@ def grown(*command):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return [int(n) for n in re.findall(r"grown by (\d+) MiB", done.stdout)]
+    found = {}
+    for kind, grown in re.findall(r"(\w+): grown by (\d+) MiB", done.stdout):
+        found.setdefault(kind, []).append(int(grown))
+    return found
 
 
-def test_workers_and_replicas_hold_at_most_1_3_times_one_device():
-    (plain,) = grown(_PROGRAM, "plain")
-    (devices,) = grown(_PROGRAM, "devices")
-    # Buffers of messages come and go: a peak varies by 8 % from run to run, so
-    # the least of three runs counts.
-    runs = [grown(*_job(2), "workers") for _ in range(3)]
-    assert all(len(workers) == 2 for workers in runs)
-    workers = min(runs, key=max)
+@pytest.fixture(scope="module")
+def workers():
+    """Growth of each of four workers: replicated, and sharded."""
+    launch = "kerasmgpu.launch --num_workers=4 -- -m"
+    found = grown(*launch.split(), _PROGRAM, "workers", "sharded")
+    assert [len(each) for each in found.values()] == [4, 4]
+    return found
+
+
+def test_workers_and_replicas_hold_at_most_1_3_times_one_device(workers):
+    found = grown(_PROGRAM, "plain", "devices")
+    (plain,), (devices,) = found["plain"], found["devices"]
     # Of 437 MiB on one device; two devices of one process share the memory.
-    assert max(devices, *workers) <= 1.3 * plain, (plain, devices, workers)
+    most = max(devices, *workers["workers"])
+    assert most <= 1.3 * plain, (plain, devices, workers)
 
 
-def test_weights_that_are_sharded_over_workers():
-    replicated = grown(*_job(4), "workers")
-    sharded = grown(*_job(4), "sharded")
+def test_weights_that_are_sharded_over_workers(workers):
     # A quarter of 448 MiB, and two weights of 9 MiB; and TensorFlow's buffers.
-    assert max(sharded) <= 0.5 * min(replicated), (replicated, sharded)
+    assert max(workers["sharded"]) <= 0.5 * min(workers["workers"]), workers
