@@ -1,4 +1,7 @@
-"""Each fault is named; `python -m tests.faults` prints how soon."""
+"""Each fault is named; `python -m tests.faults` prints how soon.
+
+A killed worker is left out: `tests/workers/test_losing_a_worker.py` has one.
+"""
 
 import pytest
 
@@ -12,6 +15,7 @@ QUICK = {"NaN in layer 7"}
     [
         pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
         for name in FAULTS
+        if name != "killed"
     ],
 )
 def test_the_fault_is_named(tmp_path, name):

@@ -18,7 +18,7 @@ def test_replicas_do_what_one_device_does(program):
 
 
 @pytest.mark.slow
-@hypothesis.settings(SETTINGS, derandomize=True, max_examples=150)
+@hypothesis.settings(SETTINGS, derandomize=True, max_examples=60)
 @hypothesis.given(programs())
 def test_many_more_programs(program):
     compare(program)

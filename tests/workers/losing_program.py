@@ -22,8 +22,6 @@ def main(end):
                 return
             if end == "error":
                 raise ValueError("worker 1 can't read its data")
-            if end == "early":
-                sys.exit(0)
             os.kill(os.getpid(), getattr(signal, end))
 
     with strategy.scope():

@@ -21,11 +21,6 @@ from kerasmgpu.job.cluster import Worker
             "ValueError: worker 1 can't read its data",
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            "early",
-            "it ended 3 s ago while others continued",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_the_survivor_raises_and_names_the_lost_worker(end, reason):
