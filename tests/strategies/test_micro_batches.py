@@ -26,7 +26,6 @@ EXACT = [
     ("masked loss per token", 2, 2),
     ("global clipnorm", 2, 3),
     ("loss scale with overflow on one replica", 1, 3),
-    ("batch normalisation", 1, 2),
     ("batch normalisation", 2, 3),
     ("batch normalisation with a mask", 2, 2),
     ("dropout", 2, 2),
@@ -35,7 +34,6 @@ EXACT = [
     ("several inputs and outputs", 2, 2),
     ("gradient accumulation", 1, 2),
     ("sparse tensors", 2, 2),
-    ("jit compile of convolutions", 2, 2),
     ("steps per execution", 1, 2),
 ]
 QUICK = {
@@ -250,7 +248,6 @@ def _fail(x):
 # Memory ----------------------------------------------------------------------
 
 _PROGRAM = """
-import sys
 import numpy as np, tensorflow as tf, keras, kerasmgpu
 
 def figure(name):
@@ -258,21 +255,26 @@ def figure(name):
         if line.startswith(name):
             return int(line.split()[1]) / 1024
 
-strategy = kerasmgpu.MirroredStrategy(["CPU:0"], micro_batches=int(sys.argv[1]))
-with strategy.scope():
-    inner = [keras.layers.Dense(256, "relu") for _ in range(40)]
-    model = keras.Sequential([keras.Input((256,)), *inner])
-    model.compile("sgd", "mse")
 x = np.ones([4096, 256], "float32")
 data = tf.data.Dataset.from_tensors((x, x)).repeat()
-before = figure("VmRSS")
-model.fit(data, steps_per_epoch=2, verbose=0)
-print(f"grown by {figure('VmHWM') - before:.0f} MiB")
+# What needs less comes first: a process has one peak.
+for micro_batches in (4, 1):
+    strategy = kerasmgpu.MirroredStrategy(["CPU:0"], micro_batches=micro_batches)
+    with strategy.scope():
+        inner = [keras.layers.Dense(256, "relu") for _ in range(40)]
+        model = keras.Sequential([keras.Input((256,)), *inner])
+        model.compile("sgd", "mse")
+    before = figure("VmRSS")
+    model.fit(data, steps_per_epoch=2, verbose=0)
+    print(f"grown by {figure('VmHWM') - before:.0f} MiB")
 """
 
 
-def _grown(micro_batches):
-    """Growth of a process that trains with activations of 160 MiB, in MiB."""
+def _grown():
+    """Growth of a process that trains with activations of 160 MiB, in MiB.
+
+    In four micro-batches, and in one.
+    """
     # oneDNN's allocator and glibc's arenas return no memory to the system.
     environ = {
         **os.environ,
@@ -280,21 +282,21 @@ def _grown(micro_batches):
         "MALLOC_MMAP_THRESHOLD_": "262144",
     }
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(micro_batches)],
+        [sys.executable, "-c", _PROGRAM],
         env=environ,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return int(re.search(r"grown by (\d+) MiB", done.stdout)[1])
+    return map(int, re.findall(r"grown by (\d+) MiB", done.stdout))
 
 
 @pytest.mark.slow
 def test_memory_falls_with_the_number_of_micro_batches():
-    grown = [_grown(micro_batches) for micro_batches in (1, 4)]
+    in_four, in_one = _grown()
     # 160 MiB of activations, and about 50 MiB that don't depend on the rows.
-    assert grown[1] < 0.6 * grown[0], grown
+    assert in_four < 0.6 * in_one, (in_four, in_one)
 
 
 @pytest.mark.parametrize("rows, batch_size", [(8, 32), (40, 5)])

@@ -1,9 +1,10 @@
 """One worker of a job in which worker 1 runs out of memory twice.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.out_of_memory_program OUTPUT_DIR [SHARD]
+        -m tests.workers.out_of_memory_program OUTPUT_DIR
 
-Each worker writes `worker-<index>.npz`: the weights and losses of a training
+Each worker writes `replicated-<index>.npz`, and `sharded-<index>.npz` of a model
+whose variables are sharded: the weights and losses of a training
 with `micro_batches="auto"`, of one that nothing interrupts, and of one in three
 micro-batches; and the error of one that one row at a time is too much for, behind
 which the job goes on.
@@ -22,11 +23,11 @@ TIMES = 2
 """How often worker 1 runs out of memory."""
 
 
-def main(output_dir, shard=""):
-    """Trains three times, and writes what came out."""
+def main(output_dir):
+    """Trains five times each, and writes what came out."""
     index = cluster.from_environment().index
     strategy = kerasmgpu.strategy(
-        micro_batches="auto", shard=shard or None, min_shard_bytes=0
+        shard=lambda variable: strategy.shard is not None, min_shard_bytes=0
     )
     import keras
     import numpy as np
@@ -76,19 +77,21 @@ def main(output_dir, shard=""):
         assert layer.times == 0
         return [np.asarray(history.history["loss"]), *model.get_weights()]
 
-    found = {}
-    for name, times in (
-        ("plain", 0),
-        ("again", TIMES * (index == 1)),
-        ("error", 1000 * (index == 1)),
-        ("behind", 0),
-        ("parts", 0),
-    ):
-        if name == "parts":
-            strategy.micro_batches = 3
-        for number, array in enumerate(trained(times)):
-            found[f"{name} {number}"] = array
-    np.savez(pathlib.Path(output_dir) / f"worker-{index}.npz", **found)
+    for name_of_file, shard in (("replicated", None), ("sharded", "weights")):
+        strategy.shard = shard  # By name, as predictions of memory need it.
+        found = {}
+        for name, times in (
+            ("plain", 0),
+            ("again", TIMES * (index == 1)),
+            ("error", 1000 * (index == 1)),
+            ("behind", 0),
+            ("parts", 0),
+        ):
+            strategy.micro_batches = 3 if name == "parts" else "auto"
+            for number, array in enumerate(trained(times)):
+                found[f"{name} {number}"] = array
+        path = pathlib.Path(output_dir) / f"{name_of_file}-{index}.npz"
+        np.savez(path, **found)
 
 
 if __name__ == "__main__":
