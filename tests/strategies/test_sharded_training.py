@@ -23,16 +23,6 @@ QUICK = {
 }
 """Runs of the quick tier."""
 
-IN_PARITY = {
-    "convnet",
-    "masked lstm",
-    "loss scale",
-    "gradient accumulation",
-    "steps per execution",
-    "jit compile",
-}
-"""Programs whose kind `tests/parity` runs sharded: here in micro-batches only."""
-
 RUNS = [
     pytest.param(
         *run,
@@ -40,19 +30,15 @@ RUNS = [
         marks=() if run in QUICK else pytest.mark.slow,
     )
     for run in (
-        (name, shard, num_replicas)
-        for number, name in enumerate(PROGRAMS)
-        if name not in IN_PARITY
-        for shard in ("weights", "optimizer", "embeddings")
-        if shard != "embeddings" or "tables" in name
-        if shard != "optimizer" or name != "tables, sgd"  # It has no slots.
-        for num_replicas in (2, 3)
-        # One number of replicas for a program, the other for the next.
-        if (name, shard, num_replicas) in QUICK
-        or num_replicas == 2 + (number + (shard == "optimizer")) % 2
-        and not QUICK & {(name, shard, 2), (name, shard, 3)}
+        *sorted(QUICK),
+        ("tables, sgd", "embeddings", 2),
+        ("tables, momentum", "weights", 3),
+        ("tables, clipnorm", "optimizer", 2),
+        ("lora", "optimizer", 3),
+        ("gan", "optimizer", 2),
     )
 ]
+"""The other programs run sharded in `tests/parity`: here in micro-batches only."""
 
 
 QUICK_PARTS = {
@@ -62,9 +48,6 @@ QUICK_PARTS = {
 }
 """Runs with micro-batches of the quick tier."""
 
-IN_THREE = {"convnet", "own weights"}
-"""Programs that run in three micro-batches, and not in two as well."""
-
 IN_PARTS = [
     pytest.param(
         *run,
@@ -72,11 +55,18 @@ IN_PARTS = [
         marks=() if run in QUICK_PARTS else pytest.mark.slow,
     )
     for run in (
-        *((name, "weights", 2, 2) for name in PROGRAMS if name not in IN_THREE),
+        *sorted(QUICK_PARTS),
+        ("masked lstm", "weights", 2, 2),
+        ("tables, momentum", "weights", 2, 2),
+        ("lora", "weights", 2, 2),
+        ("loss scale", "weights", 2, 2),
+        ("gradient accumulation", "weights", 2, 2),
+        ("weight decay", "weights", 2, 2),
+        ("steps per execution", "weights", 2, 2),
+        ("jit compile", "weights", 2, 2),
+        ("run eagerly", "weights", 2, 2),
         ("gpt", "weights", 4, 3),
-        ("convnet", "weights", 2, 3),
         ("ema", "optimizer", 3, 2),
-        ("tables, adagrad", "embeddings", 3, 2),
         ("tables, clipnorm", "embeddings", 2, 3),
         ("own weights", "weights", 3, 3),
         ("gpt", "weights", 2, "auto"),

@@ -11,27 +11,21 @@ from tests.parity import harness
 from tests.parity.cases import CASES
 
 JOBS = {
-    # (workers, replicas of each): cases of the parity table.
+    # (workers, replicas of each): cases of the parity table. More of them run
+    # with sharded variables, and on workers of two devices, in
+    # `test_sharded_variables.py`.
     (2, 1): [
         "uneven last batch",
-        "one row in the last batch",
-        "first batch of one row",
         "rows of a batch that stay",
         "rows that a mask picks of two blocks",
         "pairs and ranks of a batch",
         "sample weight",
-        "steps per execution",
         "jit compile",
         "several inputs and outputs",
-        "masked loss per token",
         "loss mean with sample weight",
         "dice",
         "own train step with a mean",
         "add loss of a mean",
-        "clipnorm of sparse gradients",
-        "gradient accumulation",
-        "loss scale with overflow on one replica",
-        "weights of two types",
         "batch normalisation with a mask",
         "batch renormalisation",
         "unseeded noise in a layer",
@@ -42,12 +36,6 @@ JOBS = {
         "sparse tensors",
         "ragged tensors",
         "metric that is no sum",
-    ],
-    (2, 2): [
-        "uneven last batch",
-        "run eagerly",
-        "dropout",
-        "batch normalisation",
         "metric function of the whole batch",
     ],
     (3, 1): [
