@@ -122,10 +122,12 @@ class WrittenStep:
         self._rounds = dict(_loops(trace.graph, self._sizes, {}))
         self.assumed: set[str] = self._sizes.assumed
         self.arguments: list[tuple[ImaginedHandle | int, Static]] = []
-        for leaf, shape, width in zip(trace.leaves, shapes, emitted.widths):
+        for leaf, shape, width, is_share in zip(
+            trace.leaves, shapes, emitted.widths, in_shares
+        ):
             for place in range(width):
                 own = shape
-                if width > 1:
+                if is_share:
                     bounds = bounds_of(setting.rows, setting.num_replicas)
                     own = (bounds[place + 1] - bounds[place], *shape[1:])
                 self.arguments.append((place, Static(leaf.dtype, own)))

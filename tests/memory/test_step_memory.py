@@ -48,6 +48,13 @@ def test_layers_are_divided_by_rows(replicas, num_replicas):
     assert 5 * whole <= found <= 7.1 * whole + weights
 
 
+def test_workers_are_passed_their_rows_only(replicas):
+    step = traced(replicas(2), functools.partial(linear, 5))
+    in_one = step_peak(step, 4)
+    in_four = step_peak(step, 4, num_workers=4)
+    assert in_four.batch == in_one.batch == 2 * ROWS // 4 * 64 * 4
+
+
 def test_rows_are_divided_by_micro_batches(replicas):
     step = traced(replicas(2), functools.partial(linear, 5))
     whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
