@@ -58,7 +58,7 @@ def test_the_function_prints_a_table(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(replicas=[0]), "replica_counts must be an integer of at least 1"),
+        (dict(replicas=[0]), "replicas must be an integer of at least 1"),
         (dict(shard=["rows"]), "shard must be one of none, optimizer"),
         (dict(shard=[]), "shard must be one of none, optimizer"),
         (dict(micro_batches=[0]), "micro_batches must be an integer"),
@@ -77,7 +77,7 @@ def test_wrong_arguments(arguments, message):
     [
         ([], "give one function that returns your compiled model"),
         (["nowhere:build"], "no module named 'nowhere'"),
-        (["json:loads", "--replicas=two"], "Received: replica_counts='two'"),
+        (["json:loads", "--replicas=two"], "Received: replicas='two'"),
     ],
 )
 def test_one_line_for_wrong_input(arguments, message):
