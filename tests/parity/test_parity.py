@@ -30,8 +30,11 @@ DOUBLE_PRECISION = [
     "masked loss per token",
     "loss mean with sample weight",
     "weight and activity regularisers",
+    "global clipnorm",
     "loss scale with overflow on one replica",
+    "gradient accumulation",
     "batch normalisation",
+    "batch normalisation with a mask",
     "dropout",
     "several inputs and outputs",
 ]
