@@ -109,4 +109,4 @@ def test_python_m_finds_the_same(tmp_path):
     )
     assert script.returncode == module.returncode == 1
     assert script.stderr == module.stderr
-    assert script.stderr.startswith("error: replica_counts must be ")
+    assert script.stderr.startswith("error: replicas must be ")

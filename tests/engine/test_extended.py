@@ -1,5 +1,7 @@
 """Time-outs of TensorFlow's engine, and what one of them is told as."""
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow as tf
 
@@ -55,4 +57,4 @@ def test_a_worker_whose_tensorflow_does_not_start_is_named(
     monkeypatch.setattr(base, "__init__", late)
     options = tf.distribute.experimental.CommunicationOptions()
     with pytest.raises(extended.InputError, match=told):
-        WorkerExtended(None, RESOLVER, options, list, 20.0, 5.0)
+        WorkerExtended(SimpleNamespace(), RESOLVER, options, list, 20.0, 5.0)
