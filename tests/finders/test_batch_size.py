@@ -57,10 +57,10 @@ def test_a_size_fails_only_in_a_process_of_its_own():
 
 @pytest.mark.slow
 def test_tensorflow_runs_out_of_memory():
-    found = find("limited_memory", low=32, precision=1, stop_when_flat=False)
+    found = find("limited_memory", low=16, precision=1, stop_when_flat=False)
     assert found.stopped_by == "failed"
     # 8 MB a row at least, of 1 GiB.
-    assert 32 <= found.largest <= 128
+    assert 16 <= found.largest <= 128
     errors = [row["error"] for row in found.table if row["error"]]
     assert any("out of memory" in e or "bad_alloc" in e for e in errors)
 
