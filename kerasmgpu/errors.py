@@ -80,14 +80,14 @@ def checked_integer(
 
 
 def checked_counts(
-    replica_counts: Iterable[Any] | int | str,
+    counts: Iterable[Any] | int | str,
     minimum: int = 1,
     name: str = "replica_counts",
 ) -> list[int]:
     """Returns counts as sorted integers without duplicates.
 
     Args:
-        replica_counts: Integer, or iterable of integers.
+        counts: Integer, or iterable of integers.
         minimum: Integer, the least count allowed. Defaults to 1.
         name: String, the argument's name for the error.
 
@@ -100,16 +100,14 @@ def checked_counts(
     >>> checked_counts([4, 1, 4])
     [1, 4]
     """
-    if isinstance(replica_counts, str) or not isinstance(
-        replica_counts, Iterable
-    ):
-        replica_counts = [replica_counts]
-    counts = {checked_integer(count, name, minimum) for count in replica_counts}
-    if not counts:
+    if isinstance(counts, str) or not isinstance(counts, Iterable):
+        counts = [counts]
+    found = {checked_integer(count, name, minimum) for count in counts}
+    if not found:
         raise InputError(
             f"{name} must have at least one number. Received: none"
         )
-    return sorted(counts)
+    return sorted(found)
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str]) -> str:

@@ -60,6 +60,7 @@ _DIFFERENT = re.compile(r"Collective instance \d+ expected type")
 _joined: list[Worker] = []
 _watches: list[FirstWorker | OtherWorker] = []
 _places: list[Places] = []
+_attempts: list[Attempts] = []
 
 
 def start_timeout_seconds(environ: Mapping[str, str] = os.environ) -> float:
@@ -209,19 +210,23 @@ def join(
 def attempts(num_workers: int) -> Attempts:
     """The attempts at steps of this worker's job, which it has joined.
 
+    All strategies of a process have the same: they train one after the other.
+
     Args:
         num_workers: Workers of the job.
     """
-    watch = _watches[-1]
-    is_first = isinstance(watch, FirstWorker)
-    made = Attempts(
-        watch.tell,
-        num_workers - 1 if is_first else 0,
-        context.abort_step,
-        lambda: watch.wait_for_a_loss(0.0),
-    )
-    watch.hear_attempts = made.hear
-    return made
+    if not _attempts:
+        watch = _watches[-1]
+        is_first = isinstance(watch, FirstWorker)
+        made = Attempts(
+            watch.tell,
+            num_workers - 1 if is_first else 0,
+            context.abort_step,
+            lambda: watch.wait_for_a_loss(0.0),
+        )
+        watch.hear_attempts = made.hear
+        _attempts.append(made)
+    return _attempts[-1]
 
 
 def places() -> Places | None:

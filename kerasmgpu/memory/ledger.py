@@ -21,6 +21,7 @@ class Buffer:
         references: Number of values to come that read it, and of variables
             and buffers that hold it.
         ledger: The `Ledger` that counts it.
+        is_part: Whether it is a part of a tensor, which it holds.
     """
 
     __slots__ = (
@@ -30,6 +31,7 @@ class Buffer:
         "scope",
         "references",
         "ledger",
+        "is_part",
     )
 
     def __init__(
@@ -45,6 +47,15 @@ class Buffer:
         self.holds = holds
         self.references = 0
         self.ledger: Ledger | None = None
+        self.is_part = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else reads what it is a part of, if it is one."""
+        if not self.is_part:
+            return not self.holds
+        (whole,) = self.holds
+        return whole.references == 1 and whole.is_alone
 
 
 class VariableBuffer(Buffer):

@@ -209,7 +209,10 @@ class Walk:
             ]
         held = self._held(number, inputs, given)
         if held:
-            return [self._new(number, index, held, 0) for index in numbers]
+            made = [self._new(number, index, held, 0) for index in numbers]
+            for buffer in made:
+                buffer.is_part = kernels.is_view(node, given)
+            return made
         if node.type == "TensorListFromTensor":
             return [self._new(number, 0, (), given[0].num_bytes)]
         made = []
@@ -265,27 +268,15 @@ class Walk:
         It may be the last part of a tensor, which stays in memory with it.
         """
         wanted = node.outputs[index]
-        for buffer, static, (source, _) in zip(inputs, given, node.inputs):
-            is_held = bool(buffer.holds)
+        for buffer, static in zip(inputs, given):
             if (
-                static.num_bytes == wanted.num_bytes
-                and static.dtype == wanted.dtype
+                static.dtype == wanted.dtype
+                and static.num_bytes == wanted.num_bytes
                 and buffer.references == inputs.count(buffer)
-                and buffer.num_bytes == (0 if is_held else wanted.num_bytes)
-                and (not is_held or self._is_last_part(source, buffer))
+                and buffer.is_alone
             ):
                 return buffer
         return None
-
-    def _is_last_part(self, number: int, buffer: Buffer) -> bool:
-        """Whether an output is the only part of a tensor that is still read."""
-        node = self._nodes[number]
-        is_list = node.outputs[0].dtype == tf.variant
-        return (
-            not is_list
-            and number not in self.function.fused
-            and (_is_alone(buffer))
-        )
 
     def _new(
         self,
@@ -336,13 +327,6 @@ class Walk:
         if self._in_backward or number not in self.function.kept:
             return WORKSPACE
         return ACTIVATIONS
-
-
-def _is_alone(buffer: Buffer) -> bool:
-    """Whether nothing else reads what a buffer is a part of."""
-    return all(
-        held.references == 1 and _is_alone(held) for held in buffer.holds
-    )
 
 
 def _scope(name: str) -> str:

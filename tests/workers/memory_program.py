@@ -1,18 +1,15 @@
-"""Prints by how much training grows a process: `plain: grown by 437 MiB`.
+"""Prints by how much training grows a process: `grown by 437 MiB`.
 
-    python -m tests.workers.memory_program plain devices
-    python -m kerasmgpu.launch --num_workers=4 -- \
-        -m tests.workers.memory_program sharded workers
-
-`plain` is Keras on one device, `devices` two logical devices. What needs less
-comes first: a process has one peak.
+    python -m tests.workers.memory_program plain       # Keras, one device
+    python -m tests.workers.memory_program devices     # two logical devices
+    python -m kerasmgpu.launch --num_workers=2 -- \
+        -m tests.workers.memory_program workers   # or sharded
 
 13 dense layers of 1,500 units, 112 MiB of weights, Adam, batches of 8 rows: the
 weights, gradients and slots are nearly all that a process holds.
 """
 
 import contextlib
-import gc
 import os
 import sys
 
@@ -20,8 +17,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
-
-import kerasmgpu
 
 _UNITS = 1500
 
@@ -35,24 +30,19 @@ def mebibytes(name):
     raise KeyError(name)
 
 
-def main(*kinds):
-    """Trains each kind, and prints the growth of the resident memory."""
-    strategy = kerasmgpu.strategy(
-        virtual_devices=2 if "devices" in kinds else None,
-        shard=lambda variable: kind == "sharded",
-    )
-    for kind in kinds:
-        before = mebibytes("VmRSS")
-        plain = kind == "plain"
-        train(contextlib.nullcontext() if plain else strategy.scope())
-        grown = mebibytes("VmHWM") - before
-        print(f"{kind}: grown by {grown:.0f} MiB", flush=True)
-        gc.collect()
+def main(kind):
+    """Trains, and prints the growth of the resident memory."""
+    scope = contextlib.nullcontext()
+    if kind != "plain":
+        import kerasmgpu
 
-
-def train(scope):
+        scope = kerasmgpu.strategy(
+            virtual_devices=2 if kind == "devices" else None,
+            shard="weights" if kind == "sharded" else None,
+        ).scope()
     import keras
 
+    before = mebibytes("VmRSS")
     with scope:
         model = keras.Sequential([keras.Input((_UNITS,))])
         for _ in range(13):
@@ -60,7 +50,8 @@ def train(scope):
         model.compile(keras.optimizers.Adam(), "mse")
     x = np.random.default_rng(0).normal(size=(16, _UNITS)).astype("float32")
     model.fit(tf.data.Dataset.from_tensor_slices((x, x)).batch(8), verbose=0)
+    print(f"grown by {mebibytes('VmHWM') - before:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -3,9 +3,9 @@
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.out_of_memory_program OUTPUT_DIR
 
-Each worker writes `replicated-<index>.npz`, and `sharded-<index>.npz` of a model
-whose variables are sharded: the weights and losses of a training
-with `micro_batches="auto"`, of one that nothing interrupts, and of one in three
+For each of three strategies, the third of which is the first again, each worker
+writes `<number>-worker-<index>.npz`: the weights and losses of a training with
+`micro_batches="auto"`, of one that nothing interrupts, and of one in three
 micro-batches; and the error of one that one row at a time is too much for, behind
 which the job goes on.
 """
@@ -24,10 +24,11 @@ TIMES = 2
 
 
 def main(output_dir):
-    """Trains five times each, and writes what came out."""
+    """Trains five times with each strategy, and writes what came out."""
     index = cluster.from_environment().index
-    strategy = kerasmgpu.strategy(
-        shard=lambda variable: strategy.shard is not None, min_shard_bytes=0
+    replicated, sharded = (
+        kerasmgpu.strategy(shard=shard, min_shard_bytes=0)
+        for shard in (None, "weights")
     )
     import keras
     import numpy as np
@@ -53,7 +54,7 @@ def main(output_dir):
             zero.set_shape([])
             return x + 0 * tf.stop_gradient(zero)
 
-    def trained(times):
+    def trained(strategy, times):
         keras.utils.set_random_seed(1)
         random = np.random.default_rng(0)
         x, y = random.normal(size=(22, 3)), random.normal(size=(22, 1))
@@ -77,8 +78,7 @@ def main(output_dir):
         assert layer.times == 0
         return [np.asarray(history.history["loss"]), *model.get_weights()]
 
-    for name_of_file, shard in (("replicated", None), ("sharded", "weights")):
-        strategy.shard = shard  # By name, as predictions of memory need it.
+    for number, strategy in enumerate((replicated, sharded, replicated)):
         found = {}
         for name, times in (
             ("plain", 0),
@@ -88,9 +88,9 @@ def main(output_dir):
             ("parts", 0),
         ):
             strategy.micro_batches = 3 if name == "parts" else "auto"
-            for number, array in enumerate(trained(times)):
-                found[f"{name} {number}"] = array
-        path = pathlib.Path(output_dir) / f"{name_of_file}-{index}.npz"
+            for place, array in enumerate(trained(strategy, times)):
+                found[f"{name} {place}"] = array
+        path = pathlib.Path(output_dir) / f"{number}-worker-{index}.npz"
         np.savez(path, **found)
 
 

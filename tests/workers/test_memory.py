@@ -16,7 +16,7 @@ _ENVIRON = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}
 
 
 def grown(*command):
-    """Returns the growth of each process of a command by kind, in MiB."""
+    """Returns the growth of each process of a command, in MiB."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env=_ENVIRON,
@@ -25,29 +25,34 @@ def grown(*command):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found = {}
-    for kind, grown in re.findall(r"(\w+): grown by (\d+) MiB", done.stdout):
-        found.setdefault(kind, []).append(int(grown))
-    return found
+    return [int(n) for n in re.findall(r"grown by (\d+) MiB", done.stdout)]
+
+
+def _of_four_workers(kind):
+    return grown(
+        "kerasmgpu.launch", "--num_workers=4", "--", "-m", _PROGRAM, kind
+    )
 
 
 @pytest.fixture(scope="module")
-def workers():
-    """Growth of each of four workers: replicated, and sharded."""
-    launch = "kerasmgpu.launch --num_workers=4 -- -m"
-    found = grown(*launch.split(), _PROGRAM, "workers", "sharded")
-    assert [len(each) for each in found.values()] == [4, 4]
+def replicated():
+    found = _of_four_workers("workers")
+    assert len(found) == 4
     return found
 
 
-def test_workers_and_replicas_hold_at_most_1_3_times_one_device(workers):
-    found = grown(_PROGRAM, "plain", "devices")
-    (plain,), (devices,) = found["plain"], found["devices"]
+def test_workers_and_replicas_hold_at_most_1_3_times_one_device(replicated):
+    (plain,) = grown(_PROGRAM, "plain")
+    (devices,) = grown(_PROGRAM, "devices")
     # Of 437 MiB on one device; two devices of one process share the memory.
-    most = max(devices, *workers["workers"])
-    assert most <= 1.3 * plain, (plain, devices, workers)
+    assert max(devices, *replicated) <= 1.3 * plain, (
+        plain,
+        devices,
+        replicated,
+    )
 
 
-def test_weights_that_are_sharded_over_workers(workers):
+def test_weights_that_are_sharded_over_workers(replicated):
+    sharded = _of_four_workers("sharded")
     # A quarter of 448 MiB, and two weights of 9 MiB; and TensorFlow's buffers.
-    assert max(workers["sharded"]) <= 0.5 * min(workers["workers"]), workers
+    assert max(sharded) <= 0.5 * min(replicated), (replicated, sharded)

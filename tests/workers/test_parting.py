@@ -14,6 +14,10 @@ WAYS = {
         "worker 1 is at the end of epoch 1, after 4 steps, worker 0 is in step "
         rf"5 of epoch 1\. {SAME}.* the same number of batches"
     ),
+    "predict": (
+        r"is out of step: it was in .*callback Users\.on_epoch_end.*, while "
+        rf"other workers were in another collective\. {SAME}"
+    ),
     "stop": r"worker 1 .* is lost: it ended 6 s ago while others continued",
 }
 
