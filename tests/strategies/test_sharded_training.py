@@ -23,21 +23,13 @@ QUICK = {
 }
 """Runs of the quick tier."""
 
-RUNS = [
-    pytest.param(
-        *run,
-        id=f"{run[0]}, {run[1]} on {run[2]}",
-        marks=() if run in QUICK else pytest.mark.slow,
-    )
-    for run in (
-        *sorted(QUICK),
-        ("tables, sgd", "embeddings", 2),
-        ("tables, momentum", "weights", 3),
-        ("tables, clipnorm", "optimizer", 2),
-        ("lora", "optimizer", 3),
-        ("gan", "optimizer", 2),
-    )
-]
+RUNS = {
+    ("tables, sgd", "embeddings", 2),
+    ("tables, momentum", "weights", 3),
+    ("tables, clipnorm", "optimizer", 2),
+    ("lora", "optimizer", 3),
+    ("gan", "optimizer", 2),
+}
 """The other programs run sharded in `tests/parity`: here in micro-batches only."""
 
 
@@ -48,30 +40,36 @@ QUICK_PARTS = {
 }
 """Runs with micro-batches of the quick tier."""
 
-IN_PARTS = [
-    pytest.param(
-        *run,
-        id=f"{run[0]}, {run[1]} on {run[2]} in {run[3]}",
-        marks=() if run in QUICK_PARTS else pytest.mark.slow,
-    )
-    for run in (
-        *sorted(QUICK_PARTS),
-        ("masked lstm", "weights", 2, 2),
-        ("tables, momentum", "weights", 2, 2),
-        ("lora", "weights", 2, 2),
-        ("loss scale", "weights", 2, 2),
-        ("gradient accumulation", "weights", 2, 2),
-        ("weight decay", "weights", 2, 2),
-        ("steps per execution", "weights", 2, 2),
-        ("jit compile", "weights", 2, 2),
-        ("run eagerly", "weights", 2, 2),
-        ("gpt", "weights", 4, 3),
-        ("ema", "optimizer", 3, 2),
-        ("tables, clipnorm", "embeddings", 2, 3),
-        ("own weights", "weights", 3, 3),
-        ("gpt", "weights", 2, "auto"),
-    )
-]
+IN_PARTS = {
+    ("masked lstm", "weights", 2, 2),
+    ("tables, momentum", "weights", 2, 2),
+    ("lora", "weights", 2, 2),
+    ("loss scale", "weights", 2, 2),
+    ("gradient accumulation", "weights", 2, 2),
+    ("weight decay", "weights", 2, 2),
+    ("steps per execution", "weights", 2, 2),
+    ("jit compile", "weights", 2, 2),
+    ("run eagerly", "weights", 2, 2),
+    ("gpt", "weights", 4, 3),
+    ("ema", "optimizer", 3, 2),
+    ("tables, clipnorm", "embeddings", 2, 3),
+    ("own weights", "weights", 3, 3),
+    ("gpt", "weights", 2, "auto"),
+}
+
+
+def marked(quick, slow):
+    """Parameters of tests, by program: first the quick ones."""
+
+    def parameters(runs, marks):
+        for run in sorted(runs, key=str):
+            name, shard, *numbers = run
+            text = " in ".join(map(str, numbers))
+            yield pytest.param(
+                *run, id=f"{name}, {shard} on {text}", marks=marks
+            )
+
+    return [*parameters(quick, ()), *parameters(slow, pytest.mark.slow)]
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +94,14 @@ def on_one_device(name):
     return trained(name)[0]
 
 
-@pytest.mark.parametrize("name, shard, num_replicas", RUNS)
+@pytest.mark.parametrize("name, shard, num_replicas", marked(QUICK, RUNS))
 def test_as_on_one_device(name, shard, num_replicas):
     check(name, mirrored(num_replicas, shard))
 
 
-@pytest.mark.parametrize("name, shard, num_replicas, micro_batches", IN_PARTS)
+@pytest.mark.parametrize(
+    "name, shard, num_replicas, micro_batches", marked(QUICK_PARTS, IN_PARTS)
+)
 def test_micro_batches(name, shard, num_replicas, micro_batches):
     check(name, mirrored(num_replicas, shard, micro_batches=micro_batches))
 

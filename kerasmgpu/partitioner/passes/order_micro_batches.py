@@ -138,10 +138,13 @@ def _node(instruction: Instruction) -> Node | None:
 
 
 def _delays(program: Lowered) -> dict[Instruction, int]:
-    """The phases that first use what needs no earlier phase, from the second on.
+    """Delays instructions of the first phase to the first one that uses results.
 
-    Sums over micro-batches that none of them reads, such as metrics and gradients,
-    use nothing early: they are added up when what they are computed from is made.
+    Sums that no micro-batch reads, such as metrics and gradients, don't count as
+    uses: they are in the phase of what they are computed from.
+
+    Returns:
+        The later phase of each instruction that is delayed.
     """
     phases = program.phases
     users = _users(program)
@@ -177,7 +180,7 @@ def _delays(program: Lowered) -> dict[Instruction, int]:
 
 
 def _users(program: Lowered) -> dict[Instruction, list[Instruction]]:
-    """The instructions that need each instruction, or wait for it."""
+    """For each instruction, those that take its results or wait for it."""
     producer: dict[Value | Node, Instruction] = {}
     users: dict[Instruction, list[Instruction]] = {}
     for instruction in program.instructions:
@@ -196,7 +199,7 @@ def _users(program: Lowered) -> dict[Instruction, list[Instruction]]:
 def _may_wait(
     program: Lowered, users: Mapping[Instruction, Iterable[Instruction]]
 ) -> set[Instruction]:
-    """What is computed or drawn in the first phase, from nothing but that."""
+    """Instructions of the first phase without side effects on their way to it."""
     phases = program.phases
     kept: set[Instruction] = set()
     found: set[Instruction] = set()
@@ -221,7 +224,7 @@ def _has_effect(instruction: Instruction) -> bool:
 
 
 def _is_stateful(node: Node) -> bool:
-    """Whether a node does more than compute; reads in a loop's bodies don't."""
+    """Whether a node has side effects; a loop has none if it only reads variables."""
     if not node.bodies:
         return node.is_stateful
     return any(
