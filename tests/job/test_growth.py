@@ -97,19 +97,25 @@ def end(size):
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("phase", [meet, lose, end])
-def test_costs_grow_as_the_workers_do(phase, monkeypatch):
-    counts = []
-    for size in SIZES:
-        with monkeypatch.context() as patches:
+def counted(phase, size):
+    """The least of three runs, as some send a heartbeat or look once more."""
+    least = None
+    for _ in range(3):
+        with pytest.MonkeyPatch.context() as patches:
             counter = Counter(patches)
             with counter:
                 phase(size)
-            counts.append(counter.counts)
+        least = counter.counts if least is None else least & counter.counts
+    return least
+
+
+@pytest.mark.parametrize("phase", [meet, lose, end])
+def test_costs_grow_as_the_workers_do(phase):
+    counts = [counted(phase, size) for size in SIZES]
     for what in ("messages", "bytes", "calls"):
         small, middle, large = (count[what] for count in counts)
-        # From 8 to 16 twice as much as from 4 to 8, and a little by chance.
-        assert large - middle <= 2.2 * (middle - small), (what, counts)
+        # From 8 to 16 workers twice what from 4 to 8; a square's is 4 times.
+        assert large - middle <= 2.5 * (middle - small), (what, counts)
 
 
 def test_a_report_is_no_look_at_all_that_came_before(monkeypatch):
