@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from kerasmgpu.partitioner.rules import integers, lists
 from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Kind, Partial
+from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import Axes, Emit, Labels, Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor, constant_array
 from kerasmgpu.partitioner.step.records import Trait, operation, record
@@ -271,11 +272,8 @@ def _is_wild(tensor: Tensor) -> bool:
 
 def bias_add(node: Node) -> Axes | None:
     """`(value, bias)`: each axis may be sharded; the bias has the channel axis."""
-    rank = node.inputs[0].rank
-    if rank is None:
-        return None
-    labels = tuple(range(rank))
-    return Axes((labels, (_channel(node, rank),)), (labels,))
+    term = _with_channels(node)
+    return axes(f"{term}, c -> {term}")(node)
 
 
 operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
@@ -283,21 +281,15 @@ operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
 
 def bias_add_grad(node: Node) -> Axes | None:
     """Sums over all axes but that of the channels."""
-    rank = node.inputs[0].rank
-    if rank is None:
-        return None
-    channel = _channel(node, rank)
-    labels = tuple(range(rank))
-    sums = tuple(label for label in labels if label != channel)
-    return Axes((labels,), ((channel,),), sums=sums, linear=(0,))
+    return axes(f"{_with_channels(node)} -> c", linear=(0,))(node)
 
 
 operation("BiasAddGrad", axes=bias_add_grad)
 
 
-def _channel(node: Node, rank: int) -> int:
-    """The axis of the channels: the last, or the second (`NCHW`)."""
-    return 1 if node.attr("data_format") == "NCHW" else rank - 1
+def _with_channels(node: Node) -> str:
+    """A value's term, with its channels last, or second (`NCHW`)."""
+    return "nc..." if node.attr("data_format") == "NCHW" else "...c"
 
 
 def select(node: Node) -> Axes | None:
@@ -318,18 +310,10 @@ operation(
 )
 
 
-def ensure_shape(node: Node) -> Axes | None:
-    """The inferred shape of the whole value was checked; shards need no check."""
-    rank = node.outputs[0].rank
-    if rank is None:
-        return None
-    labels = tuple(range(rank))
-    return Axes((labels,), (labels,), linear=(0,), emit=Emit.IDENTITY)
-
-
+# The inferred shape of the whole value was checked; shards need no check.
 operation(
     "EnsureShape",
-    axes=ensure_shape,
+    axes=axes("... -> ...", linear=(0,), emit=Emit.IDENTITY),
     traits={Trait.CHEAP, Trait.CHECKS, Trait.MOVES},
 )
 
@@ -346,11 +330,7 @@ def bitcast(node: Node) -> Axes | None:
     """Elementwise, if both types have one size."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
-    rank = node.inputs[0].rank
-    if rank is None:
-        return None
-    labels = tuple(range(rank))
-    return Axes((labels,), (labels,))
+    return axes("... -> ...")(node)
 
 
 operation("Bitcast", axes=bitcast)

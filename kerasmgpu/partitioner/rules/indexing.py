@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.rules import integers, sparse, tables
 from kerasmgpu.partitioner.rules.kinds import Kind
+from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import Axes, Label, Plan
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node
@@ -25,10 +26,7 @@ def gather(node: Node) -> Axes | None:
     ids = tuple(f"i{n}" for n in range(len(indices.shape)))
     rest = (None,) * (len(node.inputs) - 2)
     if node.type == "ResourceGather":
-        if node.outputs[0].shape is None or batch:
-            return None
-        inner = (None,) * (len(node.outputs[0].shape) - len(ids))
-        return Axes((None, ids), ((*ids, *inner),))
+        return None if batch else axes("*, ... -> ...*")(node)
     if params.shape is None:
         return None
     axis %= len(params.shape)
@@ -44,47 +42,25 @@ def gather(node: Node) -> Axes | None:
 operation("Gather", axes=gather, traits={Trait.MOVES})
 
 
-def gather_nd(node: Node) -> Axes | None:
-    """`(params, indices[…, depth])`; `params` must be whole."""
-    shape = node.inputs[1].shape
-    out = node.outputs[0].shape
-    if shape is None or out is None:
-        return None
-    ids = tuple(range(len(shape) - 1))
-    inner = (None,) * (len(out) - len(ids))
-    rest = (None,) * (len(node.inputs) - 2)
-    return Axes((None, (*ids, None), *rest), ((*ids, *inner),), linear=(0,))
-
+_GATHER_ND = axes("*, ..._ -> ...*", linear=(0,))
+"""`(params, indices[…, depth])`"""
 
 operation(
-    "GatherNd", axes=gather_nd, plan=sparse.gather_nd, traits={Trait.MOVES}
+    "GatherNd", axes=_GATHER_ND, plan=sparse.gather_nd, traits={Trait.MOVES}
 )
 
 operation(
-    "ResourceGatherNd", axes=gather_nd, traits={Trait.COPIED, Trait.READ_ONLY}
+    "ResourceGatherNd", axes=_GATHER_ND, traits={Trait.COPIED, Trait.READ_ONLY}
 )
 
 
 def scatter_nd(node: Node) -> Axes | None:
     """`(indices, updates, shape)`: sums updates of one index; booleans: any."""
-    indices, updates, _ = node.inputs
-    if indices.shape is None or updates.shape is None:
+    dtype = node.inputs[1].dtype
+    if dtype == tf.string:
         return None
-    if updates.dtype == tf.string:
-        return None
-    out = node.outputs[0].shape
-    if out is None:
-        return None
-    ids = tuple(range(len(indices.shape) - 1))
-    inner = (None,) * (len(updates.shape) - len(ids))
-    is_bool = updates.dtype.is_bool
-    return Axes(
-        ((*ids, None), (*ids, *inner), None),
-        ((None,) * len(out),),
-        sums=ids,
-        by="any" if is_bool else "sum",
-        linear=() if is_bool else (1,),
-    )
+    how = {"by": "any"} if dtype.is_bool else {"linear": (1,)}
+    return axes("..._, ...* -> *", **how)(node)
 
 
 operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
@@ -125,16 +101,8 @@ def bincount(node: Node) -> Axes | None:
 operation("DenseBincount", axes=bincount)
 
 
-def lookup(node: Node) -> Axes | None:
-    """`(table, keys, default)`: elementwise in the keys."""
-    if node.inputs[1].shape is None or node.outputs[0].shape is None:
-        return None
-    keys = tuple(range(len(node.inputs[1].shape)))
-    inner = (None,) * (len(node.outputs[0].shape) - len(keys))
-    return Axes((None, keys, None), ((*keys, *inner),))
-
-
-operation("LookupTableFind", "LookupTableFindV2", axes=lookup)
+# `(table, keys, default)`
+operation("LookupTableFind", "LookupTableFindV2", axes=axes("*, ... -> ...*"))
 
 
 def gather_shape(node: Node) -> list[Shape | None] | None:

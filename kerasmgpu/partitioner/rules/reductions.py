@@ -1,6 +1,7 @@
 """Reductions over axes, and operations along one axis."""
 
 from kerasmgpu.partitioner.rules import integers
+from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import Axes, Emit, Labels, all_but
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node
@@ -109,55 +110,15 @@ operation(
 )
 
 
-def along_last_axis(node: Node) -> Axes | None:
-    """The last axis must be whole; `L2Loss` sums over all axes."""
-    shape = node.inputs[0].shape
-    if shape is None:
-        return None
-    if node.type == "L2Loss":
-        every = tuple(range(len(shape)))
-        return Axes((every,), ((),), sums=every)
-    labels = (*range(len(shape) - 1), None)
-    return Axes((labels,), (labels,))
+operation("LogSoftmax", "Softmax", axes=axes("..._ -> ..._"))
 
+operation("L2Loss", axes=axes("... ->"))
 
-operation("L2Loss", "LogSoftmax", "Softmax", axes=along_last_axis)
+operation("TopK", "TopKV2", axes=axes("..._ -> ..._, ..._"))
 
+operation("NthElement", axes=axes("..._ -> ..."))
 
-def top_k(node: Node) -> Axes | None:
-    """The last axis must be whole."""
-    shape = node.inputs[0].shape
-    if shape is None:
-        return None
-    rows = tuple(range(len(shape) - 1))
-    if node.type.startswith("InTopK"):
-        return Axes(((0, None), (0,), None)[: len(node.inputs)], ((0,),))
-    if node.type == "NthElement":
-        return Axes(((*rows, None), None), (rows,))
-    out = (*rows, None)
-    inputs = ((*rows, None), None)[: len(node.inputs)]
-    return Axes(inputs, (out, out))
-
-
-operation("InTopK", "InTopKV2", "NthElement", "TopK", "TopKV2", axes=top_k)
-
-
-def softmax_cross_entropy(node: Node) -> Axes | None:
-    """`[rows, classes]` twice to a loss `[rows]` and a gradient."""
-    # Both inputs may be broadcast to each other.
-    out = node.outputs[1].shape
-    if any(t.shape is None for t in node.inputs) or out is None:
-        return None
-    rows = tuple(
-        (None if t.shape[0] == 1 and out[0] != 1 else "b", None)
-        for t in node.inputs
-    )
-    return Axes(rows, (("b",), ("b", None)), broadcasts=True)
-
-
-def sparse_softmax_cross_entropy(node: Node) -> Axes | None:
-    """`[rows, classes]`, `[rows]` to a loss `[rows]` and its gradient."""
-    return Axes((("b", None), ("b",)), (("b",), ("b", None)))
+operation("InTopK", "InTopKV2", axes=axes("b_, b -> b"))
 
 
 def cross_entropy_shape(node: Node) -> list[Shape | None] | None:
@@ -175,12 +136,12 @@ def cross_entropy_shape(node: Node) -> list[Shape | None] | None:
 
 operation(
     "SoftmaxCrossEntropyWithLogits",
-    axes=softmax_cross_entropy,
+    axes=axes("..._, ..._ -> ..., ..._", broadcasts=True),
     shape=cross_entropy_shape,
 )
 
 operation(
     "SparseSoftmaxCrossEntropyWithLogits",
-    axes=sparse_softmax_cross_entropy,
+    axes=axes("b_, b -> b, b_"),
     shape=cross_entropy_shape,
 )

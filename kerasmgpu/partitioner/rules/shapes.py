@@ -12,6 +12,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     LocalSizes,
     Sharded,
 )
+from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import (
     Axes,
     Labels,
@@ -603,17 +604,9 @@ operation(
 )
 
 
-def fill(node: Node) -> Axes | None:
-    """`(shape, entry)`: each axis may be sharded."""
-    out = node.outputs[0].shape
-    if out is None:
-        return None
-    return Axes((None, None), (tuple(range(len(out))),), sizes={0: 0})
-
-
 operation(
     "Fill",
-    axes=fill,
+    axes=axes("* -> ...", sizes={0: 0}),
     shape=shape_of_input(0),
     value=integers.fill,
     traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
@@ -736,41 +729,13 @@ operation(
 )
 
 
-def triangular_solve(node: Node) -> Axes | None:
-    """`[..., m, m], [..., m, n] -> [..., m, n]`, the batch axes broadcast."""
-    left, right = (tensor.shape for tensor in node.inputs)
-    out = node.outputs[0].shape
-    if left is None or right is None or out is None:
-        return None
-    matrix = (None, None)
-    return Axes(
-        (
-            broadcast_labels(left[:-2], out[:-2]) + matrix,
-            broadcast_labels(right[:-2], out[:-2]) + matrix,
-        ),
-        ((*range(2 - len(out), 0), *matrix),),
-        broadcasts=True,
-    )
-
-
-operation("MatrixTriangularSolve", axes=triangular_solve)
-
-
-def tridiagonal_solve(node: Node) -> Axes | None:
-    """`[..., 3, m], [..., m, n] -> [..., m, n]`; `...` is not broadcast."""
-    rank = node.inputs[1].rank
-    if rank is None:
-        return None
-    batch = range(rank - 2)
-    return Axes(
-        ((*batch, None, None), (*batch, None, "n")),
-        ((*batch, None, "n"),),
-        linear=(1,),
-    )
-
+operation(
+    "MatrixTriangularSolve",
+    axes=axes("...__, ...__ -> ...__", broadcasts=True),
+)
 
 operation(
     "TridiagonalSolve",
-    axes=tridiagonal_solve,
+    axes=axes("...__, ..._n -> ..._n", linear=(1,)),
     shape=lambda node: [node.inputs[1].shape],
 )

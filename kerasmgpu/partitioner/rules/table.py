@@ -1,8 +1,9 @@
 """Rules: how each operation is sharded.
 
 Most operations are described by their *axes*, as in an einsum: axes of inputs
-and outputs that correspond have the same label. A sharded axis whose label the
-outputs have stays sharded; one that is summed over gives a partial sum.
+and outputs that correspond have the same label (`notation` reads them from
+text). A sharded axis whose label the outputs have stays sharded; one that is
+summed over gives a partial sum.
 Other operations have a function from the kinds of their inputs to a `Plan`.
 Operations without a rule, or whose rule returns `None`, run on whole values.
 """

@@ -3,33 +3,31 @@
 from collections.abc import Callable, Sequence
 
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind, Sharded
-from kerasmgpu.partitioner.rules.table import Axes, Labels, Plan
+from kerasmgpu.partitioner.rules.notation import axes
+from kerasmgpu.partitioner.rules.table import Axes, Plan
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
+_IMAGES = axes("b* -> b*")
+"""Only the first axis of images may be sharded, of other inputs none."""
 
-def rows_of_images(node: Node) -> Axes | None:
-    """`(images, …)`: only the images' first axis may be sharded."""
-    rank = node.outputs[0].rank
-    if rank is None or node.inputs[0].rank is None:
-        return None
-    if node.type == "AdjustContrastv2" and rank < 4:
-        return None  # The first axis is one of those with a common mean.
-    rest = (None,) * (len(node.inputs) - 1)
-    linear = (0, 1) if "Conv" in node.type else ()
-    return Axes(
-        (_rows(node.inputs[0]), *rest), (_rows(node.outputs[0]),), linear=linear
-    )
 
+def adjust_contrast(node: Node) -> Axes | None:
+    """Three axes are one image, all of which has a common mean."""
+    rank = node.inputs[0].rank
+    return None if rank is None or rank < 4 else _IMAGES(node)
+
+
+operation("AdjustContrastv2", axes=adjust_contrast)
 
 operation(
     *"""
-AdjustContrastv2 AdjustHue AdjustSaturation DepthToSpace Dilation2D
+AdjustHue AdjustSaturation DepthToSpace Dilation2D
 ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV SpaceToDepth
 """.split(),
-    axes=rows_of_images,
+    axes=_IMAGES,
 )
 
 
@@ -51,7 +49,7 @@ operation(
     *"""
 ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor ScaleAndTranslate
 """.split(),
-    axes=rows_of_images,
+    axes=_IMAGES,
     shape=shape_of_size(1),
 )
 
@@ -60,7 +58,7 @@ operation(
     "AvgPool3D",
     "MaxPool",
     "MaxPool3D",
-    axes=rows_of_images,
+    axes=_IMAGES,
     traits={Trait.FRAGILE},
 )
 
@@ -68,23 +66,18 @@ operation(
     "Conv2D",
     "Conv3D",
     "DepthwiseConv2dNative",
-    axes=rows_of_images,
+    axes=axes("b* -> b*", linear=(0, 1)),
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
 
 def projective_transform(node: Node) -> Axes | None:
     """`(images, transforms, …)`: a transform per image, or one for all."""
-    images, transforms = node.inputs[:2]
-    if images.rank is None or transforms.shape is None:
+    transforms = node.inputs[1].shape
+    if transforms is None:
         return None
-    rows = None if transforms.shape[0] == 1 else "rows"
-    rest = (None,) * (len(node.inputs) - 2)
-    return Axes(
-        (_rows(images), (rows, None), *rest),
-        (_rows(node.outputs[0]),),
-        broadcasts=True,
-    )
+    one = "__" if transforms[0] == 1 else "b_"
+    return axes(f"b*, {one} -> b*", broadcasts=True)(node)
 
 
 operation(
@@ -95,60 +88,23 @@ operation(
 )
 
 
-def crop_and_resize(node: Node) -> Axes | None:
-    """`(images, boxes, indices, size)`: sharded by boxes; images must be whole."""
-    out = node.outputs[0].rank
-    if out is None:
-        return None
-    boxes = ("b",)
-    return Axes(
-        (None, ("b", None), boxes, None), (("b", *(None,) * (out - 1)),)
-    )
+# `(images, boxes, indices, size)`: sharded by boxes.
+operation("CropAndResize", axes=axes("*, b_, b -> b*"))
 
+# `(gradient, images, boxes, indices)`
+operation("CropAndResizeGradBoxes", axes=axes("b*, *, b_, b -> b_"))
 
-operation("CropAndResize", axes=crop_and_resize)
-
-
-def boxes_gradient(node: Node) -> Axes | None:
-    """`(gradient, images, boxes, indices)`: sharded by boxes; images are whole."""
-    if node.inputs[0].rank is None:
-        return None
-    crops = ("b", *(None,) * (node.inputs[0].rank - 1))
-    return Axes((crops, None, ("b", None), ("b",)), (("b", None),))
-
-
-operation("CropAndResizeGradBoxes", axes=boxes_gradient)
-
-
-def cropped_gradient(node: Node) -> Axes | None:
-    """`(gradient, boxes, indices, size)`: sums over the boxes."""
-    rank, out = node.inputs[0].rank, node.outputs[0].rank
-    if rank is None or out is None:
-        return None
-    crops = ("b", *(None,) * (rank - 1))
-    images = (None,) * out
-    return Axes(
-        (crops, ("b", None), ("b",), None),
-        (images,),
-        sums=("b",),
-        linear=(0,),
-    )
-
-
-operation("CropAndResizeGradImage", axes=cropped_gradient)
+# `(gradient, boxes, indices, size)`
+operation("CropAndResizeGradImage", axes=axes("b*, b_, b -> *", linear=(0,)))
 
 
 def rows_of_gradients(node: Node) -> Axes | None:
     """The first axis of each value of rank 4 or 5 may be sharded."""
-    if None in _ranks(*node.outputs, *node.inputs):
+    ranks = [tensor.rank for tensor in (*node.outputs, *node.inputs)]
+    if None in ranks:
         return None
-    return Axes(
-        tuple(
-            _rows(tensor) if tensor.rank in (4, 5) else None
-            for tensor in node.inputs
-        ),
-        (_rows(node.outputs[0]),),
-    )
+    terms = ["b*" if rank in (4, 5) else "*" for rank in ranks[1:]]
+    return axes(", ".join(terms) + " -> b*")(node)
 
 
 operation(
@@ -167,80 +123,51 @@ operation(
 )
 
 
-def pool_gradient(node: Node) -> Axes | None:
-    """`(shape, gradient)` or `(gradient, size)`."""
-    if None in _ranks(*node.outputs, *node.inputs):
-        return None
-    if node.type == "ResizeNearestNeighborGrad":
-        return Axes((_rows(node.inputs[0]), None), (_rows(node.outputs[0]),))
-    return Axes(
-        (None, _rows(node.inputs[1])), (_rows(node.outputs[0]),), sizes={0: 0}
-    )
-
-
+# `(shape, gradient)`
 operation(
-    "AvgPool3DGrad", "AvgPoolGrad", axes=pool_gradient, traits={Trait.FRAGILE}
+    "AvgPool3DGrad",
+    "AvgPoolGrad",
+    axes=axes("*, b* -> b*", sizes={0: 0}),
+    traits={Trait.FRAGILE},
 )
 
-operation("ResizeNearestNeighborGrad", axes=pool_gradient)
+# `(gradient, size)`
+operation("ResizeNearestNeighborGrad", axes=_IMAGES)
 
-
-def input_gradient(node: Node) -> Axes | None:
-    """`(shape, filter, gradient)`."""
-    if None in _ranks(node.outputs[0], node.inputs[2]):
-        return None
-    return Axes(
-        (None, None, _rows(node.inputs[2])),
-        (_rows(node.outputs[0]),),
-        sizes={0: 0},
-        linear=(1, 2),
-    )
-
+# `(shape, filter, gradient)`
+_INPUT_GRADIENT = axes("*, *, b* -> b*", sizes={0: 0}, linear=(1, 2))
 
 operation(
     "Conv2DBackpropInput",
-    axes=input_gradient,
+    axes=_INPUT_GRADIENT,
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
 operation(
     "Conv3DBackpropInputV2",
     "DepthwiseConv2dNativeBackpropInput",
-    axes=input_gradient,
+    axes=_INPUT_GRADIENT,
     traits={Trait.FRAGILE},
 )
 
-
-def filter_gradient(node: Node) -> Axes | None:
-    """`(images, shape, gradient)`; of `Dilation2D`: the filter, not its shape."""
-    out = node.outputs[0].rank
-    if out is None or None in _ranks(
-        *node.outputs, node.inputs[0], node.inputs[2]
-    ):
-        return None
-    rows = _rows(node.inputs[0])
-    return Axes(
-        (rows, None, _rows(node.inputs[2])),
-        ((None,) * out,),
-        sums=("rows",),
-        linear=(0, 2) if node.type != "Dilation2DBackpropFilter" else (),
-    )
-
+# `(images, shape, gradient)`
+_FILTER_GRADIENT = axes("b*, *, b* -> *", linear=(0, 2))
 
 operation(
     "Conv2DBackpropFilter",
-    axes=filter_gradient,
+    axes=_FILTER_GRADIENT,
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
 operation(
     "Conv3DBackpropFilterV2",
     "DepthwiseConv2dNativeBackpropFilter",
-    axes=filter_gradient,
+    axes=_FILTER_GRADIENT,
     traits={Trait.FRAGILE},
 )
 
-operation("Dilation2DBackpropFilter", axes=filter_gradient)
+# `(images, filter, gradient)`
+operation("Dilation2DBackpropFilter", axes=axes("b*, *, b* -> *"))
 
 
 def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -286,12 +213,3 @@ def _places_of_window(node: Node) -> SizeLike | None:
     if not sizes.are_integers(window) or min(window, default=1) < 1:
         return None
     return sizes.product(window)
-
-
-def _ranks(*tensors: Tensor) -> list[int | None]:
-    return [tensor.rank for tensor in tensors]
-
-
-def _rows(tensor: Tensor) -> Labels:
-    """Labels of images of known rank: rows first; other axes must be whole."""
-    return ("rows", *(None for _ in tensor.shape[1:]))

@@ -1,0 +1,157 @@
+"""Axes as text, as in an einsum: `"...mk, ...kn -> ...mn"`."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kerasmgpu.partitioner.rules.table import Axes, Label, Labels
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+
+_PARTS = re.compile(r"\.\.\.|[a-zA-Z_*]")
+
+_Term = tuple[str, ...]
+_WHOLE: _Term = ("*",)
+
+
+def axes(text: str, **fields: Any) -> Callable[[Node], Axes | None]:
+    """Makes a rule of text: terms of the inputs, `->`, terms of the outputs.
+
+    | in a term | stands for |
+    |---|---|
+    | a letter | an axis; axes with one letter correspond |
+    | `_` | an axis that must be whole |
+    | `...` | any number of axes that correspond, counted from the last |
+    | `*` | any number of axes that must be whole |
+
+    Axes of inputs that no output has are summed over. Inputs without a term
+    must be whole. With `broadcasts=True`, axes of `...` may be missing or 1.
+
+    Args:
+        text: The terms, with commas between them.
+        **fields: Other fields of `Axes`, `linear` for instance.
+
+    Returns:
+        Function of a node that returns its `Axes`; `None` where a tensor has
+        another rank, or an unknown one that labels depend on.
+
+    Raises:
+        ValueError: If the text can't be read.
+    """
+    inputs, outputs = _terms(text)
+    broadcasts = fields.get("broadcasts", False)
+
+    def rule(node: Node) -> Axes | None:
+        operands = [*zip(inputs, node.inputs)]
+        results = [*zip(outputs, node.outputs)]
+        spread = _spread([*operands, *results])
+
+        def labels_of(term: _Term, tensor: Tensor) -> Labels | None:
+            return _labels(term, tensor.rank, spread, broadcasts)
+
+        taken = [
+            () if term == _WHOLE else labels_of(term, tensor)
+            for term, tensor in operands
+        ]
+        given = [labels_of(*one) for one in results]
+        made = tuple(labels for labels in given if labels is not None)
+        if None in taken or len(made) < len(outputs):
+            return None
+        ones = _of_size_one(made, node.outputs)
+        wanted: list[Labels | None] = [
+            _not_broadcast(labels or (), tensor, ones) if broadcasts else labels
+            for labels, (_, tensor) in zip(taken, operands)
+        ]
+        kept = {None, *(label for labels in made for label in labels)}
+        seen = dict.fromkeys(label for one in wanted for label in one or ())
+        return Axes(
+            tuple(labels or None for labels in wanted)
+            + (None,) * (len(node.inputs) - len(wanted)),
+            made,
+            sums=tuple(label for label in seen if label not in kept),
+            **fields,
+        )
+
+    return rule
+
+
+@functools.cache
+def _terms(text: str) -> tuple[tuple[_Term, ...], tuple[_Term, ...]]:
+    """The terms of the inputs and of the outputs."""
+    sides = text.replace(" ", "").split("->")
+    read = [[_PARTS.findall(term) for term in s.split(",")] for s in sides]
+    if len(read) != 2 or ["".join(map("".join, s)) for s in read] != [
+        side.replace(",", "") for side in sides
+    ]:
+        raise ValueError(
+            "Axes are written as terms of letters, `_`, `...` and `*`, such as "
+            f'"...mk, ...kn -> ...mn". Received: {text!r}.'
+        )
+    inputs, outputs = (tuple(map(tuple, side)) for side in read)
+    return inputs, outputs
+
+
+def _fixed(term: _Term) -> int:
+    """Number of axes besides those of `...` and `*`."""
+    return len(term) - term.count("...") - term.count("*")
+
+
+def _spread(sides: Iterable[tuple[_Term, Tensor]]) -> int | None:
+    """The most axes that `...` stands for; `None` if no rank tells."""
+    return max(
+        (
+            tensor.rank - _fixed(term)
+            for term, tensor in sides
+            if "..." in term and "*" not in term and tensor.rank is not None
+        ),
+        default=None,
+    )
+
+
+def _labels(
+    term: _Term, rank: int | None, spread: int | None, broadcasts: bool
+) -> Labels | None:
+    """Labels of a tensor's axes; `None` where they can't be those of a term."""
+    common = spread if "..." in term else 0
+    if common is None or (rank is None and "*" in term):
+        return None
+    if rank is None:
+        rank = _fixed(term) + common
+    rest = rank - _fixed(term) - common
+    if "*" not in term and rest < 0 and broadcasts and "..." in term:
+        common, rest = common + rest, 0
+    if common < 0 or rest < 0 or (rest and "*" not in term):
+        return None
+    labels: list[Label] = []
+    for part in term:
+        if part == "...":
+            labels += range(-common, 0)
+        elif part == "*":
+            labels += [None] * rest
+        else:
+            labels.append(None if part == "_" else part)
+    return tuple(labels)
+
+
+def _of_size_one(
+    made: Iterable[Labels], tensors: Iterable[Tensor]
+) -> set[Label]:
+    """Labels of outputs' axes of size 1."""
+    return {
+        label
+        for labels, tensor in zip(made, tensors)
+        for label, size in zip(labels, tensor.shape or ())
+        if size == 1
+    }
+
+
+def _not_broadcast(labels: Labels, tensor: Tensor, ones: set[Label]) -> Labels:
+    """Labels without those of axes of size 1 that are broadcast."""
+    if tensor.shape is None:
+        return labels
+    return tuple(
+        None
+        if isinstance(label, int) and size == 1 and label not in ones
+        else label
+        for label, size in zip(labels, tensor.shape)
+    )
