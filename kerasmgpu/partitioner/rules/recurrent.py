@@ -15,8 +15,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     Sharded,
 )
-from kerasmgpu.partitioner.rules.notation import axes
-from kerasmgpu.partitioner.rules.table import Axes, Label, Plan, by_axes
+from kerasmgpu.partitioner.rules.table import Axes, Label, Labels, Plan, by_axes
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape
@@ -31,9 +30,10 @@ def forward_axes(node: Node) -> Axes | None:
     if node.attr("dropout"):
         return None  # cuDNN does not document which numbers a row draws.
     rows = _rows(node)
-    c = rows if node.attr("rnn_mode") == "lstm" else "*"
-    return axes(f"{rows}, {rows}, {c}, *, b -> {rows}, {rows}, {rows}, b, b")(
-        node
+    c = rows if node.attr("rnn_mode") == "lstm" else None
+    kept = ("rows",)
+    return Axes(
+        (rows, rows, c, None, ("rows",)), (rows, rows, rows, kept, kept)
     )
 
 
@@ -57,7 +57,7 @@ def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if not isinstance(kept, Kept):
         return None
     lengths = Sharded(0, kept.rows, kept.outer, kept.inner)
-    rows = lengths.at(_rows(node).index("b"))
+    rows = lengths.at(_rows(node).index("rows"))
     wants: list[Kind] = [
         rows,
         rows,
@@ -123,9 +123,11 @@ def reverse_sequence(node: Node) -> Axes | None:
 operation("ReverseSequence", axes=reverse_sequence)
 
 
-def _rows(node: Node) -> str:
-    """The term of an operation's tensors of three axes."""
-    return "_b_" if node.attr("time_major") else "b__"
+def _rows(node: Node) -> Labels:
+    """Labels of an operation's tensors of three axes."""
+    if node.attr("time_major"):
+        return (None, "rows", None)
+    return ("rows", None, None)
 
 
 operation(
