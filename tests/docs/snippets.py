@@ -22,7 +22,7 @@ NOT_RUN = {
 """Page, and how the code begins."""
 
 QUOTED = {
-    ("docs/partition.md", "def cross(node: Node)"): (
+    ("docs/partition.md", 'operation("Cross"'): (
         "kerasmgpu/partitioner/rules/contractions.py"
     ),
     ("docs/partition.md", "@operation(1)\ndef cross"): (
