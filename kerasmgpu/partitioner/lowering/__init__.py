@@ -1,6 +1,7 @@
 """Writes planned programs as functions for the replicas.
 
 writing.py           nodes as a `FunctionDef`
+signatures.py        attributes that follow from an operation's inputs
 operation_writer.py  operations at places
 function_writer.py   a function's values, sizes and order
 host_sizes.py        sizes, computed on the host when the function runs

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.ir.lowered import Lowered
@@ -40,6 +39,7 @@ from kerasmgpu.partitioner.passes.order_micro_batches import (
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
+from kerasmgpu.partitioner.step.references import Reference
 
 
 def _always(program: Lowered) -> bool:
@@ -150,7 +150,7 @@ def lower(program: Lowered, dump: Dump) -> None:
 def finish(
     build: Build,
     name: str,
-    outputs: Sequence[tuple[str, tf.DType]],
+    outputs: Sequence[Reference],
     dump: Dump | None = None,
 ) -> function_pb2.FunctionDef:
     """Runs all passes on nodes; returns the function, without dead nodes.
@@ -158,14 +158,14 @@ def finish(
     Args:
         build: `building.Build` of the function, with all its nodes written.
         name: Its name.
-        outputs: List of `(reference, dtype)`.
+        outputs: References to what it returns.
         dump: See `lower`; `None` for bodies.
     """
-    build.outputs = [reference for reference, _ in outputs]
+    build.outputs = list(outputs)
     for one in PASSES:
         if isinstance(one, OnNodes) and one.runs_on(build.program):
             one.run(build)
             if dump is not None:
                 dump(one.run.__name__, functools.partial(one.text, build))
-    types = [dtype for _, dtype in outputs]
-    return build.writer.function(name, list(zip(build.outputs, types)))
+    types = [reference.dtype for reference in outputs]
+    return build.writer.function(name, build.outputs, types)

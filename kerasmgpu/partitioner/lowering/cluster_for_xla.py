@@ -71,7 +71,8 @@ def clusters_of(
     lists = [
         (node_name(reference), name)
         for reference, name in edges
-        if reference[0] != "^" and build.writer.dtype(reference) == tf.variant
+        if reference[0] != "^"
+        and build.writer.reference(reference).dtype == tf.variant
     ]
     while True:
         cluster_of = _by_level(nodes, compilable, build.twins)
@@ -103,7 +104,7 @@ def _sent_early(
     have the other devices wait for all of the first one's forward and backward
     pass.
     """
-    known = set(build.sizes.imports.values())
+    known: set[str] = set(build.sizes.imports.values())
     for name, node in nodes.items():
         sources = list(map(node_name, node.input))
         traits = record(node.op).traits

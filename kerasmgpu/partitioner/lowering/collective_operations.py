@@ -18,8 +18,8 @@ from kerasmgpu.partitioner.lowering.lengths import (
 )
 from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.step.definitions import Attributes
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 ALL_TO_ALL_BYTES = 1 << 16
 """Bytes up to which workers reduce by an all-to-all: one round, in which each
@@ -37,7 +37,7 @@ class Keys(NamedTuple):
 
     size: int
     group: int
-    instance: int | str
+    instance: int | Reference
     """A number, or a reference to one."""
 
 
@@ -75,54 +75,43 @@ class Collectives(Replicas):
     def _reduced_over_hosts(
         self,
         build: Function,
-        reference: str,
-        dtype: tf.DType,
+        reference: Reference,
         elements: int | None,
         merge: str = "Add",
-    ) -> str:
+    ) -> Reference:
         """All-reduces one value per worker over the workers' hosts."""
+        dtype = reference.dtype
         keys = self.next_keys(
             build, "hosts", self.mesh.num_workers, merge, elements, dtype
         )
         if build.clock is not None:
-            build.clock.ready(reference, dtype)
+            build.clock.ready(reference)
         if elements is not None and elements * dtype.size <= ALL_TO_ALL_BYTES:
-            total = self._all_to_all_reduce(
-                build, reference, dtype, merge, keys
-            )
+            total = self._all_to_all_reduce(build, reference, merge, keys)
         else:
             write = self._padded_reduce if elements is None else self._reduce_op
-            total = write(build, reference, dtype, merge, HOST, keys, "ring")
+            total = write(build, reference, merge, HOST, keys, "ring")
         if build.clock is not None:
-            build.clock.done(total, dtype)
+            build.clock.done(total)
         return total
 
     def _all_to_all_reduce(
-        self,
-        build: Function,
-        value: str,
-        dtype: tf.DType,
-        merge: str,
-        keys: Keys,
-    ) -> str:
+        self, build: Function, value: Reference, merge: str, keys: Keys
+    ) -> Reference:
         """An all-to-all of whole values, merged by each worker in one order."""
-        many = {"N": self.mesh.num_workers, "T": dtype}
-        copies = [value] * self.mesh.num_workers
-        sent = build.op("Pack", copies, {**many, "axis": 0}, HOST)[0]
+        number, op = self.mesh.num_workers, build.sizes.op
         received = self.collective_op(
-            build, "CollectiveAllToAllV2", sent, {"T": dtype}, HOST, keys
+            build,
+            "CollectiveAllToAllV2",
+            op("Pack", *[value] * number),
+            HOST,
+            keys,
         )
-        attributes = {"num": self.mesh.num_workers, "T": dtype, "axis": 0}
-        values = build.op("Unpack", [received], attributes, HOST)
+        values = build.op("Unpack", [received], HOST, num=number)
         if merge == "Add":
-            return build.op("AddN", values, many, HOST)[0]
+            return op("AddN", *values)
         type = "Maximum" if merge == "Max" else "Minimum"
-        return functools.reduce(
-            lambda one, other: build.op(type, [one, other], {"T": dtype}, HOST)[
-                0
-            ],
-            values,
-        )
+        return functools.reduce(functools.partial(op, type), values)
 
     def next_keys(
         self,
@@ -158,63 +147,59 @@ class Collectives(Replicas):
     def _padded_reduce(
         self,
         build: Function,
-        value: str,
-        dtype: tf.DType,
+        value: Reference,
         merge: str,
         place: int,
         keys: Keys,
         hint: str,
-    ) -> str:
+    ) -> Reference:
         """Writes an all-reduce of a value of dynamic shape; see `lengths.py`."""
         number = build.sizes
-        shape = number.shape(value, dtype)
+        shape = number.shape(value)
         length = product(build, shape)
         longer, index = padded_length(build, length)
-        rest = number.minus(longer, length)
         zero, one = number.scalar(0), number.scalar(1)
-        flat = build.flat(value, dtype, place)
-        flat = padded(build, flat, [zero, rest], dtype, place)
+        flat = build.flat(value, place)
+        flat = padded(build, flat, [zero, number.minus(longer, length)])
         keys = keys._replace(
             instance=instance_of(build, cast(int, keys.instance), index)
         )
-        total = self._reduce_op(build, flat, dtype, merge, place, keys, hint)
-        begin, end, strides = (
-            number.packed([bound]) for bound in (zero, length, one)
-        )
-        total = build.strided_slice(total, begin, end, strides, dtype, place)
-        return build.reshape(total, shape, dtype, place)
+        total = self._reduce_op(build, flat, merge, place, keys, hint)
+        bounds = [number.packed([bound]) for bound in (zero, length, one)]
+        total = build.strided_slice(total, bounds, place)
+        return build.reshape(total, shape, place)
 
     def _reduce_op(
         self,
         build: Function,
-        value: str,
-        dtype: tf.DType,
+        value: Reference,
         merge: str,
         place: int,
         keys: Keys,
         hint: str,
-    ) -> str:
+    ) -> Reference:
         """Writes an all-reduce of a value of static shape."""
-        attributes = {
-            "T": dtype,
-            "merge_op": merge,
-            "final_op": "Id",
-            "communication_hint": hint,
-            "max_subdivs_per_device": -1,
-        }
         return self.collective_op(
-            build, "CollectiveReduceV2", value, attributes, place, keys
+            build,
+            "CollectiveReduceV2",
+            value,
+            place,
+            keys,
+            hint,
+            merge_op=merge,
+            final_op="Id",
         )
 
     def collective_op(
         self,
         build: Function,
         type: str,
-        value: str,
-        attributes: Attributes,
+        value: Reference,
         place: int,
         keys: Keys,
-    ) -> str:
+        hint: str = "ring",
+        **attributes: str,
+    ) -> Reference:
         """Writes a collective operation; returns its output.
 
         GPUs have no collectives of int32 (TensorFlow 2.18 to 2.21): values are
@@ -224,43 +209,32 @@ class Collectives(Replicas):
             build: The `Function`.
             type: Type of the operation.
             value: Its input.
-            attributes: Attributes besides those of all collectives.
             place: Its place.
             keys: See `next_keys`.
+            hint: See `Collectives`.
+            **attributes: Attributes besides those of all collectives.
         """
-        dtype = attributes["T"]
+        dtype = value.dtype
         if dtype == tf.int32 and place != HOST and not self.mesh.shares_memory:
-            value = build.cast(value, dtype, tf.int64, place)
-            attributes = {**attributes, "T": tf.int64}
-            total = self.collective_op(
-                build, type, value, attributes, place, keys
-            )
-            return build.cast(total, tf.int64, dtype, place)
+            value = build.cast(value, tf.int64, place)
         scalars = [
-            build.constant(key, tf.int32, HOST) if isinstance(key, int) else key
-            for key in keys
+            build.constant(key) if isinstance(key, int) else key for key in keys
         ]
-        attributes = {
-            "timeout_seconds": float(self._timeout_seconds or 0),
-            "is_stateless": False,
-            "Nordering_token": 0,
-            "communication_hint": "ring",
-            **attributes,
-        }
         controls = build.before_collective(place)
         controls.append(build.keep("concurrent", lambda: _concurrent(build)))
-        outputs = build.op(
+        where = "host" if place == HOST else f"replica_{place}"
+        total = build.op(
             type,
             [value, *scalars],
-            attributes,
             place,
-            f"replica_{place}/all_reduce"
-            if place != HOST
-            else "host/all_reduce",
+            f"{where}/all_reduce",
             controls,
-        )
-        build.note_collective(place, build.writer.last)
-        return outputs[0]
+            timeout_seconds=float(self._timeout_seconds or 0),
+            communication_hint=hint,
+            **attributes,
+        )[0]
+        build.note_collective(place, total.node)
+        return build.cast(total, dtype, place)
 
 
 def _concurrent(build: Function) -> str:
@@ -270,6 +244,5 @@ def _concurrent(build: Function) -> str:
     transfers between devices on one thread: it would wait in the first device's
     collective, and never start that of the second.
     """
-    true = build.constant(True, tf.bool, HOST)
-    build.op("Switch", [true, true], {"T": tf.bool}, HOST)
-    return build.writer.last
+    true = build.constant(True, tf.bool)
+    return build.op("Switch", [true, true])[0].node

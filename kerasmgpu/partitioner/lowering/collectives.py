@@ -28,14 +28,15 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
     reduced,
 )
+from kerasmgpu.partitioner.lowering.replicas import split_v
 from kerasmgpu.partitioner.lowering.variable_collectives import (
     VariableCollectives,
 )
 from kerasmgpu.partitioner.rules.kinds import COUNTS, Rows, Sharded
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
@@ -47,53 +48,43 @@ class CollectiveReplicas(VariableCollectives):
     # Rows --------------------------------------------------------------------
 
     def shares_of_counts(
-        self, build: Function, rows: Rows, counts: Sequence[str]
-    ) -> list[tuple[str, str]]:
+        self, build: Function, rows: Rows, counts: Sequence[Reference]
+    ) -> list[tuple[Reference, Reference]]:
         if self.mesh.num_workers == 1:
             return super().shares_of_counts(build, rows, counts)
-        starts = build.op(
-            "Cumsum",
-            [self._all_counts(build, rows), build.sizes.scalar(0)],
-            {
-                "T": tf.int32,
-                "Tidx": tf.int32,
-                "exclusive": True,
-                "reverse": False,
-            },
-            HOST,
-        )[0]
+        own, axis = self._all_counts(build, rows), build.sizes.scalar(0)
+        starts = build.sizes.op("Cumsum", own, axis, exclusive=True)
         return [
             (build.sizes.entry(starts, self.mesh.first + number), count)
             for number, count in enumerate(counts)
         ]
 
-    def total_rows(self, build: Function, rows: Rows) -> str:
+    def total_rows(self, build: Function, rows: Rows) -> Reference:
         if self.mesh.num_workers == 1:
             return super().total_rows(build, rows)
         return reduced(build, "Sum", self._all_counts(build, rows))
 
-    def _all_counts(self, build: Function, rows: Rows) -> str:
+    def _all_counts(self, build: Function, rows: Rows) -> Reference:
         """Numbers of rows of all replicas of the job, as a vector."""
         tensor = cast(Tensor, self._passed(build, rows))
         return build.references(value(tensor, COUNTS))[0]
 
     # Communication -----------------------------------------------------------
 
-    def gathered_counts(self, build: Function, tensor: Tensor) -> str:
+    def gathered_counts(self, build: Function, tensor: Tensor) -> Reference:
         own = super().gathered_counts(build, tensor)
         mesh = self.mesh
         behind = mesh.total - mesh.first - mesh.num
-        paddings = build.constant([[mesh.first, behind]], tf.int32, HOST)
-        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
-        table = build.op("Pad", [own, paddings], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, table, tf.int32, mesh.total)
+        paddings = build.constant([[mesh.first, behind]])
+        table = build.sizes.op("Pad", own, paddings)
+        return self._reduced_over_hosts(build, table, mesh.total)
 
     def gather(
         self,
         build: Function,
         tensor: Tensor,
         sharded: Sharded,
-        parts: Sequence[str],
+        parts: Sequence[Reference],
     ) -> References:
         if self.mesh.num_workers == 1:
             return OnEachPlace(
@@ -107,7 +98,7 @@ class CollectiveReplicas(VariableCollectives):
         own = self.joined(build, tensor, sharded, parts, place)
         return build.same(self._gathered(build, tensor, sharded, own, place))
 
-    def worker_size(self, build: Function, sharded: Sharded) -> str:
+    def worker_size(self, build: Function, sharded: Sharded) -> Reference:
         if self.mesh.num_workers == 1:
             return super().worker_size(build, sharded)
         local = [build.sizes.local(sharded, n) for n in range(self.mesh.num)]
@@ -118,40 +109,38 @@ class CollectiveReplicas(VariableCollectives):
         build: Function,
         tensor: Tensor,
         sharded: Sharded,
-        own: str,
+        own: Reference,
         place: int,
-    ) -> str:
+    ) -> Reference:
         """Rows of all workers: the sum of each worker's rows padded by zeros."""
-        sent_type = type_to_send(tensor)
+        number = build.sizes
         rows = sizes.product([sharded.rows.size, sharded.inner])
         front, behind = self._around(build, tensor, sharded, own)
-        outer = build.sizes.scalar(sharded.outer)
-        shape = build.sizes.packed(
+        shape = number.packed(
             [
-                build.sizes.times(product(build, front), outer),
-                build.sizes.scalar(-1),
+                number.times(
+                    product(build, front), number.scalar(sharded.outer)
+                ),
+                number.scalar(-1),
                 product(build, behind),
             ]
         )
-        blocks = build.reshape(own, shape, tensor.dtype, place)
-        blocks = build.cast(blocks, tensor.dtype, sent_type, place)
-        start, _ = build.sizes.bounds(sharded, 0)
-        last_start, last_count = build.sizes.bounds(sharded, self.mesh.num - 1)
-        end = build.sizes.plus(last_start, last_count)
-        after = build.sizes.minus(build.sizes.scalar(rows), end)
-        zero = build.sizes.scalar(0)
-        paddings = [zero, zero, start, after, zero, zero]
-        blocks = padded(build, blocks, paddings, sent_type, place)
-        elements = _num_elements([tensor])
-        whole = self._reduced_over_hosts(build, blocks, sent_type, elements)
-        whole = build.cast(whole, sent_type, tensor.dtype, place)
-        own_axis = build.sizes.packed([build.sizes.scalar(sharded.size)])
-        shape = build.concat([front, own_axis, behind], 0, tf.int32, HOST)
-        return build.reshape(whole, shape, tensor.dtype, place)
+        blocks = build.reshape(own, shape, place)
+        blocks = build.cast(blocks, type_to_send(tensor))
+        start, _ = number.bounds(sharded, 0)
+        end = number.plus(*number.bounds(sharded, self.mesh.num - 1))
+        after = number.minus(number.scalar(rows), end)
+        zero = number.scalar(0)
+        blocks = padded(build, blocks, [zero, zero, start, after, zero, zero])
+        whole = self._reduced_over_hosts(build, blocks, _num_elements([tensor]))
+        whole = build.cast(whole, tensor.dtype, place)
+        own_axis = number.packed([number.scalar(sharded.size)])
+        shape = build.concat([front, own_axis, behind], 0, HOST)
+        return build.reshape(whole, shape, place)
 
     def _around(
-        self, build: Function, tensor: Tensor, sharded: Sharded, own: str
-    ) -> list[str]:
+        self, build: Function, tensor: Tensor, sharded: Sharded, own: Reference
+    ) -> list[Reference]:
         """Sizes of the axes before the sharded one and after it: two vectors."""
         axis = sharded.axis
         if tensor.shape is not None:
@@ -160,15 +149,13 @@ class CollectiveReplicas(VariableCollectives):
                 build.sizes.vector(cast(tuple[SizeLike, ...], vector))
                 for vector in vectors
             ]
-        shape = build.sizes.shape(own, tensor.dtype)
-        zero, one, here, next_one = (
-            build.constant([number], tf.int32, HOST)
-            for number in (0, 1, axis, axis + 1)
+        shape = build.sizes.shape(own)
+        zero, one, here, next_one = map(
+            build.constant, ([0], [1], [axis], [axis + 1])
         )
-        cut = (tf.int32, HOST)
         return [
-            build.strided_slice(shape, zero, here, one, *cut),
-            build.strided_slice(shape, next_one, zero, one, *cut, end_mask=1),
+            build.strided_slice(shape, [zero, here, one], HOST),
+            build.strided_slice(shape, [next_one, zero, one], HOST, end_mask=1),
         ]
 
     def reduce(
@@ -176,12 +163,12 @@ class CollectiveReplicas(VariableCollectives):
     ) -> Sequence[References]:
         if self.mesh.total == 1:
             return [build.parts(tensor) for tensor in tensors]
-        parts: list[Sequence[str]]
+        parts: list[Sequence[Reference]]
         if self.mesh.reduces_on_host_first:
             parts = [[refs[0]] for refs in super().reduce(build, tensors, by)]
         else:
             parts = [build.parts(tensor) for tensor in tensors]
-        totals: dict[int, list[str]] = {}
+        totals: dict[int, list[Reference]] = {}
         for numbers in _packs(tensors):
             pack = [tensors[number] for number in numbers]
             own = [parts[number] for number in numbers]
@@ -192,9 +179,9 @@ class CollectiveReplicas(VariableCollectives):
         self,
         build: Function,
         tensors: Sequence[Tensor],
-        parts: Sequence[Sequence[str]],
+        parts: Sequence[Sequence[Reference]],
         by: str,
-    ) -> list[list[str]]:
+    ) -> list[list[Reference]]:
         """All-reduces tensors of one type as one vector.
 
         Args:
@@ -206,31 +193,28 @@ class CollectiveReplicas(VariableCollectives):
         Returns:
             For each tensor, references by replica.
         """
-        dtype = tensors[0].dtype
         sent_type = type_to_send(tensors[0])
-        packs: list[str] = []
-        shapes: list[list[str]] = []
+        packs: list[Reference] = []
+        shapes: list[list[Reference]] = []
         for place in range(len(parts[0])):
             flat = [
-                build.cast(references[place], dtype, sent_type, place)
+                build.cast(references[place], sent_type, place)
                 for references in parts
             ]
             if len(flat) > 1:
-                shapes.append([build.sizes.shape(r, sent_type) for r in flat])
-                flat = [build.flat(ref, sent_type, place) for ref in flat]
-            packs.append(build.concat(flat, 0, sent_type, place))
+                shapes.append(list(map(build.sizes.shape, flat)))
+                flat = [build.flat(reference, place) for reference in flat]
+            packs.append(build.concat(flat, 0, place))
         totals = self._reduced_over_replicas(
-            build, packs, sent_type, _MERGE[by], _num_elements(tensors)
+            build, packs, _MERGE[by], _num_elements(tensors)
         )
-        results: list[list[str]] = [[] for _ in tensors]
+        results: list[list[Reference]] = [[] for _ in tensors]
         for place, total in enumerate(totals):
             own = [total]
             if len(tensors) > 1:
-                own = self._unpacked(
-                    build, total, shapes[place], sent_type, place
-                )
+                own = self._unpacked(build, total, shapes[place], place)
             for result, part in zip(results, own):
-                result.append(build.cast(part, sent_type, dtype, place))
+                result.append(build.cast(part, tensors[0].dtype, place))
         if self.mesh.reduces_on_host_first:
             return [build.same(result[0]) for result in results]
         return results
@@ -238,23 +222,16 @@ class CollectiveReplicas(VariableCollectives):
     def _unpacked(
         self,
         build: Function,
-        total: str,
-        shapes: Sequence[str],
-        dtype: tf.DType,
+        total: Reference,
+        shapes: Sequence[Reference],
         place: int,
-    ) -> list[str]:
+    ) -> list[Reference]:
         """Splits a pack into its tensors."""
-        lengths = [product(build, shape) for shape in shapes]
-        parts = build.op(
-            "SplitV",
-            [total, build.sizes.packed(lengths), build.sizes.scalar(0)],
-            {"num_split": len(shapes), "T": dtype, "Tlen": tf.int32},
-            place,
+        lengths = build.sizes.packed(
+            [product(build, shape) for shape in shapes]
         )
-        return [
-            build.reshape(part, shape, dtype, place)
-            for part, shape in zip(parts, shapes)
-        ]
+        parts = split_v(build, total, 0, lengths, len(shapes), place)
+        return list(map(build.reshape, parts, shapes))
 
     def agreed(
         self, build: Function, references: References, tensor: Tensor
@@ -264,43 +241,37 @@ class CollectiveReplicas(VariableCollectives):
         Kernels that sum in an order of their own may round otherwise on other
         workers; updates of variables must be equal to the last bit.
         """
-        dtype = tensor.dtype
-        sent_type = SENT_AS.get(dtype, dtype)
         place = build.place_of(references[0])
-        value = build.cast(references[0], dtype, sent_type, place)
+        sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
+        value = build.cast(references[0], sent_type, place)
         if self.mesh.first:
-            value = build.op("ZerosLike", [value], {"T": sent_type}, place)[0]
-        elements = _num_elements([tensor])
-        value = self._reduced_over_hosts(build, value, sent_type, elements)
-        return build.same(build.cast(value, sent_type, dtype, place))
+            value = build.op("ZerosLike", [value], place)[0]
+        value = self._reduced_over_hosts(build, value, _num_elements([tensor]))
+        return build.same(build.cast(value, tensor.dtype, place))
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
         if self.mesh.num_workers == 1:
             return computed
-        zero = build.constant(0, tf.int32, HOST)
-        (own,) = build.op(
-            "Identity", [zero], {"T": tf.int32}, HOST, "computed", [computed]
-        )
-        total = self._reduced_over_hosts(build, own, tf.int32, 1)
-        build.op("NoOp", [], {}, HOST, "agreed", [node_name(total)])
+        zero = build.constant(0)
+        (own,) = build.op("Identity", [zero], HOST, "computed", [computed])
+        total = self._reduced_over_hosts(build, own, 1)
+        build.op("NoOp", [], HOST, "agreed", [total.node])
         build.writer.effects.append(build.writer.last)
         return build.writer.last
 
     def _reduced_over_replicas(
         self,
         build: Function,
-        references: Sequence[str],
-        dtype: tf.DType,
+        references: Sequence[Reference],
         merge: str,
         elements: int | None,
-    ) -> list[str]:
+    ) -> list[Reference]:
         """All-reduces one value per replica over all replicas of the job.
 
         Args:
             build: The `Function`.
             references: The values by replica; one for all replicas where the
                 worker has reduced over them (`reduces_on_host_first`).
-            dtype: Their type.
             merge: `"Add"`, `"Max"` or `"Min"`.
             elements: Elements of each; `None` for a dynamic shape.
 
@@ -309,22 +280,21 @@ class CollectiveReplicas(VariableCollectives):
         """
         if self.mesh.reduces_on_host_first:
             (own,) = references
-            return [
-                self._reduced_over_hosts(build, own, dtype, elements, merge)
-            ]
+            return [self._reduced_over_hosts(build, own, elements, merge)]
         if build.clock is not None:
-            build.clock.ready(references[0], dtype)
+            build.clock.ready(references[0])
+        dtype = references[0].dtype
         keys = self.next_keys(
             build, "replicas", self.mesh.total, merge, elements, dtype
         )
         write = self._padded_reduce if elements is None else self._reduce_op
         totals = [
-            write(build, reference, dtype, merge, place, keys, self.hint)
+            write(build, reference, merge, place, keys, self.hint)
             for place, reference in enumerate(references)
         ]
-        build.writer.keep_all_or_none(list(map(node_name, totals)))
+        build.writer.keep_all_or_none(totals)
         if build.clock is not None:
-            build.clock.done(totals[0], dtype)
+            build.clock.done(totals[0])
         return totals
 
     def of_first_worker(

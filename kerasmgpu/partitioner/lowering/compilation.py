@@ -19,11 +19,8 @@ from kerasmgpu.partitioner.lowering.cluster_for_xla import (
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.writing import Writer
 from kerasmgpu.partitioner.step import graph as graphs
-from kerasmgpu.partitioner.step.definitions import (
-    argument,
-    function_attribute,
-    node_name,
-)
+from kerasmgpu.partitioner.step.definitions import argument, node_name
+from kerasmgpu.partitioner.step.references import Reference
 
 _numbers = itertools.count()
 
@@ -169,10 +166,11 @@ class _Cluster:
             node.device = ""
             del node.input[:]
         for reference, name in self._arguments.items():
-            dtype = writer.dtype(reference)
+            dtype = writer.reference(reference).dtype
             written.signature.input_arg.append(argument(name, dtype))
         for number, reference in enumerate(self.results):
-            output, dtype = f"output_{number}", writer.dtype(reference)
+            output = f"output_{number}"
+            dtype = writer.reference(reference).dtype
             written.signature.output_arg.append(argument(output, dtype))
             written.ret[output] = reference
         return written
@@ -192,17 +190,16 @@ class _Cluster:
             key: The cluster's key.
             replacements: Those of all clusters.
         """
-        attributes = {
-            "Tin": [writer.dtype(r) for r in self._arguments],
-            "Tout": [writer.dtype(r) for r in self.results],
-            "f": function_attribute(function),
-            "_XlaMustCompile": True,
-        }
         writer.op(
             "PartitionedCall",
-            [replacements.get(r, r) for r in self._arguments],
-            attributes,
+            [
+                Reference(replacements.get(r, r), writer.reference(r).dtype)
+                for r in self._arguments
+            ],
             key.device,
             key.name,
             [replacements.get(r, r)[1:] for r in self._controls],
+            Tout=tuple(writer.reference(r).dtype for r in self.results),
+            f=function,
+            _XlaMustCompile=True,
         )

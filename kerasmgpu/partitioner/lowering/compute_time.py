@@ -8,8 +8,8 @@ collective, to when the inputs of the next collective are ready, does.
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 
 class ComputeTime:
@@ -47,21 +47,21 @@ class Clock:
     ) -> None:
         self._build = build
         self._handles = seconds, steps
-        self._free_since: str | None = None
-        self._spans: list[str] = []
+        self._free_since: Reference | None = None
+        self._spans: list[Reference] = []
 
-    def ready(self, reference: str, dtype: tf.DType) -> None:
+    def ready(self, reference: Reference) -> None:
         """Records when the input of a collective is ready."""
         if self._free_since is None:
             self._free_since = self._time([self._build.started(HOST)])
-        now = self._time([self._there(reference, dtype)])
-        span = self._op("Sub", now, self._free_since)
-        zero = self._build.constant(0.0, tf.float64, HOST)
-        self._spans.append(self._op("Maximum", span, zero))
+        now = self._time([self._there(reference)])
+        span = self._build.sizes.op("Sub", now, self._free_since)
+        zero = self._build.constant(0.0, tf.float64)
+        self._spans.append(self._build.sizes.op("Maximum", span, zero))
 
-    def done(self, reference: str, dtype: tf.DType) -> None:
+    def done(self, reference: Reference) -> None:
         """Records when a collective is complete."""
-        self._free_since = self._time([self._there(reference, dtype)])
+        self._free_since = self._time([self._there(reference)])
 
     def finish(self) -> list[str]:
         """Adds the times to the variables; returns names of nodes that must run."""
@@ -69,14 +69,13 @@ class Clock:
             return []
         total = self._spans[0]
         for span in self._spans[1:]:
-            total = self._op("AddV2", total, span)
-        one = self._build.constant(1.0, tf.float64, HOST)
+            total = self._build.sizes.op("AddV2", total, span)
+        one = self._build.constant(1.0, tf.float64)
         names = []
         for handle, value in zip(self._handles, (total, one)):
             self._build.op(
                 "AssignAddVariableOp",
                 [self._build.captured(handle), value],
-                {"dtype": tf.float64},
                 HOST,
                 "compute_time",
                 [self._build.started(HOST)],
@@ -84,29 +83,19 @@ class Clock:
             names.append(self._build.writer.last)
         return names
 
-    def _time(self, after: list[str]) -> str:
-        (time,) = self._build.op(
-            "Timestamp", [], {}, HOST, "compute_time", after
-        )
+    def _time(self, after: list[str]) -> Reference:
+        (time,) = self._build.op("Timestamp", [], HOST, "compute_time", after)
         return time
 
-    def _there(self, reference: str, dtype: tf.DType) -> str:
+    def _there(self, reference: Reference) -> str:
         """Name of a node on the host that fires once a value is computed.
 
         On a GPU only a copy to the host waits for the value. One element is
         copied, so that the value's memory can be reused.
         """
         build = self._build
-        if build.mesh.shares_memory and build.writer.device(reference):
-            return node_name(reference)
-        place = build.place_of(reference)
-        flat = build.flat(reference, dtype, place)
-        zero = build.constant([0], tf.int32, HOST)
-        one = build.constant([1], tf.int32, HOST)
-        stride = build.constant([1], tf.int32, HOST)
-        first = build.strided_slice(flat, zero, one, stride, dtype, place)
-        on_host = build.op("Identity", [first], {"T": dtype}, HOST)[0]
-        return node_name(on_host)
-
-    def _op(self, type: str, *inputs: str) -> str:
-        return self._build.sizes.op(type, *inputs, dtype=tf.float64)
+        if build.mesh.shares_memory and reference.device:
+            return reference.node
+        bounds = [build.constant([bound]) for bound in (0, 1, 1)]
+        first = build.strided_slice(build.flat(reference), bounds)
+        return build.op("Identity", [first], HOST)[0].node

@@ -5,7 +5,7 @@ are copied into the written function.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
@@ -16,6 +16,7 @@ from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.step import graph as graphs
+from kerasmgpu.partitioner.step.references import Reference
 
 
 class CrossDeviceReplicas(Replicas):
@@ -50,9 +51,9 @@ class CrossDeviceReplicas(Replicas):
         self,
         build: Function,
         tensors: Sequence[graphs.Tensor],
-        parts: Sequence[Sequence[str]],
-    ) -> list[list[str]]:
-        totals: dict[int, list[str]] = {}
+        parts: Sequence[Sequence[Reference]],
+    ) -> list[list[Reference]]:
+        totals: dict[int, list[Reference]] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             numbers = [
                 n for n, tensor in enumerate(tensors) if tensor.dtype == dtype
@@ -69,8 +70,8 @@ class CrossDeviceReplicas(Replicas):
         build: Function,
         dtype: tf.DType,
         shapes: Sequence[list[int | None] | None],
-        parts: Sequence[Sequence[str]],
-    ) -> list[list[str]]:
+        parts: Sequence[Sequence[Reference]],
+    ) -> list[list[Reference]]:
         """Writes the all-reduce of tensors of one type.
 
         Args:
@@ -92,7 +93,7 @@ class CrossDeviceReplicas(Replicas):
             {},
         )
         arguments = iter(ref for references in parts for ref in references)
-        references: dict[str, str] = {}  # By the tensor's name.
+        references: dict[str, Reference] = {}  # By the tensor's name.
         names: dict[str, str] = {}  # By the operation's name.
         for tensor in traced.inputs:
             outer = dict((id(i), o) for o, i in traced.captures).get(id(tensor))
@@ -103,6 +104,10 @@ class CrossDeviceReplicas(Replicas):
             if op.type == "Placeholder":
                 continue
             node = graphs.new_node(op.type, op.name, op.node_def)
+            node.outputs = [
+                graphs.Tensor(node, number, tensor.dtype)
+                for number, tensor in enumerate(op.outputs)
+            ]
             outputs = build.writer.copy(
                 node,
                 [references[tensor.name] for tensor in op.inputs],
@@ -117,9 +122,7 @@ class CrossDeviceReplicas(Replicas):
             names[op.name] = build.writer.last
             for tensor, reference in zip(op.outputs, outputs):
                 references[tensor.name] = reference
-        results: Iterator[str] = iter(
-            references[tensor.name] for tensor in traced.outputs
-        )
+        results = iter(references[tensor.name] for tensor in traced.outputs)
         return [[next(results) for _ in self.mesh.devices] for _ in shapes]
 
     def _all_reduce(

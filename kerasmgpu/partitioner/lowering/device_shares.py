@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.references import Reference
 
 
 def pass_to_devices(
-    build: Function, tensor: Tensor, references: Sequence[str]
-) -> Sequence[str]:
+    build: Function, tensor: Tensor, references: Sequence[Reference]
+) -> Sequence[Reference]:
     """Records what each device was passed of an input.
 
     Returns:
@@ -20,7 +21,7 @@ def pass_to_devices(
     return [one for one in references for _ in range(build.mesh.micro_batches)]
 
 
-def passed_counts(build: Function, tensor: Tensor) -> list[str]:
+def passed_counts(build: Function, tensor: Tensor) -> list[Reference]:
     """Rows of each micro-batch of an input that devices were passed."""
     counts = []
     for bounds in _passed_bounds(build, tensor):
@@ -31,34 +32,31 @@ def passed_counts(build: Function, tensor: Tensor) -> list[str]:
     return counts
 
 
-def passed_rows(build: Function, tensor: Tensor, place: int) -> str:
+def passed_rows(build: Function, tensor: Tensor, place: int) -> Reference:
     """A micro-batch's rows of an input that devices were passed."""
     device, turn = divmod(place, build.mesh.micro_batches)
     reference = build.keep(("passed", tensor), list)[device]
     start, end = _passed_bounds(build, tensor)[device][turn : turn + 2]
-    return build.strided_slice(
-        reference,
-        build.sizes.packed([start]),
-        build.sizes.packed([end]),
-        build.sizes.packed([build.sizes.scalar(1)]),
-        tensor.dtype,
-        place,
-    )
+    bounds = [
+        build.sizes.packed([bound])
+        for bound in (start, end, build.sizes.scalar(1))
+    ]
+    return build.strided_slice(reference, bounds, place)
 
 
-def _passed_bounds(build: Function, tensor: Tensor) -> list[list[str]]:
+def _passed_bounds(build: Function, tensor: Tensor) -> list[list[Reference]]:
     """For each device the bounds of its micro-batches; see `bounds_of`."""
 
-    def bounds() -> list[list[str]]:
+    def bounds() -> list[list[Reference]]:
         return [
-            _bounds(build, build.sizes.size(reference, tensor.dtype))
+            _bounds(build, build.sizes.size(reference))
             for reference in build.keep(("passed", tensor), list)
         ]
 
     return build.keep(("passed bounds", tensor), bounds)
 
 
-def _bounds(build: Function, size: str) -> list[str]:
+def _bounds(build: Function, size: Reference) -> list[Reference]:
     sizes, number = build.sizes, build.mesh.micro_batches
     each = sizes.op("FloorDiv", size, sizes.scalar(number))
     rest = sizes.op("FloorMod", size, sizes.scalar(number))

@@ -37,6 +37,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.references import Reference
 
 
 def emit(build: Build, program: Lowered) -> None:
@@ -91,10 +92,10 @@ def _on_each(
     build: Build, operation: ir.Operation, inputs: list[References]
 ) -> list[References]:
     node, plan = operation.node, operation.plan
-    write: Callable[..., list[str]] = WRITERS[plan.emit]
+    write: Callable[..., list[Reference]] = WRITERS[plan.emit]
     if operation.is_guarded:
         write = empty_shares.write
-    outputs: list[list[str]] = [[] for _ in node.outputs]
+    outputs: list[list[Reference]] = [[] for _ in node.outputs]
     names = []
     is_each = operation.runs is ir.Runs.ON_EACH
     build.span = 1 if is_each else build.mesh.micro_batches
@@ -121,9 +122,8 @@ def _on_each(
 def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
     wide = [_widened(build, reduction, one) for one in reduction.inputs]
     totals = micro_batches.reduce(build, wide, reduction.by)
-    for one, tensor, references in zip(reduction.outputs, wide, totals):
-        references = _cast(build, references, tensor.dtype, one.tensor.dtype)
-        build.hold(one, references)
+    for one, references in zip(reduction.outputs, totals):
+        build.hold(one, _cast(build, references, one.tensor.dtype))
 
 
 def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
@@ -133,22 +133,20 @@ def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
         return tensor
     wide = Tensor(tensor.node, tensor.index, dtype, tensor.static)
     wide.shape = tensor.shape
-    parts = _cast(build, build.parts(tensor), tensor.dtype, dtype)
+    parts = _cast(build, build.parts(tensor), dtype)
     build.give(ir.value(wide, PARTIAL), parts)
     return wide
 
 
-def _cast(
-    build: Build, references: References, source: tf.DType, target: tf.DType
-) -> References:
+def _cast(build: Build, references: References, target: tf.DType) -> References:
     """References by replica to values that are cast where they are."""
-    if source == target:
+    if references[0].dtype == target:
         return references
     if len(set(references)) == 1:
         place = build.place_of(references[0])
-        return build.same(build.cast(references[0], source, target, place))
+        return build.same(build.cast(references[0], target, place))
     return [
-        build.cast(reference, source, target, place)
+        build.cast(reference, target, place)
         for place, reference in enumerate(references)
     ]
 
@@ -156,7 +154,7 @@ def _cast(
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
     sharded = cast(Sharded, source.kind)
-    parts = cast(Sequence[str], build.references(source))
+    parts = cast(Sequence[Reference], build.references(source))
     if gather.in_turns:
         parts = micro_batches.of_first(build, parts)
     if gather.after or gather.in_turns:
@@ -168,44 +166,35 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
 
 
 def _delayed(
-    build: Build, gather: ir.AllGather, parts: Sequence[str]
-) -> list[str]:
+    build: Build, gather: ir.AllGather, parts: Sequence[Reference]
+) -> list[Reference]:
     """Parts that are there once other instructions have run."""
-    attributes = {"T": gather.inputs[0].tensor.dtype}
-    made: list[str] = []
+    made: list[Reference] = []
     names = []
     for place, part in enumerate(parts):
         build.take_turn(gather, place)
         after = build.ran(gather.after, place)
-        made += build.op("Identity", [part], attributes, place, "gather", after)
+        made += build.op("Identity", [part], place, "gather", after)
         names.append(build.writer.last)
     build.note_ran(gather, names)
     return made
 
 
 def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
-    parts, types = [], []
+    parts = []
     for one in reduction.inputs:
-        dtype = reduction.type_of(one)
         sent = []
-        for place, r in enumerate(build.references(one)):
+        for place, reference in enumerate(build.references(one)):
             build.take_turn(reduction, place)
-            sent.append(build.cast(r, one.tensor.dtype, dtype, place))
+            sent.append(build.cast(reference, reduction.type_of(one), place))
         parts.append(sent)
-        types.append(dtype)
     write = micro_batches.reduce_scatter
     if reduction.in_turns:
         write = micro_batches.reduce_scatter_in_turns
-    shares = write(build, reduction, types, parts)
-    for made, dtype, own in zip(reduction.outputs, types, shares):
-        wanted = made.tensor.dtype
-        build.hold(
-            made,
-            [
-                build.cast(r, dtype, wanted, place)
-                for place, r in enumerate(own)
-            ],
-        )
+    shares = write(build, reduction, parts)
+    for made, own in zip(reduction.outputs, shares):
+        wanted = [made.tensor.dtype] * len(own)
+        build.hold(made, list(map(build.cast, own, wanted, range(len(own)))))
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -236,27 +225,21 @@ def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
             for one, numbers in zip(check.inputs, counts)
         ]
     vectors = [build.sizes.packed(numbers) for numbers in counts]
-    attributes = {"T": tf.int32, "incompatible_shape_error": True}
-    equal = build.op("Equal", vectors, attributes, HOST)[0]
-    axis = build.constant([0], tf.int32, HOST)
-    attributes = {"Tidx": tf.int32, "keep_dims": False}
-    equal = build.op("All", [equal, axis], attributes, HOST)[0]
+    equal = build.sizes.op("Equal", *vectors)
+    equal = build.sizes.op("All", equal, build.constant([0]))
     build.require(equal, check.message)
 
 
 def _rows_passed(
     build: Build, one: ir.Value, symbol: sizes.Symbol
-) -> list[str]:
+) -> list[Reference]:
     """Rows of an input: one number, or one per local replica."""
     if symbol.is_entry:
         return [build.sizes.entry_of_value(symbol)]
     references = list(build.references(one))
     if not isinstance(one.kind, Sharded):
         references = references[:1]
-    return [
-        build.sizes.size(reference, one.tensor.dtype)
-        for reference in references
-    ]
+    return list(map(build.sizes.size, references))
 
 
 def _alias(build: Build, alias: ir.Alias) -> None:
@@ -265,11 +248,11 @@ def _alias(build: Build, alias: ir.Alias) -> None:
 
 def _first_only(build: Build, part: ir.FirstOnly) -> None:
     (source,), (made,) = part.inputs, part.outputs
-    whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    whole = build.references(source)
     parts = [
         whole[place]
         if build.mesh.first + place == 0
-        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        else build.op("ZerosLike", [whole[place]], place)[0]
         for place in range(build.mesh.num)
     ]
     build.hold(made, parts)
@@ -286,36 +269,30 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
     sharded, dtype = cast(LocalSizes, made.kind).sharded, made.tensor.dtype
     axis, known = sharded.axis, shape.sizes
     if known is not None and known[axis] == -1:
-        build.hold(made, build.same(build.constant(known, dtype, HOST)))
+        build.hold(made, build.same(build.constant(known, dtype)))
         return
     result = []
     for place in range(build.mesh.num):
         own = build.sizes.local(sharded, place)
-        own = build.cast(own, tf.int32, dtype, HOST)
+        own = build.cast(own, dtype, HOST)
         if known is None:
             whole = build.references(shape.inputs[0])[0]
-            result.append(_with_entry(build, whole, axis, own, dtype))
+            result.append(_with_entry(build, whole, axis, own))
         else:
             entries = [
                 own if n == axis else build.sizes.scalar(entry, dtype)
                 for n, entry in enumerate(known)
             ]
-            result.append(build.sizes.packed(entries, dtype))
+            result.append(build.sizes.packed(entries))
     build.hold(made, result)
 
 
 def _with_entry(
-    build: Build, vector: str, index: int, entry: str, dtype: tf.DType
-) -> str:
+    build: Build, vector: Reference, index: int, entry: Reference
+) -> Reference:
     """A vector with another entry."""
-    indices = build.constant([[index]], tf.int32, HOST)
-    updates = build.sizes.packed([entry], dtype)
-    return build.op(
-        "TensorScatterUpdate",
-        [vector, indices, updates],
-        {"T": dtype, "Tindices": tf.int32},
-        HOST,
-    )[0]
+    indices, updates = build.constant([[index]]), build.sizes.packed([entry])
+    return build.sizes.op("TensorScatterUpdate", vector, indices, updates)
 
 
 def _slice(build: Build, slice: ir.Slice) -> None:
@@ -330,47 +307,44 @@ def _slice(build: Build, slice: ir.Slice) -> None:
 
 
 def _rows(
-    build: Build, tensor: Tensor, reference: str, sharded: Sharded, place: int
-) -> str:
+    build: Build,
+    tensor: Tensor,
+    reference: Reference,
+    sharded: Sharded,
+    place: int,
+) -> Reference:
     start, count = build.sizes.bounds(sharded, place)
     shape, axis = tensor.shape, sharded.axis
     if sharded.outer == 1:
-        return sliced(build, reference, axis, start, count, tensor.dtype)
+        return sliced(build, reference, axis, start, count)
     # Several blocks of all rows.
     rows = sizes.product([sharded.rows.size, sharded.inner])
     blocks = (*shape[:axis], sharded.outer, rows, *shape[axis + 1 :])
     where = build.place_of(reference)
-    split = build.reshape(
-        reference, build.sizes.vector(blocks), tensor.dtype, where
-    )
-    part = sliced(build, split, axis + 1, start, count, tensor.dtype)
+    split = build.reshape(reference, build.sizes.vector(blocks), where)
+    part = sliced(build, split, axis + 1, start, count)
     local = build.sizes.local(sharded, place)
-    own = build.sizes.with_axis(shape, axis, local)
-    return build.reshape(part, own, tensor.dtype, where)
+    return build.reshape(part, build.sizes.with_axis(shape, axis, local))
 
 
 def sliced(
     build: Build,
-    reference: str,
+    reference: Reference,
     axis: int,
-    start: str,
-    count: str,
-    dtype: tf.DType,
-) -> str:
+    start: Reference,
+    count: Reference,
+) -> Reference:
     """`count` elements of an axis from `start` on, where the value is."""
     end = build.sizes.plus(start, count)
     zero = build.sizes.scalar(0)
-    first, last = (
+    bounds = [
         build.sizes.packed([zero] * axis + [bound]) for bound in (start, end)
-    )
-    strides = build.constant([1] * (axis + 1), tf.int32, HOST)
+    ]
+    bounds.append(build.constant([1] * (axis + 1)))
     in_front = (1 << axis) - 1  # These axes are taken wholly.
     return build.strided_slice(
         reference,
-        first,
-        last,
-        strides,
-        dtype,
+        bounds,
         build.place_of(reference),
         begin_mask=in_front,
         end_mask=in_front,
@@ -378,8 +352,12 @@ def sliced(
 
 
 def _rows_unless_one(
-    build: Build, tensor: Tensor, reference: str, sharded: Sharded, place: int
-) -> str:
+    build: Build,
+    tensor: Tensor,
+    reference: Reference,
+    sharded: Sharded,
+    place: int,
+) -> Reference:
     """Rows of an axis; an axis of one element for all rows stays.
 
     One element for one row is that row: replicas without rows get none.
@@ -393,7 +371,7 @@ def _rows_unless_one(
         build.sizes.op("SelectV2", is_one, if_one, otherwise)
         for if_one, otherwise in ((zero, start), (one, count))
     )
-    return sliced(build, reference, sharded.axis, start, count, tensor.dtype)
+    return sliced(build, reference, sharded.axis, start, count)
 
 
 # Micro-batches ---------------------------------------------------------------
@@ -410,34 +388,32 @@ def _micro_batch_rows(build: Build, rows: MicroBatchRows) -> None:
 
 def _accumulate(build: Build, sum: Accumulate) -> None:
     (source,), (made,) = sum.inputs, sum.outputs
-    types = source.tensor.dtype, made.tensor.dtype
-    parts = cast(Sequence[str], build.references(source))
+    parts = cast(Sequence[Reference], build.references(source))
     if isinstance(source.kind, PerReplica):
         parts = build.parts(source.tensor)
     number = build.mesh.micro_batches
-    references: list[str] = []
+    references: list[Reference] = []
     for first in range(0, build.mesh.num, number):
-        totals: list[str] = []
+        totals: list[Reference] = []
         for place in range(first, first + number):
             build.take_turn(sum, place)
-            totals.append(build.cast(parts[place], *types, place))
-            totals = [combined(build, totals, types[1], sum.by, place)]
+            totals.append(build.cast(parts[place], made.tensor.dtype, place))
+            totals = [combined(build, totals, sum.by, place)]
         references += totals * number
     build.give(made, references)
 
 
 def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     (source,), (made,) = part.inputs, part.outputs
-    whole, attributes = build.references(source), {"T": source.tensor.dtype}
+    whole = build.references(source)
     if isinstance(source.kind, Sharded):
         first = list(whole)[:: build.mesh.micro_batches]
-        own = micro_batches.first_only(build, made, first, made.tensor.dtype)
-        build.give(made, own)
+        build.give(made, micro_batches.first_only(build, made, first))
         return
     parts = [
         whole[place]
         if place % build.mesh.micro_batches == 0
-        else build.op("ZerosLike", [whole[place]], attributes, place)[0]
+        else build.op("ZerosLike", [whole[place]], place)[0]
         for place in range(build.mesh.num)
     ]
     build.give(made, parts)

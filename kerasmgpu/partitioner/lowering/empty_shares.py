@@ -18,6 +18,7 @@ from kerasmgpu.partitioner.rules.kinds import Kept, Kind, LocalSizes, Sharded
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.references import Reference
 
 
 def write(
@@ -25,8 +26,8 @@ def write(
     node: Node,
     plan: Plan,
     place: int,
-    inputs: Sequence[str],
-) -> list[str]:
+    inputs: Sequence[Reference],
+) -> list[Reference]:
     """Writes a guarded node for one replica; returns its outputs."""
     prefix, controls = f"replica_{place}/", build.controls(node, place)
     if Trait.MIRRORS in record(node.type).traits:
@@ -40,10 +41,9 @@ def write(
         lambda: branches(
             build.library,
             f"kerasmgpu_{node.type}",
-            [tensor.dtype for tensor in node.inputs],
-            [tensor.dtype for tensor in node.outputs],
+            inputs,
             (  # With rows; without rows.
-                lambda writer, inputs: writer.copy(node, inputs, "", ""),
+                lambda writer, inputs: writer.copy(node, inputs),
                 lambda writer, inputs: _with_padding_row(
                     writer, node, plan, inputs
                 ),
@@ -52,21 +52,19 @@ def write(
     )
     count = build.sizes.count(sharded.rows, place)
     has_rows = build.sizes.op("Greater", count, build.sizes.scalar(0))
-    name = prefix + node.name
-    return build.op(
-        "If", [has_rows, *inputs], attributes, place, name, controls
-    )
+    inputs, name = [has_rows, *inputs], prefix + node.name
+    return build.op("If", inputs, place, name, controls, **attributes)
 
 
 def _with_padding_row(
     writer: Writer,
     node: Node,
     plan: Plan,
-    inputs: Sequence[str],
+    inputs: Sequence[Reference],
     device: str = "",
     prefix: str = "",
     controls: Sequence[str] = (),
-) -> list[str]:
+) -> list[Reference]:
     """Writes a node with a padding row in front of its inputs' rows.
 
     Returns:
@@ -90,10 +88,10 @@ def _padded(
     writer: Writer,
     tensor: Tensor,
     kind: Kind,
-    reference: str,
+    reference: Reference,
     rank: int,
     device: str,
-) -> str:
+) -> Reference:
     """An input with the padding row; local sizes of `rank` axes with one more."""
     if isinstance(kind, Kept):
         return reference
@@ -102,24 +100,20 @@ def _padded(
         paddings = writer.constant(widths, tf.int32, device)
         number = int(tensor.dtype.is_integer)
         row = writer.constant(number, tensor.dtype, device)
-        attributes = {"T": tensor.dtype, "Tpaddings": tf.int32}
-        inputs = [reference, paddings, row]
-        return writer.op("PadV2", inputs, attributes, device)[0]
+        return writer.op("PadV2", [reference, paddings, row], device)[0]
     if isinstance(kind, LocalSizes):
         is_rows = [int(axis == kind.sharded.axis) for axis in range(rank)]
         one = writer.constant(is_rows, tensor.dtype, device)
-        attributes = {"T": tensor.dtype}
-        return writer.op("AddV2", [reference, one], attributes, device)[0]
+        return writer.op("AddV2", [reference, one], device)[0]
     return reference
 
 
 def _without_padding(
-    writer: Writer, tensor: Tensor, axis: int, reference: str, device: str
-) -> str:
+    writer: Writer, tensor: Tensor, axis: int, reference: Reference, device: str
+) -> Reference:
     """An output without the padding row."""
     rank = len(tensor.shape)
     begin = [int(n == axis) for n in range(rank)]
     start = writer.constant(begin, tf.int32, device)
     size = writer.constant([-1] * rank, tf.int32, device)
-    attributes = {"T": tensor.dtype, "Index": tf.int32}
-    return writer.op("Slice", [reference, start, size], attributes, device)[0]
+    return writer.op("Slice", [reference, start, size], device)[0]

@@ -11,6 +11,7 @@ from kerasmgpu.partitioner.lowering.writing import Writer, branches
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Rows
 from kerasmgpu.partitioner.step.graph import Sparse, Tensor
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 _LAST = tf.int32.max
 """Upper bound of all row numbers."""
@@ -30,44 +31,31 @@ def sort_by_row(build: Function, leaf: Sparse) -> None:
         build.given(tensor)[0]
         for tensor in (leaf.indices, leaf.values, leaf.dense_shape)
     ]
-    types = [tf.int64, leaf.values.dtype, tf.int64]
     numbers = _row_numbers(build, leaf.indices)
-    zero, one, last = (build.constant([n], tf.int32, HOST) for n in (0, 1, -1))
-    next_numbers = build.strided_slice(
-        numbers, one, zero, one, tf.int64, HOST, end_mask=1
-    )
-    numbers = build.strided_slice(numbers, zero, last, one, tf.int64, HOST)
-    is_sorted = build.sizes.op(
-        "LessEqual", numbers, next_numbers, dtype=tf.int64
-    )
-    attributes = {"Tidx": tf.int32, "keep_dims": False}
-    is_sorted = build.op("All", [is_sorted, zero], attributes, HOST)[0]
+    zero, one, last = (build.constant([n]) for n in (0, 1, -1))
+    next_numbers = build.strided_slice(numbers, [one, zero, one], end_mask=1)
+    numbers = build.strided_slice(numbers, [zero, last, one])
+    is_sorted = build.sizes.op("LessEqual", numbers, next_numbers)
+    is_sorted = build.sizes.op("All", is_sorted, zero)
     attributes = branches(
-        build.library,
-        "kerasmgpu_entries",
-        types,
-        types[:2],
-        (_unchanged, _sorted),
+        build.library, "kerasmgpu_entries", references, (_unchanged, _sorted)
     )
-    inputs = [is_sorted, *references]
-    outputs = build.op("StatelessIf", inputs, attributes, HOST)
+    outputs = build.op(
+        "StatelessIf", [is_sorted, *references], HOST, **attributes
+    )
     for tensor, reference in zip((leaf.indices, leaf.values), outputs):
         build.hold(value(tensor, REPLICATED), build.same(reference))
 
 
-def _unchanged(writer: Writer, inputs: Sequence[str]) -> list[str]:
-    return [
-        writer.op("Identity", [name], {"T": writer.dtype(name)}, "")[0]
-        for name in inputs[:2]
-    ]
+def _unchanged(writer: Writer, inputs: Sequence[Reference]) -> list[Reference]:
+    return [writer.op("Identity", [one])[0] for one in inputs[:2]]
 
 
-def _sorted(writer: Writer, inputs: Sequence[str]) -> list[str]:
-    attributes = {"T": writer.dtype(inputs[1])}
-    return writer.op("SparseReorder", inputs, attributes, "")
+def _sorted(writer: Writer, inputs: Sequence[Reference]) -> list[Reference]:
+    return writer.op("SparseReorder", inputs)
 
 
-def shares(build: Function, rows: Rows) -> list[tuple[str, str]]:
+def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
     """First entry and number of entries of each local replica's shard.
 
     Args:
@@ -87,19 +75,14 @@ def shares(build: Function, rows: Rows) -> list[tuple[str, str]]:
         bounds.append(sizes.plus(bounds[-1], count))
     else:
         bounds.append(sizes.scalar(_LAST))
-    limits = build.cast(sizes.packed(bounds), tf.int32, tf.int64, HOST)
+    limits = build.cast(sizes.packed(bounds), tf.int64)
     numbers = _row_numbers(build, indices)
-    one_row = build.constant([1, -1], tf.int32, HOST)
-    found = build.op(
+    one_row = build.constant([1, -1])
+    found = sizes.op(
         "LowerBound",
-        [
-            build.reshape(vector, one_row, tf.int64, HOST)
-            for vector in (numbers, limits)
-        ],
-        {"T": tf.int64, "out_type": tf.int32},
-        HOST,
-    )[0]
-    found = build.flat(found, tf.int32, HOST)
+        *(build.reshape(vector, one_row, HOST) for vector in (numbers, limits)),
+    )
+    found = build.flat(found)
     starts = [sizes.entry(found, n) for n in range(replicas.num + 1)]
     return [
         (start, sizes.minus(end, start))
@@ -107,14 +90,11 @@ def shares(build: Function, rows: Rows) -> list[tuple[str, str]]:
     ]
 
 
-def _row_numbers(build: Function, indices: Tensor) -> str:
+def _row_numbers(build: Function, indices: Tensor) -> Reference:
     """The first column of indices."""
     return build.strided_slice(
         build.given(indices)[0],
-        build.constant([0, 0], tf.int32, HOST),
-        build.constant([0, 1], tf.int32, HOST),
-        build.constant([1, 1], tf.int32, HOST),
-        tf.int64,
+        list(map(build.constant, ([0, 0], [0, 1], [1, 1]))),
         HOST,
         begin_mask=1,
         end_mask=1,

@@ -9,31 +9,34 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering import micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
 from kerasmgpu.partitioner.lowering.replicas import split_v
 from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
-from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+    from kerasmgpu.partitioner.ir.instructions import Value
     from kerasmgpu.partitioner.lowering.building import Build
 
-Pieces = Sequence[Sequence[str]]
+Pieces = Sequence[Sequence[Reference]]
 """For each place of this process a reference for each replica of the job."""
 
 
-def look_up(build: "Build", look_up: "LookUp") -> list[str]:
+def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
     """Looks up rows of a table, each micro-batch's in its turn."""
     parts, *others = map(build.references, look_up.inputs)
-    inputs = [micro_batches.of_first(build, cast(list[str], parts)), *others]
+    parts = micro_batches.of_first(build, cast(list[Reference], parts))
+    inputs = [parts, *others]
     table = cast(Sharded, look_up.inputs[0].kind)
-    made, names = ([""] * build.mesh.num for _ in range(2))
+    made: dict[int, Reference] = {}
+    names: dict[int, str] = {}
     for places, devices in micro_batches.each_turn(build):
         own = [[references[place] for place in places] for references in inputs]
 
@@ -43,18 +46,18 @@ def look_up(build: "Build", look_up: "LookUp") -> list[str]:
         rows, wrote = _looked_up(devices, look_up.node, table, own, take_turn)
         for place, reference, name in zip(places, rows, wrote):
             made[place], names[place] = reference, name
-    for name in names:
-        build.note_done(look_up.node, name)
-    return made
+    for place in range(build.mesh.num):
+        build.note_done(look_up.node, names[place])
+    return [made[place] for place in range(build.mesh.num)]
 
 
 def _looked_up(
     build: "Build",
     node: Node,
     table: Sharded,
-    inputs: Sequence[Sequence[str]],
+    inputs: Sequence[Sequence[Reference]],
     take_turn: Callable[[int], None],
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[Reference], list[str]]:
     """Looks up the rows of each place's numbers.
 
     Args:
@@ -73,52 +76,47 @@ def _looked_up(
     flat, positions = [], []
     for place in places:
         take_turn(place)
-        flat.append(build.flat(inputs[1][place], numbers.dtype, place))
-        positions.append(_positions(build, flat[place], numbers.dtype, place))
-    owners = _owners(build, table, flat, numbers.dtype, take_turn)
-    sent = _divided(build, flat, owners, numbers.dtype, take_turn)
-    where = _divided(build, positions, owners, tf.int32, take_turn)
-    counts = build.replicas.exchange_counts(build, sent, numbers.dtype)
-    asked = build.replicas.exchange(build, sent, counts, 1, numbers.dtype)
+        flat.append(build.flat(inputs[1][place], place))
+        positions.append(_positions(build, flat[place]))
+    owners = _owners(build, table, flat, take_turn)
+    sent = _divided(build, flat, owners, take_turn)
+    where = _divided(build, positions, owners, take_turn)
+    counts = build.replicas.exchange_counts(build, sent)
+    asked = build.replicas.exchange(build, sent, counts, 1)
     found, names = [], []
     for place in places:
         take_turn(place)
-        own = build.concat(asked[place], 0, numbers.dtype, place)
-        own = in_part(build, table.rows, place, own, numbers.dtype)
+        own = build.concat(asked[place], 0, place)
+        own = in_part(build, table.rows, place, own)
         others = [references[place] for references in inputs[2:]]
         rows = build.copy(node, [inputs[0][place], own, *others], place)[0]
         names.append(build.writer.last)
-        sizes = [build.sizes.size(one, numbers.dtype) for one in asked[place]]
+        sizes = [build.sizes.size(one) for one in asked[place]]
         packed = build.sizes.packed(sizes)
         found.append(
-            split_v(build, rows, 0, packed, len(sizes), made.dtype, place)
+            split_v(build, rows, 0, packed, len(sizes))
             if len(sizes) > 1
             else [rows]
         )
     back = build.replicas.exchange(
-        build, found, counts, 1 + len(inner), made.dtype, is_back=True
+        build, found, counts, 1 + len(inner), is_back=True
     )
     results = []
     for place in places:
         take_turn(place)
-        attributes = {"N": len(back[place]), "T": made.dtype}
         stitched = build.op(
-            "DynamicStitch", [*where[place], *back[place]], attributes, place
+            "DynamicStitch", [*where[place], *back[place]], place
         )[0]
         shape = build.concat(
-            [
-                build.sizes.shape(inputs[1][place], numbers.dtype),
-                build.sizes.vector(inner),
-            ],
+            [build.sizes.shape(inputs[1][place]), build.sizes.vector(inner)],
             0,
-            tf.int32,
             HOST,
         )
-        results.append(build.reshape(stitched, shape, made.dtype, place))
+        results.append(build.reshape(stitched, shape))
     return results, names
 
 
-def to_owners(build: "Build", move: "ToOwners") -> list[str]:
+def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
     """Sends rows to the owners of the table's rows that their numbers say.
 
     They arrive in the order of the batch. With several micro-batches the first
@@ -135,57 +133,52 @@ def to_owners(build: "Build", move: "ToOwners") -> list[str]:
     if replicas.of_devices is not None:
         devices = build.of_devices([], replicas.of_devices)
 
-    def flat(one: Tensor, references: Sequence[str]) -> list[str]:
+    def flat(one: "Value") -> list[Reference]:
         """Rows by device, without the other axes of the numbers."""
-        rows = build.sizes.vector((-1, *one.shape[len(numbers.tensor.shape) :]))
+        shape = one.tensor.shape[len(numbers.tensor.shape) :]
+        rows = build.sizes.vector((-1, *shape))
         flat = [
-            build.reshape(reference, rows, one.dtype, place)
-            for place, reference in enumerate(references)
+            build.reshape(reference, rows, place)
+            for place, reference in enumerate(build.references(one))
         ]
         return [
-            build.concat(flat[place : place + each], 0, one.dtype, place)
+            build.concat(flat[place : place + each], 0, place)
             for place in range(0, build.mesh.num, each)
         ]
 
-    def routes() -> tuple[list[str], str | None]:
-        dtype = numbers.tensor.dtype
-        own = flat(numbers.tensor, cast(list[str], build.references(numbers)))
-        owners = _owners(devices, kind.table, own, dtype)
-        pieces = _divided(devices, own, owners, dtype)
-        counts = devices.replicas.exchange_counts(devices, pieces, dtype)
-        return owners, counts
+    def routes() -> tuple[list[Reference], Reference | None]:
+        own = flat(numbers)
+        owners = _owners(devices, kind.table, own)
+        pieces = _divided(devices, own, owners)
+        return owners, devices.replicas.exchange_counts(devices, pieces)
 
     # For each phase anew: a collective of a later one can't be waited for.
     key = ("routes", numbers, kind.table, build.time)
     owners, counts = build.keep(key, routes)
-    own = flat(tensor, cast(list[str], build.references(sent)))
-    pieces = _divided(devices, own, owners, tensor.dtype)
-    arrived = devices.replicas.exchange(
-        devices, pieces, counts, 1 + len(inner), tensor.dtype
-    )
-    results: list[str] = []
+    pieces = _divided(devices, flat(sent), owners)
+    arrived = devices.replicas.exchange(devices, pieces, counts, 1 + len(inner))
+    results: list[Reference] = []
     for device, parts in enumerate(arrived):
-        results.append(devices.concat(parts, 0, tensor.dtype, device))
+        results.append(devices.concat(parts, 0, device))
         for _ in range(1, each):
             none = np.zeros((0, *inner))
             results.append(build.constant(none, tensor.dtype, len(results)))
     return results
 
 
-def _positions(build: "Build", flat: str, dtype: tf.DType, place: int) -> str:
+def _positions(build: "Build", flat: Reference) -> Reference:
     """0, 1, 2 …: as many numbers as a vector has."""
-    size = build.sizes.size(flat, dtype)
     zero, one = build.sizes.scalar(0), build.sizes.scalar(1)
-    return build.op("Range", [zero, size, one], {"Tidx": tf.int32}, place)[0]
+    bounds = [zero, build.sizes.size(flat), one]
+    return build.op("Range", bounds, build.place_of(flat))[0]
 
 
 def _owners(
     build: "Build",
     table: Sharded,
-    numbers: Sequence[str],
-    dtype: tf.DType,
+    numbers: Sequence[Reference],
     take_turn: Callable[[int], None] = lambda place: None,
-) -> list[str]:
+) -> list[Reference]:
     """For each place, the replicas that own the rows of some numbers.
 
     Numbers out of range belong to the first or the last replica, whose kernel
@@ -195,26 +188,29 @@ def _owners(
     found = []
     for place, reference in enumerate(numbers):
         take_turn(place)
-        ends = build.constant([bounds[1:-1]], dtype, place)
-        row = build.constant([1, -1], tf.int32, HOST)
-        row = build.reshape(reference, row, dtype, place)
-        attributes = {"T": dtype, "out_type": tf.int32}
-        owners = build.op("UpperBound", [ends, row], attributes, place)[0]
-        found.append(build.flat(owners, tf.int32, place))
+        ends = build.constant([bounds[1:-1]], reference.dtype, place)
+        row = build.reshape(reference, build.constant([1, -1]), place)
+        owners = build.op("UpperBound", [ends, row], place)[0]
+        found.append(build.flat(owners))
     return found
 
 
 def _divided(
     build: "Build",
-    rows: Sequence[str],
-    owners: Sequence[str],
-    dtype: tf.DType,
+    rows: Sequence[Reference],
+    owners: Sequence[Reference],
     take_turn: Callable[[int], None] = lambda place: None,
 ) -> Pieces:
     """Divides each place's rows by their owners."""
-    attributes = {"num_partitions": build.mesh.total, "T": dtype}
     made = []
     for place, pair in enumerate(zip(rows, owners)):
         take_turn(place)
-        made.append(build.op("DynamicPartition", pair, attributes, place))
+        made.append(
+            build.op(
+                "DynamicPartition",
+                pair,
+                place,
+                num_partitions=build.mesh.total,
+            )
+        )
     return made

@@ -13,31 +13,36 @@ from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, Kind, PerReplica, Rows
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.references import Reference
 
-References = Sequence[str] | OnEachPlace
+References = Sequence[Reference] | OnEachPlace
 """References to a value, one per replica of this process."""
 
 
 class RowShares(Protocol):
     """Shares of rows, as the communicator of the replicas deals them."""
 
-    def total_rows(self, build: "Function", rows: Rows) -> str:
+    def total_rows(self, build: "Function", rows: Rows) -> Reference:
         """Number of rows, on all replicas, of an input passed in shares."""
 
-    def passed_counts(self, build: "Function", rows: Rows) -> list[str] | None:
+    def passed_counts(
+        self, build: "Function", rows: Rows
+    ) -> list[Reference] | None:
         """Rows of each local share of an input; `None` if it is passed whole."""
 
-    def shares(self, build: "Function", rows: Rows) -> list[tuple[str, str]]:
+    def shares(
+        self, build: "Function", rows: Rows
+    ) -> list[tuple[Reference, Reference]]:
         """First row and number of rows of each local replica, on the host."""
 
 
 class Clock(Protocol):
     """Operations that measure a function; see `compute_time.Clock`."""
 
-    def ready(self, reference: str, dtype: tf.DType) -> None:
+    def ready(self, reference: Reference) -> None:
         """Records when the input of a collective is ready."""
 
-    def done(self, reference: str, dtype: tf.DType) -> None:
+    def done(self, reference: Reference) -> None:
         """Records when a collective is complete."""
 
     def finish(self) -> list[str]:
@@ -94,26 +99,31 @@ class Function(OperationWriter):
         self.time: tuple[int, int] = (0, -1)
         self.collectives: list[tuple[tuple[int, int], int, str]] = []
         self.twins: dict[str, list[str]] = {}
-        self.captures: dict[int, tuple[tf.Tensor, str]] = {}
-        self._batch: tuple[str, tf.DType] | None = None
+        self.captures: dict[int, tuple[tf.Tensor, Reference]] = {}
+        self._batch: Reference | None = None
         self._required: list[str] = []
         self.span = 1
         self.outputs: list[str] = []
 
     def copy(
-        self, node: Node, inputs: Sequence[str], place: int, **attributes: Any
-    ) -> list[str]:
+        self,
+        node: Node,
+        inputs: Sequence[Reference],
+        place: int,
+        **attributes: Any,
+    ) -> list[Reference]:
         """Writes a node of the graph with new inputs, or attributes."""
-        prefix = "host/" if place == HOST else f"replica_{place}/"
-        controls = self.controls(node, place)
-        return self._hosted(
-            place,
-            self.writer.copy(
-                node, inputs, self.device(place), prefix, controls, attributes
-            ),
+        return self.writer.copy(
+            node,
+            inputs,
+            self.device(place),
+            "host/" if place == HOST else f"replica_{place}/",
+            self.controls(node, place),
+            attributes,
+            place == HOST,
         )
 
-    def captured(self, tensor: tf.Tensor) -> str:
+    def captured(self, tensor: tf.Tensor) -> Reference:
         """A reference to an eager tensor, which becomes an argument."""
         if id(tensor) not in self.captures:
             reference = self.writer.add_input("captured", tensor.dtype)
@@ -153,33 +163,33 @@ class Function(OperationWriter):
         """References to a tensor in the kind of its definition."""
         return self._values[self._natural[tensor]]
 
-    def parts(self, tensor: Tensor) -> Sequence[str]:
+    def parts(self, tensor: Tensor) -> Sequence[Reference]:
         """Each replica's shard or partial value of a tensor.
 
         Values of kind `PerReplica` are scaled by the replica's share of rows.
         """
         kind = self.natural(tensor)
         # Never `OnEachPlace`: only replicated values are.
-        parts = cast(Sequence[str], self.given(tensor))
+        parts = cast(Sequence[Reference], self.given(tensor))
         if not isinstance(kind, PerReplica):
             return parts
         return [
-            self.times_share(parts[place], kind.rows, tensor.dtype, place)
+            self.times_share(parts[place], kind.rows, place)
             for place in range(self.mesh.num)
         ]
 
     def times_share(
-        self, reference: str, rows: Rows, dtype: tf.DType, place: int
-    ) -> str:
+        self, reference: Reference, rows: Rows, place: int
+    ) -> Reference:
         """Writes a value times a replica's share of rows; 0 without rows."""
-        inputs = [reference, self.sizes.share(rows, dtype, place)]
-        return self.op("MulNoNan", inputs, {"T": dtype}, place)[0]
+        share = self.sizes.share(rows, reference.dtype, place)
+        return self.op("MulNoNan", [reference, share], place)[0]
 
     def is_written(self, tensor: Tensor) -> bool:
         """Whether a tensor has been written; one of known value may not be."""
         return tensor in self._natural
 
-    def same(self, reference: str) -> list[str]:
+    def same(self, reference: Reference) -> list[Reference]:
         """One reference for all replicas."""
         return [reference] * self.mesh.num
 
@@ -252,33 +262,30 @@ class Function(OperationWriter):
             names.append(self.started(place))
         return list(dict.fromkeys(names))
 
-    def wait_for(self, reference: str, dtype: tf.DType) -> None:
+    def wait_for(self, reference: Reference) -> None:
         """Orders all side effects after an input.
 
         At the end of the data, without a batch, there are none.
         """
-        self._batch = (reference, dtype)
+        self._batch = reference
 
-    def require(self, condition: str, message: str) -> None:
+    def require(self, condition: Reference, message: str) -> None:
         """Writes an assertion on the inputs, before all side effects.
 
         Args:
             condition: Reference to a boolean on the host.
             message: Text of the error.
         """
-        text = self.constant(message, tf.string, HOST)
-        attributes = {"T": [tf.string], "summarize": 1}
-        self.op("Assert", [condition, text], attributes, HOST, "require")
+        inputs = [condition, self.constant(message, tf.string)]
+        self.op("Assert", inputs, HOST, "require", summarize=1)
         self._required.append(self.writer.last)
 
     def started(self, place: int) -> str:
         """Name of a node that fires once the batch has arrived."""
-        reference, dtype = cast(tuple[str, tf.DType], self._batch)
         return self.keep(
             ("started", place),
             lambda: self.writer.barrier(
-                reference,
-                dtype,
+                cast(Reference, self._batch),
                 self.device(HOST),
                 self.device(place),
                 self._required,
@@ -295,15 +302,15 @@ class Function(OperationWriter):
 
     # Rows --------------------------------------------------------------------
 
-    def total_rows(self, rows: Rows) -> str:
+    def total_rows(self, rows: Rows) -> Reference:
         """See `RowShares.total_rows`."""
         return self._row_shares.total_rows(self, rows)
 
-    def passed_counts(self, rows: Rows) -> list[str] | None:
+    def passed_counts(self, rows: Rows) -> list[Reference] | None:
         """See `RowShares.passed_counts`."""
         return self._row_shares.passed_counts(self, rows)
 
-    def shares(self, rows: Rows) -> list[tuple[str, str]]:
+    def shares(self, rows: Rows) -> list[tuple[Reference, Reference]]:
         """See `RowShares.shares`."""
         return self._row_shares.shares(self, rows)
 

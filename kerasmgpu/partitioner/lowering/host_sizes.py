@@ -14,6 +14,7 @@ from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
 from kerasmgpu.partitioner.rules.kinds import Kind, Rows, Shape, Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
 
 Request = tuple[str, Symbol] | tuple[str, Rows, int]
@@ -30,13 +31,13 @@ class Values(Protocol):
 
     def natural(self, tensor: Tensor) -> Kind: ...
 
-    def given(self, tensor: Tensor) -> Sequence[str] | OnEachPlace: ...
+    def given(self, tensor: Tensor) -> Sequence[Reference] | OnEachPlace: ...
 
-    def total_rows(self, rows: Rows) -> str: ...
+    def total_rows(self, rows: Rows) -> Reference: ...
 
-    def passed_counts(self, rows: Rows) -> list[str] | None: ...
+    def passed_counts(self, rows: Rows) -> list[Reference] | None: ...
 
-    def shares(self, rows: Rows) -> list[tuple[str, str]]: ...
+    def shares(self, rows: Rows) -> list[tuple[Reference, Reference]]: ...
 
 
 class HostSizes:
@@ -54,13 +55,13 @@ class HostSizes:
     def __init__(self, build: OperationWriter, values: Values) -> None:
         self._build = build
         self._values = values
-        self.imports: dict[Request, str] = {}
+        self.imports: dict[Request, Reference] = {}
 
     def vector(
         self,
         value: SizeLike | tuple[SizeLike, ...],
         dtype: tf.DType = tf.int32,
-    ) -> str:
+    ) -> Reference:
         """A size as a scalar, or a tuple of sizes as a vector.
 
         Args:
@@ -70,14 +71,14 @@ class HostSizes:
         entries = value if isinstance(value, tuple) else (value,)
         if all(isinstance(entry, int) for entry in entries):
             known = cast(int | tuple[int, ...], value)
-            return self._build.constant(known, dtype, HOST)
+            return self._build.constant(known, dtype)
         if not isinstance(value, tuple):
             return self.scalar(value, dtype)
-        return self.packed(
-            [self.scalar(entry, dtype) for entry in entries], dtype
-        )
+        return self.packed([self.scalar(entry, dtype) for entry in entries])
 
-    def with_axis(self, shape: Shape, axis: int, *sizes: str) -> str:
+    def with_axis(
+        self, shape: Shape, axis: int, *sizes: Reference
+    ) -> Reference:
         """A shape as a vector, with one axis replaced.
 
         Args:
@@ -93,35 +94,34 @@ class HostSizes:
             ]
         )
 
-    def packed(self, entries: Sequence[str], dtype: tf.DType = tf.int32) -> str:
+    def packed(self, entries: Sequence[Reference]) -> Reference:
         """A vector of scalars."""
-        attributes = {"N": len(entries), "T": dtype, "axis": 0}
-        return self._build.op("Pack", entries, attributes, HOST)[0]
+        return self.op("Pack", *entries)
 
-    def scalar(self, size: SizeLike, dtype: tf.DType = tf.int32) -> str:
+    def scalar(self, size: SizeLike, dtype: tf.DType = tf.int32) -> Reference:
         """A size as a scalar."""
         if isinstance(size, int):
-            return self._build.constant(size, dtype, HOST)
+            return self._build.constant(size, dtype)
         if dtype != tf.int32:
-            return self._build.cast(self.scalar(size), tf.int32, dtype, HOST)
-        total: str | None = None
+            return self._build.cast(self.scalar(size), dtype)
+        total: Reference | None = None
         for symbols, coefficient in size.terms.items():
-            term: str | None = None
+            term: Reference | None = None
             if coefficient != 1 or not symbols:
                 term = self.scalar(coefficient)
             for symbol in symbols:
                 term = self.times(term, self.symbol(symbol))
-            product = cast(str, term)
+            product = cast(Reference, term)
             total = product if total is None else self.plus(total, product)
-        return cast(str, total)
+        return cast(Reference, total)
 
-    def symbol(self, symbol: Symbol) -> str:
+    def symbol(self, symbol: Symbol) -> Reference:
         """The value of a symbol."""
         symbol = symbol.joined
         key = ("symbol", symbol)
         return self._build.keep(key, lambda: self._symbol(symbol))
 
-    def _symbol(self, symbol: Symbol) -> str:
+    def _symbol(self, symbol: Symbol) -> Reference:
         values, (tensor, axis) = self._values, symbol.source
         if not values.is_written(tensor):
             return self.imported(("symbol", symbol))
@@ -132,48 +132,41 @@ class HostSizes:
             if symbol.is_rows:
                 return values.total_rows(kind.rows)
             return self.scalar(kind.size)
-        reference = values.given(tensor)[0]
-        return self.size(reference, tensor.dtype, axis)
+        return self.size(values.given(tensor)[0], axis)
 
-    def entry_of_value(self, symbol: Symbol) -> str:
+    def entry_of_value(self, symbol: Symbol) -> Reference:
         """The value of a symbol with `is_entry`, read from its source."""
         tensor, index = symbol.source
-        reference = self._values.given(tensor)[0]
-        entry = self.entry(reference, index, tensor.dtype)
-        return self._build.cast(entry, tensor.dtype, tf.int32, HOST)
+        entry = self.entry(self._values.given(tensor)[0], index)
+        return self._build.cast(entry, tf.int32)
 
-    def shape(self, reference: str, dtype: tf.DType) -> str:
+    def shape(self, reference: Reference) -> Reference:
         """The shape of a tensor, as a vector."""
-        attributes = {"T": dtype, "out_type": tf.int32}
         place = self._build.place_of(reference)
-        return self._build.op("Shape", [reference], attributes, place)[0]
+        return self._build.op("Shape", [reference], place)[0]
 
-    def size(self, reference: str, dtype: tf.DType, axis: int = 0) -> str:
+    def size(self, reference: Reference, axis: int = 0) -> Reference:
         """The size of an axis of a tensor."""
-        return self.entry(self.shape(reference, dtype), axis)
+        return self.entry(self.shape(reference), axis)
 
-    def entry(self, vector: str, index: int, dtype: tf.DType = tf.int32) -> str:
+    def entry(self, vector: Reference, index: int) -> Reference:
         """An entry of a vector, at a fixed index."""
-        begin, end, strides = (
-            self._build.constant([bound], tf.int32, HOST)
-            for bound in (index, index + 1, 1)
-        )
+        bounds = [
+            self._build.constant([bound]) for bound in (index, index + 1, 1)
+        ]
         return self._build.strided_slice(
-            vector, begin, end, strides, dtype, HOST, shrink_axis_mask=1
+            vector, bounds, HOST, shrink_axis_mask=1
         )
 
-    def entry_at(self, vector: str, index: str) -> str:
+    def entry_at(self, vector: Reference, index: Reference) -> Reference:
         """An entry of a vector, at a computed index."""
-        attributes = {"Tparams": tf.int32, "Tindices": tf.int32}
-        attributes |= {"Taxis": tf.int32, "batch_dims": 0}
-        inputs = [vector, index, self.scalar(0)]
-        return self._build.op("GatherV2", inputs, attributes, HOST)[0]
+        return self.op("GatherV2", vector, index, self.scalar(0))
 
-    def start(self, rows: Rows, place: int) -> str:
+    def start(self, rows: Rows, place: int) -> Reference:
         """Index of a replica's first row."""
         return self._bound("start", rows, place)
 
-    def count(self, rows: Rows, place: int) -> str:
+    def count(self, rows: Rows, place: int) -> Reference:
         """Number of a replica's rows."""
         if self._values.parent is None:
             counts = self._values.passed_counts(rows)
@@ -181,7 +174,7 @@ class HostSizes:
                 return counts[place]
         return self._bound("count", rows, place)
 
-    def _bound(self, bound: str, rows: Rows, place: int) -> str:
+    def _bound(self, bound: str, rows: Rows, place: int) -> Reference:
         if self._values.parent is not None:
             return self.imported((bound, rows, place))
         start, count = self._build.keep(
@@ -189,7 +182,7 @@ class HostSizes:
         )[place]
         return start if bound == "start" else count
 
-    def local(self, sharded: Sharded, place: int) -> str:
+    def local(self, sharded: Sharded, place: int) -> Reference:
         """Local size of a sharded axis on one replica."""
         size = self.count(sharded.rows, place)
         for factor in (sharded.outer, sharded.inner):
@@ -197,7 +190,9 @@ class HostSizes:
                 size = self.times(size, self.scalar(factor))
         return size
 
-    def bounds(self, sharded: Sharded, place: int) -> tuple[str, str]:
+    def bounds(
+        self, sharded: Sharded, place: int
+    ) -> tuple[Reference, Reference]:
         """First element and number of elements of a replica in each block."""
         start = self.start(sharded.rows, place)
         count = self.count(sharded.rows, place)
@@ -206,32 +201,31 @@ class HostSizes:
         inner = self.scalar(sharded.inner)
         return self.times(start, inner), self.times(count, inner)
 
-    def share(self, rows: Rows, dtype: tf.DType, place: int) -> str:
+    def share(self, rows: Rows, dtype: tf.DType, place: int) -> Reference:
         """A replica's fraction of the rows, computed in float64."""
         numbers = [
-            self._build.cast(number, tf.int32, tf.float64, HOST)
+            self._build.cast(number, tf.float64)
             for number in (self.count(rows, place), self.scalar(rows.size))
         ]
-        ratio = self.op("RealDiv", *numbers, dtype=tf.float64)
-        return self._build.cast(ratio, tf.float64, dtype, HOST)
+        return self._build.cast(self.op("RealDiv", *numbers), dtype)
 
-    def times(self, one: str | None, two: str) -> str:
+    def times(self, one: Reference | None, two: Reference) -> Reference:
         """A product of scalars; `None` is 1."""
         return two if one is None else self.op("Mul", one, two)
 
-    def plus(self, one: str, two: str) -> str:
+    def plus(self, one: Reference, two: Reference) -> Reference:
         """A sum of scalars."""
         return self.op("AddV2", one, two)
 
-    def minus(self, one: str, two: str) -> str:
+    def minus(self, one: Reference, two: Reference) -> Reference:
         """A difference of scalars."""
         return self.op("Sub", one, two)
 
-    def op(self, type: str, *operands: str, dtype: tf.DType = tf.int32) -> str:
-        """Writes an operation with one output on numbers of one type."""
-        return self._build.op(type, list(operands), {"T": dtype}, HOST)[0]
+    def op(self, type: str, *inputs: Reference, **attributes: Any) -> Reference:
+        """Writes an operation with one output on the host."""
+        return self._build.op(type, inputs, HOST, **attributes)[0]
 
-    def imported(self, request: Request) -> str:
+    def imported(self, request: Request) -> Reference:
         """A size that the enclosing function passes."""
         if self._values.parent is None:
             raise RuntimeError(
@@ -243,8 +237,8 @@ class HostSizes:
             )
         return self.imports[request]
 
-    def exported(self, request: Request) -> str:
+    def exported(self, request: Request) -> Reference:
         """A size that a body takes by `imported`."""
         method, *arguments = request
-        compute: Callable[..., str] = getattr(self, cast(str, method))
+        compute: Callable[..., Reference] = getattr(self, cast(str, method))
         return compute(*arguments)

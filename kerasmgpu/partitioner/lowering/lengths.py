@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 _MOST_COLLECTIVES = 1 << 16
 """Upper bound of the collectives of a function."""
@@ -18,59 +18,50 @@ _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
 """Lengths that vectors of dynamic length are padded to."""
 
 
-def padded_length(build: Function, length: str) -> tuple[str, str]:
+def padded_length(
+    build: Function, length: Reference
+) -> tuple[Reference, Reference]:
     """The least of `_LENGTHS` that isn't less than a length, and its index."""
-    lengths = build.constant(_LENGTHS, tf.int32, HOST)
-    is_less = build.sizes.op("Less", lengths, length)
-    is_less = build.cast(is_less, tf.bool, tf.int32, HOST)
+    lengths = build.constant(_LENGTHS)
+    is_less = build.cast(build.sizes.op("Less", lengths, length), tf.int32)
     index = reduced(build, "Sum", is_less)
     return build.sizes.entry_at(lengths, index), index
 
 
-def instance_of(build: Function, instance: int, index: str) -> str:
+def instance_of(build: Function, instance: int, index: Reference) -> Reference:
     """The instance key of a collective for values of a length of `_LENGTHS`."""
     first = build.sizes.scalar(instance)
     each = build.sizes.scalar(_MOST_COLLECTIVES)
     return build.sizes.plus(first, build.sizes.times(index, each))
 
 
-def entry_of(build: Function, matrix: str, row: int, column: int) -> str:
+def entry_of(
+    build: Function, matrix: Reference, row: int, column: int
+) -> Reference:
     """An entry of a matrix of sizes."""
-    begin, end, strides = (
-        build.constant(bounds, tf.int32, HOST)
-        for bounds in ([row, column], [row + 1, column + 1], [1, 1])
-    )
+    bounds = [row, column], [row + 1, column + 1], [1, 1]
     return build.strided_slice(
-        matrix, begin, end, strides, tf.int32, HOST, shrink_axis_mask=3
+        matrix, list(map(build.constant, bounds)), shrink_axis_mask=3
     )
 
 
-def product(build: Function, vector: str) -> str:
+def product(build: Function, vector: Reference) -> Reference:
     """The product of a vector of sizes."""
     return reduced(build, "Prod", vector)
 
 
-def reduced(build: Function, type: str, vector: str) -> str:
+def reduced(build: Function, type: str, vector: Reference) -> Reference:
     """A vector of sizes, reduced by an operation."""
-    attributes = {"T": tf.int32, "Tidx": tf.int32, "keep_dims": False}
-    axis = build.sizes.scalar(0)
-    return build.op(type, [vector, axis], attributes, HOST)[0]
+    return build.sizes.op(type, vector, build.sizes.scalar(0))
 
 
 def padded(
     build: Function,
-    reference: str,
-    paddings: Sequence[str],
-    dtype: tf.DType,
-    place: int,
-) -> str:
+    reference: Reference,
+    paddings: Sequence[Reference],
+    place: int | None = None,
+) -> Reference:
     """A value padded by zeros; `paddings` has two scalars per axis."""
-    rank = len(paddings) // 2
-    matrix = build.reshape(
-        build.sizes.packed(paddings),
-        build.constant([rank, 2], tf.int32, HOST),
-        tf.int32,
-        HOST,
-    )
-    attributes = {"T": dtype, "Tpaddings": tf.int32}
-    return build.op("Pad", [reference, matrix], attributes, place)[0]
+    shape = build.constant([len(paddings) // 2, 2])
+    matrix = build.reshape(build.sizes.packed(paddings), shape)
+    return build.op("Pad", [reference, matrix], place)[0]

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
-import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.instructions import ReduceScatter, Value
 from kerasmgpu.partitioner.ir.sent_types import has_parts
@@ -18,6 +17,7 @@ from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.mesh import first_on_device
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.references import Reference
 
 
 def reduce(
@@ -35,7 +35,10 @@ def reduce(
 
 
 def gather(
-    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+    build: Build,
+    tensor: Tensor,
+    sharded: Sharded,
+    parts: Sequence[Reference],
 ) -> References:
     """All-gathers rows, written once for each device; see `Replicas.gather`.
 
@@ -63,34 +66,28 @@ def gather(
 def reduce_scatter(
     build: Build,
     reduction: ReduceScatter,
-    dtypes: Sequence[tf.DType],
-    parts: Sequence[Sequence[str]],
-) -> Sequence[Sequence[str]]:
+    parts: Sequence[Sequence[Reference]],
+) -> Sequence[Sequence[Reference]]:
     """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
 
     Args:
         build: The `Build`.
         reduction: The reduce-scatter; its outputs are sharded as variables.
-        dtypes: Types in which its inputs are summed.
-        parts: For each of its inputs, references by micro-batch.
+        parts: For each of its inputs, references by micro-batch, in the type in
+            which it is summed.
     """
     replicas, outputs = build.replicas, reduction.outputs
     tensors = [one.tensor for one in reduction.inputs]
     kinds = [cast(Sharded, one.kind) for one in outputs]
     if replicas.of_devices is None:
-        return replicas.reduce_scatter(build, tensors, dtypes, kinds, parts)
+        return replicas.reduce_scatter(build, tensors, kinds, parts)
     devices = build.of_devices([], replicas.of_devices)
     first = [own[:: build.mesh.micro_batches] for own in parts]
-    results = devices.replicas.reduce_scatter(
-        devices, tensors, dtypes, kinds, first
-    )
-    return [
-        first_only(build, one, own, dtype)
-        for one, own, dtype in zip(outputs, results, dtypes)
-    ]
+    results = devices.replicas.reduce_scatter(devices, tensors, kinds, first)
+    return [first_only(build, one, own) for one, own in zip(outputs, results)]
 
 
-def of_first(build: Build, parts: Sequence[str]) -> list[str]:
+def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
     """By micro-batch, what the first one of its device has."""
     return [
         parts[first_on_device(build.mesh, place)]
@@ -99,7 +96,10 @@ def of_first(build: Build, parts: Sequence[str]) -> list[str]:
 
 
 def gather_in_turns(
-    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[str]
+    build: Build,
+    tensor: Tensor,
+    sharded: Sharded,
+    parts: Sequence[Reference],
 ) -> References:
     """All-gathers a variable over the devices, for each micro-batch anew.
 
@@ -109,48 +109,38 @@ def gather_in_turns(
         sharded: Its kind.
         parts: By micro-batch, its device's part.
     """
-    made: list[str] = [""] * build.mesh.num
+    made: dict[int, Reference] = {}
     for places, devices in each_turn(build):
         own = [parts[place] for place in places]
         whole = devices.replicas.gather(devices, tensor, sharded, own)
         for number, place in enumerate(places):
             made[place] = whole[number]
-    return made
+    return [made[place] for place in range(build.mesh.num)]
 
 
 def reduce_scatter_in_turns(
     build: Build,
     reduction: ReduceScatter,
-    dtypes: Sequence[tf.DType],
-    parts: Sequence[Sequence[str]],
-) -> Sequence[Sequence[str]]:
+    parts: Sequence[Sequence[Reference]],
+) -> Sequence[Sequence[Reference]]:
     """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
     kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
     tensors = [one.tensor for one in reduction.inputs]
-    totals: dict[tuple[int, int], str] = {}
+    totals: dict[tuple[int, int], list[Reference]] = {}
     for places, devices in each_turn(build):
         given = [[own[place] for place in places] for own in parts]
-        made = devices.replicas.reduce_scatter(
-            devices, tensors, dtypes, kinds, given
-        )
-        for number, dtype in enumerate(dtypes):
+        made = devices.replicas.reduce_scatter(devices, tensors, kinds, given)
+        for number, own in enumerate(made):
             for device, place in enumerate(places):
                 build.take_turn(reduction, place)
-                summed = [totals.get((number, device)), made[number][device]]
-                references = [one for one in summed if one is not None]
-                attributes = {"N": len(references), "T": dtype}
-                totals[number, device] = build.op(
-                    "AddN", references, attributes, place
-                )[0]
-    num_devices = build.mesh.num // build.mesh.micro_batches
+                summed = [*totals.get((number, device), ()), own[device]]
+                totals[number, device] = build.op("AddN", summed, place)
+    every_device = range(build.mesh.num // build.mesh.micro_batches)
     return [
         first_only(
-            build,
-            one,
-            [totals[number, device] for device in range(num_devices)],
-            dtype,
+            build, one, [totals[number, device][0] for device in every_device]
         )
-        for number, (one, dtype) in enumerate(zip(reduction.outputs, dtypes))
+        for number, one in enumerate(reduction.outputs)
     ]
 
 
@@ -171,16 +161,17 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
 
 
 def first_only(
-    build: Build, one: Value, parts: Sequence[str], dtype: tf.DType
-) -> list[str]:
+    build: Build, one: Value, parts: Sequence[Reference]
+) -> list[Reference]:
     """Gives each device's part to its first micro-batch, and the others none."""
-    made: list[str] = []
+    made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
     shape[cast(Sharded, one.kind).axis] = 0
     for part in parts:
         made.append(part)
         for _ in _turns(build)[1:]:
-            made.append(build.constant(np.zeros(shape), dtype, len(made)))
+            none = build.constant(np.zeros(shape), part.dtype, len(made))
+            made.append(none)
     return made
 
 

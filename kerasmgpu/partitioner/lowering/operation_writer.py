@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.writing import Writer
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.step.definitions import Attributes, node_name
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
-_Made = TypeVar("_Made", str, list[str])
 _Kept = TypeVar("_Kept")
 
 
@@ -33,99 +32,89 @@ class OperationWriter:
     def op(
         self,
         type: str,
-        inputs: Sequence[str],
-        attributes: Attributes,
-        place: int,
+        inputs: Sequence[Reference],
+        place: int | None = None,
         name: str | None = None,
         controls: Sequence[str] = (),
-    ) -> list[str]:
-        """Writes an operation at a place; see `writing.Writer.op`."""
-        return self._hosted(
-            place,
-            self.writer.op(
-                type, inputs, attributes, self.device(place), name, controls
-            ),
-        )
+        **attributes: Any,
+    ) -> list[Reference]:
+        """Writes an operation at a place, by default at that of its first input.
 
-    def _hosted(self, place: int, made: _Made) -> _Made:
-        """Records nodes on the host; returns the references to them."""
-        # `Writer.last` is another node if an equal one was written before.
-        if place == HOST:
-            references = [made] if isinstance(made, str) else made
-            names = {node_name(reference) for reference in references}
-            self.writer.on_host |= names or {self.writer.last}
-        return made
+        See `writing.Writer.op`.
+        """
+        if place is None:
+            first = inputs[0]
+            place = HOST if first.is_on_host else self.place_of(first)
+        return self.writer.op(
+            type,
+            inputs,
+            self.device(place),
+            name,
+            controls,
+            place == HOST,
+            **attributes,
+        )
 
     def constant(
-        self, array: npt.ArrayLike, dtype: tf.DType, place: int
-    ) -> str:
-        """Writes a constant."""
-        return self._hosted(
-            place, self.writer.constant(array, dtype, self.device(place))
+        self,
+        array: npt.ArrayLike,
+        dtype: tf.DType = tf.int32,
+        place: int = HOST,
+    ) -> Reference:
+        """Writes a constant, by default of sizes on the host."""
+        return self.writer.constant(
+            array, dtype, self.device(place), place == HOST
         )
+
+    # Each at the place of its first input by default.
 
     def cast(
-        self, reference: str, source: tf.DType, target: tf.DType, place: int
-    ) -> str:
+        self, reference: Reference, target: tf.DType, place: int | None = None
+    ) -> Reference:
         """Writes a cast, unless the types are equal."""
-        if source == target:
+        if reference.dtype == target:
             return reference
-        attributes = {"SrcT": source, "DstT": target, "Truncate": False}
-        return self.op("Cast", [reference], attributes, place)[0]
+        return self.op("Cast", [reference], place, DstT=target)[0]
 
     def reshape(
-        self,
-        reference: str,
-        shape: str,
-        dtype: tf.DType,
-        place: int,
-        of_shape: tf.DType = tf.int32,
-    ) -> str:
-        """Writes a reshape.
+        self, reference: Reference, shape: Reference, place: int | None = None
+    ) -> Reference:
+        """Writes a reshape; the shape is a vector on the host."""
+        return self.op("Reshape", [reference, shape], place)[0]
 
-        Args:
-            reference: The tensor.
-            shape: Reference to the shape, a vector on the host.
-            dtype: Type of the tensor.
-            place: Place of the operation.
-            of_shape: Type of the shape.
-        """
-        attributes = {"T": dtype, "Tshape": of_shape}
-        return self.op("Reshape", [reference, shape], attributes, place)[0]
-
-    def flat(self, reference: str, dtype: tf.DType, place: int) -> str:
+    def flat(self, reference: Reference, place: int | None = None) -> Reference:
         """Writes a reshape to a vector of all elements."""
-        return self.reshape(
-            reference, self.constant([-1], tf.int32, HOST), dtype, place
-        )
+        return self.reshape(reference, self.constant([-1]), place)
 
     def concat(
-        self, references: Sequence[str], axis: int, dtype: tf.DType, place: int
-    ) -> str:
+        self,
+        references: Sequence[Reference],
+        axis: int,
+        place: int | None = None,
+    ) -> Reference:
         """Writes a concatenation, unless there is only one tensor."""
         if len(references) == 1:
             return references[0]
-        where = self.constant(axis, tf.int32, HOST)
-        attributes = {"N": len(references), "T": dtype, "Tidx": tf.int32}
-        return self.op("ConcatV2", [*references, where], attributes, place)[0]
+        inputs = [*references, self.constant(axis)]
+        return self.op("ConcatV2", inputs, place)[0]
 
     def strided_slice(
         self,
-        reference: str,
-        begin: str,
-        end: str,
-        strides: str,
-        dtype: tf.DType,
-        place: int,
-        index: tf.DType = tf.int32,
-        **masks: int,
-    ) -> str:
-        """Writes a `StridedSlice`; masks are 0 where they aren't given."""
-        attributes = {"T": dtype, "Index": index}
-        for kind in ("begin", "end", "ellipsis", "new_axis", "shrink_axis"):
-            attributes[f"{kind}_mask"] = masks.get(f"{kind}_mask", 0)
-        inputs = [reference, begin, end, strides]
-        return self.op("StridedSlice", inputs, attributes, place)[0]
+        reference: Reference,
+        bounds: Sequence[Reference],
+        place: int | None = None,
+        **masks: Any,
+    ) -> Reference:
+        """Writes a `StridedSlice`.
+
+        Args:
+            reference: The tensor.
+            bounds: Begin, end and strides: vectors on the host.
+            place: Place of the operation.
+            **masks: Masks by name; 0 where they aren't given.
+        """
+        inputs = [reference, *bounds]
+        return self.op("StridedSlice", inputs, place, **masks)[0]
 
     def device(self, place: int) -> str:
         """Name of the device of a place."""
@@ -133,13 +122,16 @@ class OperationWriter:
             return self.mesh.host
         return self.mesh.devices[place]
 
-    def place_of(self, reference: str) -> int:
-        """The place of a value."""
-        device = self.writer.device(reference)
+    def place_of(self, reference: Reference) -> int:
+        """The replica on whose device a value is; `HOST` if it is on none.
+
+        The host may have a replica's device: XLA then compiles what is placed
+        here with the operations of that replica.
+        """
         devices = self.mesh.devices
-        if device is None or device not in devices:
+        if reference.device is None or reference.device not in devices:
             return HOST
-        return devices.index(device)
+        return devices.index(reference.device)
 
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """The result of `make()`, cached under a key for this function."""

@@ -19,13 +19,10 @@ from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Rows, is_local
-from kerasmgpu.partitioner.step.definitions import (
-    function_attribute,
-    functions_attribute,
-)
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.references import Reference
 
 _numbers = itertools.count()
 
@@ -98,7 +95,7 @@ class _Bodies:
                 # What comes after in the function around waits for them.
                 for where in build.last_collective:
                     parent.last_collective.setdefault(where, None)
-        self._types = [dtype for _, dtype in outputs[-1]]
+        self._types = tuple(one.dtype for one in outputs[-1])
         functions = [
             self._function(build, index, given)
             for index, (build, given) in enumerate(zip(builds, outputs))
@@ -124,16 +121,14 @@ class _Bodies:
         return build
 
     def _function(
-        self, build: Build, index: int, outputs: list[tuple[str, tf.DType]]
+        self, build: Build, index: int, outputs: list[Reference]
     ) -> function_pb2.FunctionDef:
         carried = [
-            pair
-            for pair in build.writer.inputs
-            if pair[0] not in build.sizes.imports.values()
+            one
+            for one in build.writer.inputs
+            if one not in build.sizes.imports.values()
         ]
-        extra = [
-            (build.sizes.imported(key), tf.int32) for key in self._requests
-        ]
+        extra = list(map(build.sizes.imported, self._requests))
         build.writer.inputs = carried + extra
         if self._is_loop and index == 1:
             outputs = outputs + extra
@@ -143,7 +138,7 @@ class _Bodies:
 
     def call(
         self, parent: Build, place: int | None, first: int
-    ) -> list[list[str]]:
+    ) -> list[list[Reference]]:
         """Writes a call.
 
         Args:
@@ -155,53 +150,44 @@ class _Bodies:
             For each output of the node, a list of references.
         """
         node = self._node
-        inputs, types = [], []
+        inputs: list[Reference] = []
         # A branch takes its condition first, and the rest as a loop does.
         widths = self._widths if self._is_loop else [1, *self._widths]
-        for tensor, references, width in zip(node.inputs, self._given, widths):
+        for references, width in zip(self._given, widths):
             places = [first] if width == 1 else range(width)
             inputs += [references[n] for n in places]
-            types += [tensor.dtype] * width
-        types = types if self._is_loop else types[1:]
         for request in self._requests:
             if request[0] != "symbol":
                 what, rows, number = cast(tuple[str, Rows, int], request)
                 request = (what, rows, number + first)
             inputs.append(parent.sizes.exported(request))
-            types.append(tf.int32)
         dropped = [(number, inputs[number]) for number in self._dropped]
         for number, _ in reversed(dropped):
-            del inputs[number], types[number]
+            del inputs[number]
         # What all run together waits for what each of them has to do before.
         controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
             controls += parent.before_collective(HOST)
         attributes: dict[str, Any] = {"_lower_using_switch_merge": True}
         if self._is_loop:
-            attributes |= {
-                "T": types,
-                "cond": function_attribute(self._names[0]),
-                "body": function_attribute(self._names[1]),
-                # Workers run the collectives of all rounds in one order.
-                "parallel_iterations": 1
-                if self._has_collectives
-                else _parallel_iterations(node),
-            }
+            attributes["cond"], attributes["body"] = self._names
+            # Workers run the collectives of all rounds in one order.
+            attributes["parallel_iterations"] = (
+                1 if self._has_collectives else _parallel_iterations(node)
+            )
         else:
-            attributes |= {"Tin": types, "Tout": self._types}
+            attributes["Tout"] = self._types
             if "Case" in node.type:
-                attributes["branches"] = functions_attribute(self._names)
+                attributes["branches"] = tuple(self._names)
             else:
-                attributes["Tcond"] = node.inputs[0].dtype
-                attributes["then_branch"] = function_attribute(self._names[0])
-                attributes["else_branch"] = function_attribute(self._names[1])
+                attributes["then_branch"] = self._names[0]
+                attributes["else_branch"] = self._names[1]
         device = "" if place is None else parent.device(place)
         type = node.type.removeprefix("Stateless")
-        made = list(
-            parent.writer.op(
-                type, inputs, attributes, device, node.name, controls
-            )
+        made = parent.writer.op(
+            type, inputs, device, node.name, controls, **attributes
         )
+        made = list(made)
         for number, reference in dropped:
             made.insert(number, reference)
         remaining = iter(made)
@@ -250,10 +236,10 @@ def _drop_unused(
 
 def _outputs(
     build: Build, outputs: list[Value], widths: list[int]
-) -> list[tuple[str, tf.DType]]:
-    """References to what a body returns, and their types."""
+) -> list[Reference]:
+    """References to what a body returns."""
     return [
-        (build.references(one)[n], one.tensor.dtype)
+        build.references(one)[n]
         for one, width in zip(outputs, widths)
         for n in range(width)
     ]

@@ -1,6 +1,7 @@
 """Replicas of one process: shares of rows, communication in shared memory."""
 
 import copy
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Protocol, cast
 
@@ -10,9 +11,9 @@ from kerasmgpu.partitioner.lowering import device_shares, entries
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
 from kerasmgpu.partitioner.mesh import Mesh, bounds_of
 from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
-from kerasmgpu.partitioner.step.definitions import Attributes
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 SMALL = 1 << 14
 """Bytes up to which partial values of one shape are stacked and summed as one."""
@@ -73,7 +74,9 @@ class Replicas:
 
     # Rows --------------------------------------------------------------------
 
-    def shares(self, build: Function, rows: Rows) -> list[tuple[str, str]]:
+    def shares(
+        self, build: Function, rows: Rows
+    ) -> list[tuple[Reference, Reference]]:
         """First row and number of rows of each local replica, on the host.
 
         Returns:
@@ -94,8 +97,8 @@ class Replicas:
         return self._computed_shares(build, build.sizes.scalar(rows.size))
 
     def shares_of_counts(
-        self, build: Function, rows: Rows, counts: Sequence[str]
-    ) -> list[tuple[str, str]]:
+        self, build: Function, rows: Rows, counts: Sequence[Reference]
+    ) -> list[tuple[Reference, Reference]]:
         """First row and number of rows of each local replica.
 
         Args:
@@ -108,13 +111,14 @@ class Replicas:
             starts.append(build.sizes.plus(starts[-1], count))
         return list(zip(starts, counts))
 
-    def total_rows(self, build: Function, rows: Rows) -> str:
+    def total_rows(self, build: Function, rows: Rows) -> Reference:
         """Number of rows, on all replicas, of an input passed in shares."""
-        counts = cast(list[str], self.passed_counts(build, rows))
-        attributes = {"N": len(counts), "T": tf.int32}
-        return build.op("AddN", counts, attributes, HOST)[0]
+        counts = cast(list[Reference], self.passed_counts(build, rows))
+        return build.sizes.op("AddN", *counts)
 
-    def passed_counts(self, build: Function, rows: Rows) -> list[str] | None:
+    def passed_counts(
+        self, build: Function, rows: Rows
+    ) -> list[Reference] | None:
         """Rows of each local share of an input; `None` if it is passed whole."""
         tensor = self._passed(build, rows)
         return None if tensor is None else self._counts(build, tensor)
@@ -129,29 +133,25 @@ class Replicas:
                 return tensor
         return None
 
-    def _counts(self, build: Function, tensor: Tensor) -> list[str]:
+    def _counts(self, build: Function, tensor: Tensor) -> list[Reference]:
         """Rows of each local share of an input that is passed in shares."""
         if self.mesh.micro_batches > 1:
             return device_shares.passed_counts(build, tensor)
-        return [
-            build.sizes.size(reference, tensor.dtype)
-            for reference in build.parts(tensor)
-        ]
+        return list(map(build.sizes.size, build.parts(tensor)))
 
     def _computed_shares(
-        self, build: Function, size: str
-    ) -> list[tuple[str, str]]:
+        self, build: Function, size: Reference
+    ) -> list[tuple[Reference, Reference]]:
         """Shares of a batch of dynamic size; see `bounds_of`."""
         mesh, sizes = self.mesh, build.sizes
         total = sizes.scalar(mesh.total)
         each = sizes.op("FloorDiv", size, total)
         rest = sizes.op("FloorMod", size, total)
-        numbers = build.constant(list(range(mesh.total + 1)), tf.int32, HOST)
+        numbers = build.constant(range(mesh.total + 1))
         vector = sizes.plus(
             sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
         )
-        attributes = {"num": mesh.total + 1, "T": tf.int32, "axis": 0}
-        starts = build.op("Unpack", [vector], attributes, HOST)
+        starts = build.op("Unpack", [vector], num=mesh.total + 1)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
             for number in range(mesh.first, mesh.first + mesh.num)
@@ -159,7 +159,7 @@ class Replicas:
 
     # Communication -----------------------------------------------------------
 
-    def gathered_counts(self, build: Function, tensor: Tensor) -> str:
+    def gathered_counts(self, build: Function, tensor: Tensor) -> Reference:
         """All-gathers the numbers of rows of an input passed in shares.
 
         Returns:
@@ -172,7 +172,7 @@ class Replicas:
         build: Function,
         tensor: Tensor,
         sharded: Sharded,
-        parts: Sequence[str],
+        parts: Sequence[Reference],
     ) -> References:
         """All-gathers the rows of a sharded tensor, in order.
 
@@ -195,26 +195,26 @@ class Replicas:
         build: Function,
         tensor: Tensor,
         sharded: Sharded,
-        parts: Sequence[str],
+        parts: Sequence[Reference],
         place: int,
-    ) -> str:
+    ) -> Reference:
         """Concatenates the local replicas' rows of a tensor."""
-        axis, dtype, shape = sharded.axis, tensor.dtype, tensor.shape
+        axis, shape = sharded.axis, tensor.shape
         if sharded.outer == 1:
-            return build.concat(parts, axis, dtype, place)
+            return build.concat(parts, axis, place)
         # Several blocks of all rows: concatenated block by block.
         split = []
         for number, part in enumerate(parts):
             outer = build.sizes.scalar(sharded.outer)
             _, count = build.sizes.bounds(sharded, number)
             blocks = build.sizes.with_axis(shape, axis, outer, count)
-            split.append(build.reshape(part, blocks, dtype, number))
-        blocks = build.concat(split, axis + 1, dtype, place)
+            split.append(build.reshape(part, blocks, number))
+        blocks = build.concat(split, axis + 1, place)
         size = self.worker_size(build, sharded)
         own = build.sizes.with_axis(shape, axis, size)
-        return build.reshape(blocks, own, dtype, place)
+        return build.reshape(blocks, own, place)
 
-    def worker_size(self, build: Function, sharded: Sharded) -> str:
+    def worker_size(self, build: Function, sharded: Sharded) -> Reference:
         """Sum of the local replicas' sizes of a sharded axis."""
         return build.sizes.scalar(sharded.size)
 
@@ -236,8 +236,8 @@ class Replicas:
             return parts
         if by != "sum":
             return [
-                build.same(combined(build, references, tensor.dtype, by))
-                for tensor, references in zip(tensors, parts)
+                build.same(combined(build, references, by))
+                for references in parts
             ]
         return self._sums(build, tensors, parts)
 
@@ -245,13 +245,12 @@ class Replicas:
         self,
         build: Function,
         tensors: Sequence[Tensor],
-        parts: Sequence[Sequence[str]],
-    ) -> list[list[str]]:
+        parts: Sequence[Sequence[Reference]],
+    ) -> list[list[Reference]]:
         """For each tensor, references by replica to the sum of its parts."""
-        totals: dict[int, list[str]] = {}
+        totals: dict[int, list[Reference]] = {}
         for numbers in packs(tensors, SMALL):
-            dtype = tensors[numbers[0]].dtype
-            sums = self._sum(build, dtype, [parts[n] for n in numbers])
+            sums = self._sum(build, [parts[n] for n in numbers])
             totals.update(zip(numbers, map(build.same, sums)))
         return [totals[number] for number in range(len(tensors))]
 
@@ -259,18 +258,17 @@ class Replicas:
         self,
         build: Function,
         tensors: Sequence[Tensor],
-        dtypes: Sequence[tf.DType],
         kinds: Sequence[Sharded],
-        parts: Sequence[Sequence[str]],
-    ) -> Sequence[Sequence[str]]:
+        parts: Sequence[Sequence[Reference]],
+    ) -> Sequence[Sequence[Reference]]:
         """Sums partial tensors; each replica gets its rows of the sum.
 
         Args:
             build: The `Function`.
             tensors: The tensors, which have one reduction.
-            dtypes: Types in which they are summed.
             kinds: What they become: sharded as a variable.
-            parts: For each tensor, references by replica.
+            parts: For each tensor, references by replica, in the type in which
+                it is summed.
 
         Returns:
             For each tensor, references by replica.
@@ -278,13 +276,11 @@ class Replicas:
         if self.mesh.num == 1:
             return parts
         return [
-            self.scattered_sum(
-                build, kind.axis, self._sizes(build, kind), dtype, own
-            )
-            for kind, dtype, own in zip(kinds, dtypes, parts)
+            self.scattered_sum(build, kind.axis, self._sizes(build, kind), own)
+            for kind, own in zip(kinds, parts)
         ]
 
-    def _sizes(self, build: Function, kind: Sharded) -> str:
+    def _sizes(self, build: Function, kind: Sharded) -> Reference:
         """The local replicas' sizes of a sharded axis, as a vector."""
         if not is_of_variable(kind):
             return build.sizes.packed(
@@ -292,32 +288,30 @@ class Replicas:
             )
         parts = [self.mesh.part_of(kind.rows, n) for n in range(self.mesh.num)]
         return build.constant(
-            [(end - start) * kind.inner for start, end in parts], tf.int32, HOST
+            [(end - start) * kind.inner for start, end in parts]
         )
 
     def scattered_sum(
         self,
         build: Function,
         axis: int,
-        sizes: str,
-        dtype: tf.DType,
-        parts: Sequence[str],
-    ) -> list[str]:
+        sizes: Reference,
+        parts: Sequence[Reference],
+    ) -> list[Reference]:
         """The sum of the local replicas' parts, cut into their rows.
 
         Args:
             build: The `Function`.
             axis: The axis that is cut.
             sizes: Reference to a vector of each replica's size of it.
-            dtype: Type of the parts.
             parts: References by replica.
         """
-        many = {"N": self.mesh.num, "T": dtype}
+        num = self.mesh.num
         if self.mesh.shares_memory:
-            total = build.op("AddN", list(parts), many, 0)[0]
-            return split_v(build, total, axis, sizes, self.mesh.num, dtype, 0)
+            total = build.op("AddN", parts, 0)[0]
+            return split_v(build, total, axis, sizes, num)
         cut = [
-            split_v(build, part, axis, sizes, self.mesh.num, dtype, place)
+            split_v(build, part, axis, sizes, num, place)
             for place, part in enumerate(parts)
         ]
         # Received first: written into its own part, a sum would keep the whole.
@@ -328,21 +322,19 @@ class Replicas:
                     pieces[place]
                     for pieces in (*cut[place + 1 :], *cut[: place + 1])
                 ],
-                many,
                 place,
             )[0]
-            for place in range(self.mesh.num)
+            for place in range(num)
         ]
 
     def exchange_counts(
-        self, build: Function, pieces: Sequence[Sequence[str]], dtype: tf.DType
-    ) -> str | None:
+        self, build: Function, pieces: Sequence[Sequence[Reference]]
+    ) -> Reference | None:
         """Tells all workers how many rows each replica sends each other.
 
         Args:
             build: The `Function`.
             pieces: For each local replica what it sends each of all replicas.
-            dtype: Type of the pieces.
 
         Returns:
             Reference to a matrix, `[senders, receivers]`; `None` where no worker
@@ -353,12 +345,11 @@ class Replicas:
     def exchange(
         self,
         build: Function,
-        pieces: Sequence[Sequence[str]],
-        counts: str | None,
+        pieces: Sequence[Sequence[Reference]],
+        counts: Reference | None,
         rank: int,
-        dtype: tf.DType,
         is_back: bool = False,
-    ) -> list[list[str]]:
+    ) -> list[list[Reference]]:
         """Sends each replica its piece of what each other one has.
 
         Args:
@@ -367,7 +358,6 @@ class Replicas:
                 numbers of rows differ.
             counts: See `exchange_counts`.
             rank: Rank of the pieces.
-            dtype: Type of the pieces.
             is_back: Whether receivers of `counts` send back.
 
         Returns:
@@ -417,26 +407,22 @@ class Replicas:
         """
 
     def _sum(
-        self, build: Function, dtype: tf.DType, parts: Sequence[Sequence[str]]
-    ) -> list[str]:
+        self, build: Function, parts: Sequence[Sequence[Reference]]
+    ) -> list[Reference]:
         """Sums tensors of one shape; several are stacked first."""
-        attributes = {"N": self.mesh.num, "T": dtype}
         if len(parts) == 1:
-            return build.op("AddN", list(parts[0]), attributes, 0)
-        stack = {"N": len(parts), "T": dtype, "axis": 0}
+            return build.op("AddN", parts[0], 0)
         stacks = [
-            build.op("Pack", [refs[place] for refs in parts], stack, place)[0]
+            build.op("Pack", [refs[place] for refs in parts], place)[0]
             for place in range(self.mesh.num)
         ]
-        total = build.op("AddN", stacks, attributes, 0)[0]
-        return build.op(
-            "Unpack", [total], {"num": len(parts), "T": dtype, "axis": 0}, 0
-        )
+        total = build.op("AddN", stacks, 0)[0]
+        return build.op("Unpack", [total], num=len(parts))
 
 
 def _pairs(
     build: Function, bounds: Sequence[tuple[int, int]]
-) -> list[tuple[str, str]]:
+) -> list[tuple[Reference, Reference]]:
     """First rows and numbers of rows of shares of known bounds."""
     scalar = build.sizes.scalar
     return [(scalar(start), scalar(end - start)) for start, end in bounds]
@@ -444,32 +430,29 @@ def _pairs(
 
 def split(
     build: Function,
-    reference: str,
+    reference: Reference,
     axis: int,
     sizes: Sequence[int],
-    dtype: tf.DType,
-    place: int,
-) -> list[str]:
+    place: int | None = None,
+) -> list[Reference]:
     """Splits a value along an axis into pieces of known sizes."""
     if len(sizes) == 1:
         return [reference]
-    numbers = build.constant(list(sizes), tf.int32, HOST)
-    return split_v(build, reference, axis, numbers, len(sizes), dtype, place)
+    numbers = build.constant(sizes)
+    return split_v(build, reference, axis, numbers, len(sizes), place)
 
 
 def split_v(
     build: Function,
-    reference: str,
+    reference: Reference,
     axis: int,
-    sizes: str,
+    sizes: Reference,
     count: int,
-    dtype: tf.DType,
-    place: int,
-) -> list[str]:
+    place: int | None = None,
+) -> list[Reference]:
     """Splits a value along an axis; `sizes` is a vector of `count` sizes."""
-    attributes = {"num_split": count, "T": dtype, "Tlen": tf.int32}
-    where = build.constant(axis, tf.int32, HOST)
-    return build.op("SplitV", [reference, sizes, where], attributes, place)
+    inputs = [reference, sizes, build.constant(axis)]
+    return build.op("SplitV", inputs, place, num_split=count)
 
 
 def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
@@ -492,15 +475,12 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
 
 def combined(
     build: Function,
-    references: Sequence[str],
-    dtype: tf.DType,
+    references: Sequence[Reference],
     by: str,
     place: int = 0,
-) -> str:
+) -> Reference:
     """Merges values elementwise; see `Replicas.reduce`."""
-    attributes: Attributes = {} if by in ("all", "any") else {"T": dtype}
-    total = references[0]
-    for reference in references[1:]:
-        inputs = [total, reference]
-        total = build.op(_COMBINE[by], inputs, attributes, place)[0]
-    return total
+    return functools.reduce(
+        lambda one, other: build.op(_COMBINE[by], [one, other], place)[0],
+        references,
+    )

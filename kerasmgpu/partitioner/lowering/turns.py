@@ -64,7 +64,7 @@ def take_turns(build: Build) -> None:
                 continue
             phase, place = turn
             name = f"replica_{place}/end_of_turn_{phase}"
-            writer.op("NoOp", [], {}, device, name, last[turn])
+            writer.op("NoOp", [], device, name, last[turn])
             barrier = writer.last
             for name in waiting:
                 nodes[name].input.append(f"^{barrier}")
@@ -91,7 +91,7 @@ def assign_last(build: Build) -> None:
             for source in needs:
                 ends.pop(source, None)
             ends[name] = None
-    build.op("NoOp", [], {}, HOST, "computed", list(ends))
+    build.op("NoOp", [], HOST, "computed", list(ends))
     # Workers agree behind the collectives that `computed` waits for, and before
     # those of what is read again once it is assigned.
     build.last_collective = {}

@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import tensorflow as tf
-
 from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS, SENT_AS
 from kerasmgpu.partitioner.lowering.collective_operations import Collectives
 from kerasmgpu.partitioner.lowering.function_writer import Function
@@ -24,9 +22,9 @@ from kerasmgpu.partitioner.lowering.lengths import (
 from kerasmgpu.partitioner.lowering.replicas import split
 from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Sharded
-from kerasmgpu.partitioner.step.definitions import Attributes, node_name
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.references import Reference
 
 
 class _Members(NamedTuple):
@@ -59,17 +57,13 @@ class VariableCollectives(Collectives):
         build: Function,
         tensor: Tensor,
         sharded: Sharded,
-        parts: Sequence[str],
-    ) -> list[str]:
+        parts: Sequence[Reference],
+    ) -> list[Reference]:
         """All-gathers parts; see `sent_types.has_parts`."""
-        dtype, axis, members = (
-            tensor.dtype,
-            sharded.axis,
-            self._members(sharded),
-        )
-        sent_type = GATHERED_AS[dtype]
+        axis, members = sharded.axis, self._members(sharded)
+        sent_type = GATHERED_AS[tensor.dtype]
         if members.name == "hosts":
-            parts = [build.concat(parts, axis, dtype, HOST)]
+            parts = [build.concat(parts, axis, HOST)]
         is_even = len(set(members.sizes)) == 1 and axis == 0
         keys = self.next_keys(
             build,
@@ -81,26 +75,21 @@ class VariableCollectives(Collectives):
         )
         gathered = []
         for part, own, place in zip(parts, members.own, members.places):
-            value = build.cast(part, dtype, sent_type, place)
+            value = build.cast(part, sent_type, place)
             if not is_even:
                 missing = members.longest - members.sizes[own]
-                value = _stacked(
-                    build, value, tensor, axis, missing, sent_type, place
-                )
-            attributes: Attributes = {"T": sent_type}
+                value = _stacked(build, value, tensor, axis, missing, place)
             gathered.append(
                 self.collective_op(
-                    build, "CollectiveGatherV2", value, attributes, place, keys
+                    build, "CollectiveGatherV2", value, place, keys
                 )
             )
-        build.writer.keep_all_or_none(list(map(node_name, gathered)))
+        build.writer.keep_all_or_none(gathered)
         made = []
         for value, place in zip(gathered, members.places):
             if not is_even:
-                value = _unstacked(
-                    build, value, axis, members.sizes, sent_type, place
-                )
-            made.append(build.cast(value, sent_type, dtype, place))
+                value = _unstacked(build, value, axis, members.sizes)
+            made.append(build.cast(value, tensor.dtype, place))
         return build.same(made[0]) if members.name == "hosts" else made
 
     # Reduce-scatter -----------------------------------------------------------
@@ -109,24 +98,25 @@ class VariableCollectives(Collectives):
         self,
         build: Function,
         tensors: Sequence[Tensor],
-        dtypes: Sequence[tf.DType],
         kinds: Sequence[Sharded],
-        parts: Sequence[Sequence[str]],
-    ) -> Sequence[Sequence[str]]:
+        parts: Sequence[Sequence[Reference]],
+    ) -> Sequence[Sequence[Reference]]:
         if self.mesh.num_workers == 1:
-            return super().reduce_scatter(build, tensors, dtypes, kinds, parts)
-        results: dict[int, list[str]] = {}
+            return super().reduce_scatter(build, tensors, kinds, parts)
+        results: dict[int, list[Reference]] = {}
+        dtypes = [own[0].dtype for own in parts]
         for dtype in dict.fromkeys(dtypes):
             numbers = [n for n, one in enumerate(dtypes) if one == dtype]
             pack = [
                 _Part(tensors[n], kinds[n].axis, self._members(kinds[n]))
                 for n in numbers
             ]
-            given = [parts[n] for n in numbers]
-            shares = self._scattered_pack(build, dtype, pack, given)
+            shares = self._scattered_pack(
+                build, pack, [parts[n] for n in numbers]
+            )
             if self.mesh.reduces_on_host_first:
                 shares = [
-                    self._of_replicas(build, own[0], kinds[n], dtype)
+                    self._of_replicas(build, own[0], kinds[n])
                     for n, own in zip(numbers, shares)
                 ]
             results.update(zip(numbers, shares))
@@ -135,10 +125,9 @@ class VariableCollectives(Collectives):
     def _scattered_pack(
         self,
         build: Function,
-        dtype: tf.DType,
         pack: "Sequence[_Part]",
-        parts: Sequence[Sequence[str]],
-    ) -> list[list[str]]:
+        parts: Sequence[Sequence[Reference]],
+    ) -> list[list[Reference]]:
         """Reduce-scatters tensors of one type by one all-to-all.
 
         Each member sends every other the rows that this one gets, as one
@@ -147,9 +136,9 @@ class VariableCollectives(Collectives):
         Returns:
             For each tensor, references by member of this process.
         """
-        members = pack[0].members
+        members, dtype = pack[0].members, parts[0][0].dtype
         if members.name == "hosts":
-            parts = [[_sum(build, own, dtype, HOST)] for own in parts]
+            parts = [[_sum(build, own, HOST)] for own in parts]
         num, lengths = len(members.sizes), [one.longest for one in pack]
         keys = self.next_keys(
             build, members.name, num, "AddScattered", sum(lengths), dtype
@@ -157,82 +146,64 @@ class VariableCollectives(Collectives):
         received = []
         for number, place in enumerate(members.places):
             rows = [
-                one.rows_to_send(build, own[number], dtype, place)
+                one.rows_to_send(build, own[number], place)
                 for one, own in zip(pack, parts)
             ]
-            value = build.concat(rows, 1, dtype, place)
-            attributes: Attributes = {"T": dtype}
+            value = build.concat(rows, 1)
             received.append(
                 self.collective_op(
-                    build,
-                    "CollectiveAllToAllV2",
-                    value,
-                    attributes,
-                    place,
-                    keys,
+                    build, "CollectiveAllToAllV2", value, place, keys
                 )
             )
-        build.writer.keep_all_or_none(list(map(node_name, received)))
-        results: list[list[str]] = [[] for _ in pack]
-        for value, own, place in zip(received, members.own, members.places):
-            attributes = {"num": num, "T": dtype, "axis": 0}
-            values = build.op("Unpack", [value], attributes, place)
-            total = _sum(build, values, dtype, place)
-            vectors = split(build, total, 0, lengths, dtype, place)
+        build.writer.keep_all_or_none(received)
+        results: list[list[Reference]] = [[] for _ in pack]
+        for value, own in zip(received, members.own):
+            total = _sum(build, build.op("Unpack", [value], num=num))
+            vectors = split(build, total, 0, lengths)
             for result, one, vector in zip(results, pack, vectors):
-                result.append(one.own_rows(build, vector, own, dtype, place))
+                result.append(one.own_rows(build, vector, own))
         return results
 
     def _of_replicas(
-        self, build: Function, own: str, kind: Sharded, dtype: tf.DType
-    ) -> list[str]:
+        self, build: Function, own: Reference, kind: Sharded
+    ) -> list[Reference]:
         """A worker's rows, split over its replicas."""
         bounds = _bounds(kind, self.mesh.total)
         bounds = bounds[self.mesh.first :][: self.mesh.num + 1]
         counts = [end - start for start, end in zip(bounds, bounds[1:])]
-        return split(build, own, kind.axis, counts, dtype, HOST)
+        return split(build, own, kind.axis, counts, HOST)
 
     # Exchanges of rows --------------------------------------------------------
 
     def exchange_counts(
-        self, build: Function, pieces: Sequence[Sequence[str]], dtype: tf.DType
-    ) -> str | None:
-        mesh = self.mesh
+        self, build: Function, pieces: Sequence[Sequence[Reference]]
+    ) -> Reference | None:
+        mesh, number = self.mesh, build.sizes
         if mesh.num_workers == 1:
             return None
-        own = [
-            build.sizes.packed([build.sizes.size(one, dtype) for one in row])
-            for row in pieces
-        ]
-        attributes: Attributes = {"N": mesh.num, "T": tf.int32, "axis": 0}
-        table = build.op("Pack", own, attributes, HOST)[0]
+        own = [number.packed(list(map(number.size, row))) for row in pieces]
         behind = mesh.total - mesh.first - mesh.num
-        around = build.constant([[mesh.first, behind], [0, 0]], tf.int32, HOST)
-        attributes = {"T": tf.int32, "Tpaddings": tf.int32}
-        table = build.op("Pad", [table, around], attributes, HOST)[0]
-        return self._reduced_over_hosts(build, table, tf.int32, mesh.total**2)
+        around = build.constant([[mesh.first, behind], [0, 0]])
+        table = number.op("Pad", number.packed(own), around)
+        return self._reduced_over_hosts(build, table, mesh.total**2)
 
     def exchange(
         self,
         build: Function,
-        pieces: Sequence[Sequence[str]],
-        counts: str | None,
+        pieces: Sequence[Sequence[Reference]],
+        counts: Reference | None,
         rank: int,
-        dtype: tf.DType,
         is_back: bool = False,
-    ) -> list[list[str]]:
+    ) -> list[list[Reference]]:
         """Pads pieces to one length: TensorFlow's all-to-all takes equal ones."""
         if counts is None:
-            return super().exchange(build, pieces, counts, rank, dtype)
-        number = build.sizes
+            return super().exchange(build, pieces, counts, rank)
+        number, dtype = build.sizes, pieces[0][0].dtype
         sent_type = SENT_AS.get(dtype, dtype)
         keys = self.next_keys(
             build, "replicas", self.mesh.total, "Exchange", None, sent_type
         )
-        flat = build.constant([-1], tf.int32, HOST)
-        longest = reduced(
-            build, "Max", build.reshape(counts, flat, tf.int32, HOST)
-        )
+        longest = reduced(build, "Max", build.flat(counts, HOST))
         length, index = padded_length(build, longest)
         keys = keys._replace(
             instance=instance_of(build, cast(int, keys.instance), index)
@@ -242,42 +213,28 @@ class VariableCollectives(Collectives):
         for place, row in enumerate(pieces):
             stacked = []
             for piece in row:
-                rest = number.minus(length, number.size(piece, dtype))
+                rest = number.minus(length, number.size(piece))
                 around = [zero, rest] + [zero] * (2 * rank - 2)
-                piece = build.cast(piece, dtype, sent_type, place)
-                stacked.append(padded(build, piece, around, sent_type, place))
-            attributes: Attributes = {"N": len(row), "T": sent_type, "axis": 0}
-            value = build.op("Pack", stacked, attributes, place)[0]
-            attributes = {"T": sent_type}
+                piece = build.cast(piece, sent_type, place)
+                stacked.append(padded(build, piece, around, place))
+            value = build.op("Pack", stacked, place)[0]
             received.append(
                 self.collective_op(
-                    build,
-                    "CollectiveAllToAllV2",
-                    value,
-                    attributes,
-                    place,
-                    keys,
+                    build, "CollectiveAllToAllV2", value, place, keys
                 )
             )
-        build.writer.keep_all_or_none(list(map(node_name, received)))
+        build.writer.keep_all_or_none(received)
+        begin, one = (number.packed([number.scalar(n)]) for n in (0, 1))
         results = []
         for place, value in enumerate(received):
-            own = self.mesh.first + place
-            attributes = {"num": self.mesh.total, "T": sent_type, "axis": 0}
-            rows = []
+            own, rows = self.mesh.first + place, []
             for other, piece in enumerate(
-                build.op("Unpack", [value], attributes, place)
+                build.op("Unpack", [value], num=self.mesh.total)
             ):
                 entry = (own, other) if is_back else (other, own)
                 end = number.packed([entry_of(build, counts, *entry)])
-                begin, one = (
-                    number.packed([zero]),
-                    number.packed([number.scalar(1)]),
-                )
-                piece = build.strided_slice(
-                    piece, begin, end, one, sent_type, place
-                )
-                rows.append(build.cast(piece, sent_type, dtype, place))
+                piece = build.strided_slice(piece, [begin, end, one])
+                rows.append(build.cast(piece, dtype))
             results.append(rows)
         return results
 
@@ -310,40 +267,32 @@ class _Part(NamedTuple):
         return math.prod(_with_size(self.tensor, self.axis, size))
 
     def rows_to_send(
-        self, build: Function, whole: str, dtype: tf.DType, place: int
-    ) -> str:
+        self, build: Function, whole: Reference, place: int
+    ) -> Reference:
         """A matrix with a row for each member: its part, flat and padded."""
         sizes, longest = self.members.sizes, self.longest
         if self.axis == 0 and len(set(sizes)) == 1:
-            shape = build.constant([len(sizes), longest], tf.int32, HOST)
-            return build.reshape(whole, shape, dtype, place)
+            shape = build.constant([len(sizes), longest])
+            return build.reshape(whole, shape, place)
         rows = []
-        pieces = split(build, whole, self.axis, sizes, dtype, place)
+        pieces = split(build, whole, self.axis, sizes, place)
         for piece, size in zip(pieces, sizes):
-            flat = build.flat(piece, dtype, place)
+            flat = build.flat(piece, place)
             missing = longest - self._elements(size)
             if missing:
-                around = map(build.sizes.scalar, (0, missing))
-                flat = padded(build, flat, list(around), dtype, place)
+                around = list(map(build.sizes.scalar, (0, missing)))
+                flat = padded(build, flat, around)
             rows.append(flat)
-        attributes = {"N": len(rows), "T": dtype, "axis": 0}
-        return build.op("Pack", rows, attributes, place)[0]
+        return build.op("Pack", rows)[0]
 
     def own_rows(
-        self,
-        build: Function,
-        vector: str,
-        own: int,
-        dtype: tf.DType,
-        place: int,
-    ) -> str:
+        self, build: Function, vector: Reference, own: int
+    ) -> Reference:
         """A padded vector as the rows of a member."""
         shape = _with_size(self.tensor, self.axis, self.members.sizes[own])
-        elements = build.constant([math.prod(shape)], tf.int32, HOST)
-        zero, one = (build.constant([n], tf.int32, HOST) for n in (0, 1))
-        vector = build.strided_slice(vector, zero, elements, one, dtype, place)
-        wanted = build.constant(list(shape), tf.int32, HOST)
-        return build.reshape(vector, wanted, dtype, place)
+        bounds = [build.constant([n]) for n in (0, math.prod(shape), 1)]
+        vector = build.strided_slice(vector, bounds)
+        return build.reshape(vector, build.constant(shape))
 
 
 def _bounds(sharded: Sharded, total: int) -> list[int]:
@@ -360,48 +309,39 @@ def _with_size(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
 
 
 def _sum(
-    build: Function, values: Sequence[str], dtype: tf.DType, place: int
-) -> str:
+    build: Function, values: Sequence[Reference], place: int | None = None
+) -> Reference:
     if len(values) == 1:
         return values[0]
-    attributes = {"N": len(values), "T": dtype}
-    return build.op("AddN", list(values), attributes, place)[0]
+    return build.op("AddN", values, place)[0]
 
 
 def _stacked(
     build: Function,
-    value: str,
+    value: Reference,
     tensor: Tensor,
     axis: int,
     missing: int,
-    dtype: tf.DType,
     place: int,
-) -> str:
+) -> Reference:
     """A part with `missing` zeros more along an axis, and a new first axis."""
     if missing:
-        zero = build.sizes.scalar(0)
-        paddings = [zero] * (2 * len(tensor.shape))
+        paddings = [build.sizes.scalar(0)] * (2 * len(tensor.shape))
         paddings[2 * axis + 1] = build.sizes.scalar(missing)
-        value = padded(build, value, paddings, dtype, place)
-    first = build.constant(0, tf.int32, HOST)
-    attributes = {"T": dtype, "Tdim": tf.int32}
-    return build.op("ExpandDims", [value, first], attributes, place)[0]
+        value = padded(build, value, paddings, place)
+    return build.op("ExpandDims", [value, build.constant(0)], place)[0]
 
 
 def _unstacked(
-    build: Function,
-    stack: str,
-    axis: int,
-    sizes: Sequence[int],
-    dtype: tf.DType,
-    place: int,
-) -> str:
+    build: Function, stack: Reference, axis: int, sizes: Sequence[int]
+) -> Reference:
     """Concatenates a stack of padded parts, without the padding."""
-    attributes = {"num": len(sizes), "T": dtype, "axis": 0}
-    parts = build.op("Unpack", [stack], attributes, place)
-    for number, (part, size) in enumerate(zip(parts, sizes)):
-        missing = max(sizes) - size
-        if missing:
-            cut = split(build, part, axis, [size, missing], dtype, place)
-            parts[number] = cut[0]
-    return build.concat(parts, axis, dtype, place)
+    parts = [
+        split(build, part, axis, [size, max(sizes) - size])[0]
+        if size < max(sizes)
+        else part
+        for part, size in zip(
+            build.op("Unpack", [stack], num=len(sizes)), sizes
+        )
+    ]
+    return build.concat(parts, axis)

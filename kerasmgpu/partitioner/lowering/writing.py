@@ -6,7 +6,14 @@ Python graph takes a millisecond per operation.
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import numpy as np
@@ -17,15 +24,16 @@ from tensorflow.core.framework import (
     node_def_pb2,
 )
 
+from kerasmgpu.partitioner.lowering.signatures import signature
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import (
     Attributes,
     argument,
-    function_attribute,
     node_name,
     set_attributes,
 )
 from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.references import Reference
 
 _numbers = itertools.count()
 
@@ -33,11 +41,8 @@ _numbers = itertools.count()
 class Writer:
     """Writes one function.
 
-    References to tensors are strings: `"node:output:0"`, or the name of an
-    input.
-
     Attributes:
-        inputs: List of `(reference, dtype)`.
+        inputs: `Reference`s to its arguments.
         last: Name of the node that was written last, empty without one.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
@@ -48,7 +53,7 @@ class Writer:
     """
 
     def __init__(self) -> None:
-        self.inputs: list[tuple[str, tf.DType]] = []
+        self.inputs: list[Reference] = []
         self.last = ""
         self.on_host: set[str] = set()
         self.effects: list[str] = []
@@ -57,30 +62,29 @@ class Writer:
         self.sizes_vary = False
         self.of_varying_sizes: set[str] = set()
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
-        self._known: dict[Hashable, list[str]] = {}
+        self._known: dict[Hashable, list[Reference]] = {}
+        self._references: dict[str, Reference] = {}
         self._members: dict[str, Sequence[str]] = {}
         self._number = itertools.count()
 
-    def add_input(self, name: str, dtype: tf.DType) -> str:
-        """Adds an input to the function; returns the reference to it."""
-        reference = f"{name}_{len(self.inputs)}"
-        self.inputs.append((reference, dtype))
+    def add_input(self, name: str, dtype: tf.DType) -> Reference:
+        """Adds an argument to the function; returns the reference to it."""
+        name = f"{name}_{len(self.inputs)}"
+        reference = Reference(name, dtype, is_on_host=True)
+        self.inputs.append(reference)
+        self._references[name] = reference
         return reference
-
-    def device(self, reference: str) -> str | None:
-        """Device of the node that computes a tensor; `None` for inputs."""
-        node = self._nodes.get(reference.split(":", 1)[0])
-        return None if node is None else node.device
 
     def copy(
         self,
         node: graphs.Node,
-        inputs: Sequence[str],
-        device: str,
-        prefix: str,
+        inputs: Sequence[Reference],
+        device: str = "",
+        prefix: str = "",
         controls: Sequence[str] = (),
         attributes: Attributes | None = None,
-    ) -> list[str]:
+        is_on_host: bool = False,
+    ) -> list[Reference]:
         """Writes a copy of a node of the one-device graph.
 
         Args:
@@ -90,115 +94,154 @@ class Writer:
             prefix: Prefix of the copy's name.
             controls: Names of nodes that must run before.
             attributes: Attributes that replace those of the node.
+            is_on_host: See `Reference`.
 
         Returns:
             References to its outputs.
         """
         written = node_def_pb2.NodeDef()
         written.CopyFrom(node.definition)
-        set_attributes(written, attributes or {})
-        name = self._add(written, prefix + node.name, inputs, device, controls)
-        return [f"{name}:{output}" for output in node.output_names]
+        if attributes:
+            set_attributes(written, attributes)
+        types = [tensor.dtype for tensor in node.outputs]
+        return self._add(
+            written,
+            prefix + node.name,
+            inputs,
+            device,
+            controls,
+            is_on_host,
+            zip(node.output_names, types),
+        )
 
     def op(
         self,
         type: str,
-        inputs: Sequence[str],
-        attributes: Attributes,
-        device: str,
+        inputs: Sequence[Reference],
+        device: str = "",
         name: str | None = None,
         controls: Sequence[str] = (),
-    ) -> list[str]:
+        is_on_host: bool = False,
+        **attributes: Any,
+    ) -> list[Reference]:
         """Writes an operation; common subexpressions are written once.
 
         Args:
             type: Type of the operation.
             inputs: References.
-            attributes: Attributes by name.
             device: Name of the device.
             name: Its name; the type by default.
             controls: Names of nodes that must run before.
+            is_on_host: See `Reference`.
+            **attributes: Those that neither its inputs nor its definition say;
+                see `signatures.signature`.
 
         Returns:
             References to its outputs.
         """
-        key = None
-        if not controls and not graphs.op_definition(type).is_stateful:
-            key = (type, *inputs, repr(attributes), device, self.turn)
-            if key in self._known:
-                return self._known[key]
-        node = graphs.new_node(type, name or type)
-        set_attributes(node.definition, attributes)
-        written = self._add(
-            node.definition,
+        given = tuple(attributes.items())
+        key = (type, *inputs, given, device, self.turn)
+        known = None if controls else self._known.get(key)
+        if known is not None:
+            return self._placed(known, is_on_host)
+        types = tuple([reference.dtype for reference in inputs])
+        operation = signature(type, types, given)
+        node = node_def_pb2.NodeDef()
+        node.CopyFrom(operation.definition)
+        references = self._add(
+            node,
             name or f"partition/{type}",
             inputs,
             device,
             controls,
+            is_on_host,
+            operation.outputs,
         )
-        references = [f"{written}:{output}" for output in node.output_names]
-        if key is not None:
+        if not controls and not operation.is_stateful:
             self._known[key] = references
         return references
 
+    def _placed(
+        self, known: list[Reference], is_on_host: bool
+    ) -> list[Reference]:
+        """References to what is already written, at the place HOST or not."""
+        if not known or known[0].is_on_host == is_on_host:
+            return known
+        if is_on_host:
+            self.on_host.add(known[0].node)
+        return [
+            Reference(one, one.dtype, one.device, is_on_host) for one in known
+        ]
+
     def barrier(
         self,
-        reference: str,
-        dtype: tf.DType,
+        reference: Reference,
         host: str,
         device: str,
         controls: Sequence[str] = (),
     ) -> str:
         """Writes a node that runs once a tensor is computed; returns its name."""
-        (batch,) = self.op("Identity", [reference], {"T": dtype}, host, "batch")
-        controls = [node_name(batch), *controls]
-        self.op("NoOp", [], {}, device, "start", controls)
+        (batch,) = self.op("Identity", [reference], host, "batch")
+        self.op("NoOp", [], device, "start", [batch.node, *controls])
         return self.last
 
-    def keep_all_or_none(self, names: Sequence[str]) -> None:
+    def keep_all_or_none(self, references: Sequence[Reference]) -> None:
         """Excludes parts of a collective from dead-node elimination.
 
         The nodes wait for each other: if one is needed, all are.
 
         Args:
-            names: Names of the collective's nodes.
+            references: References to an output of each.
         """
-        for name in names:
-            self._members[name] = names
+        names = [reference.node for reference in references]
+        self._members.update(dict.fromkeys(names, names))
 
     def constant(
-        self, array: npt.ArrayLike, dtype: tf.DType, device: str
-    ) -> str:
+        self,
+        array: npt.ArrayLike,
+        dtype: tf.DType,
+        device: str,
+        is_on_host: bool = False,
+    ) -> Reference:
         """Writes a constant; returns the reference to it."""
-        dtype = tf.as_dtype(dtype)
         array = np.asarray(array, dtype.as_numpy_dtype)
         key = ("Const", array.tobytes(), array.shape, dtype, device)
-        if key not in self._known:
-            proto = tf.make_tensor_proto(array, dtype=dtype)
-            self._known[key] = self.op(
-                "Const", [], {"dtype": dtype, "value": proto}, device
+        known = self._known.get(key)
+        if known is None:
+            value = tf.make_tensor_proto(array, dtype=dtype)
+            node = node_def_pb2.NodeDef(op="Const")
+            set_attributes(node, {"dtype": dtype, "value": value})
+            known = self._known[key] = self._add(
+                node,
+                "partition/Const",
+                (),
+                device,
+                (),
+                is_on_host,
+                (("output:0", dtype),),
             )
-        return self._known[key][0]
+        return self._placed(known, is_on_host)[0]
 
     def function(
-        self, name: str, outputs: Sequence[tuple[str, tf.DType]]
+        self, name: str, outputs: Sequence[str], types: Sequence[tf.DType]
     ) -> function_pb2.FunctionDef:
         """Returns the function, without dead nodes.
 
         Args:
             name: Its name.
-            outputs: List of `(reference, dtype)`.
+            outputs: References to what it returns.
+            types: Their types.
         """
         definition = function_pb2.FunctionDef()
         definition.signature.name = name
         definition.signature.is_stateful = True
-        for reference, dtype in self.inputs:
-            definition.signature.input_arg.append(argument(reference, dtype))
-        for number, (reference, dtype) in enumerate(outputs):
+        for one in self.inputs:
+            definition.signature.input_arg.append(argument(one, one.dtype))
+        for number, (reference, dtype) in enumerate(zip(outputs, types)):
             output = f"output_{number}"
             definition.signature.output_arg.append(argument(output, dtype))
             definition.ret[output] = reference
-        needed = self.needed_nodes([reference for reference, _ in outputs])
+        needed = self.needed_nodes(outputs)
         effects = dict.fromkeys(self.effects)
         for effect in self._by_device([n for n in effects if n in needed]):
             definition.signature.control_output.append(effect)
@@ -219,7 +262,7 @@ class Writer:
         all_done = []
         for device, (done, *others) in groups.items():
             if others:
-                self.op("NoOp", [], {}, device, "done", [done, *others])
+                self.op("NoOp", [], device, "done", [done, *others])
                 done = self.last
             all_done.append(done)
         return all_done
@@ -326,34 +369,41 @@ class Writer:
             )
         self._nodes = done
 
-    def dtype(self, reference: str) -> tf.DType:
-        """Type of the tensor that a reference is to."""
-        if ":" not in reference:
-            return dict(self.inputs)[reference]
-        name, output, index = reference.split(":")
-        return graphs.output_type(self._nodes[name], output, int(index))
+    def reference(self, name: str) -> Reference:
+        """The reference that an input of a written node is."""
+        return self._references[name]
 
     def _add(
         self,
         node: node_def_pb2.NodeDef,
         name: str,
-        inputs: Sequence[str],
+        inputs: Sequence[Reference],
         device: str,
         controls: Sequence[str],
-    ) -> str:
-        """Adds a node under a unique name; returns the name."""
+        is_on_host: bool,
+        outputs: Iterable[tuple[str, tf.DType]],
+    ) -> list[Reference]:
+        """Adds a node under a unique name; returns references to its outputs."""
         while name in self._nodes:
             name = f"{name}_{next(self._number)}"
         node.name, node.device = name, device
         node.input.extend(inputs)
-        node.input.extend(f"^{control}" for control in controls)
+        if controls:
+            node.input.extend([f"^{control}" for control in controls])
         self._nodes[name] = node
         if self.turn is not None and node.op != "Const":
             self.turns[name] = self.turn
         if self.sizes_vary:
             self.of_varying_sizes.add(name)
+        if is_on_host:
+            self.on_host.add(name)
         self.last = name
-        return name
+        references = [
+            Reference(f"{name}:{output}", dtype, device, is_on_host)
+            for output, dtype in outputs
+        ]
+        self._references.update(zip(references, references))
+        return references
 
     def _needed(
         self, outputs: Sequence[str], effects: Sequence[str]
@@ -384,32 +434,29 @@ class Writer:
 def branches(
     library: list[function_pb2.FunctionDef],
     name: str,
-    inputs: Sequence[tf.DType],
-    outputs: Sequence[tf.DType],
-    bodies: Sequence[Callable[[Writer, list[str]], Sequence[str]]],
-) -> dict[str, Any]:
+    inputs: Sequence[Reference],
+    bodies: Sequence[Callable[[Writer, list[Reference]], list[Reference]]],
+) -> Attributes:
     """Writes the two functions of an `If`; returns its attributes.
 
     Args:
         library: List that the functions are added to.
         name: Prefix of their names.
-        inputs: Types of their inputs.
-        outputs: Types of their outputs.
+        inputs: What is passed to them.
         bodies: Functions `(writer, references)`, for the then and the else
             branch, that write the nodes and return references to the outputs.
     """
-    functions = []
+    functions, types = [], ()
     for body in bodies:
         writer = Writer()
-        references = [writer.add_input("given", dtype) for dtype in inputs]
-        results = list(zip(body(writer, references), outputs))
+        given = [writer.add_input("given", one.dtype) for one in inputs]
+        results = body(writer, given)
+        types = tuple(one.dtype for one in results)
         functions.append(f"{name}_{next(_numbers)}")
-        library.append(writer.function(functions[-1], results))
+        library.append(writer.function(functions[-1], results, types))
     return {
-        "Tcond": tf.bool,
-        "Tin": list(inputs),
-        "Tout": list(outputs),
-        "then_branch": function_attribute(functions[0]),
-        "else_branch": function_attribute(functions[1]),
+        "Tout": types,
+        "then_branch": functions[0],
+        "else_branch": functions[1],
         "_lower_using_switch_merge": True,
     }

@@ -311,7 +311,7 @@ class Program:
                 else build.same(passed[0])
             )
             build.give(given[tensor], references)
-            build.wait_for(references[0], tensor.dtype)
+            build.wait_for(references[0])
         for tensor, _ in self.trace.captured:
             references = [build.captured(h) for h in self._handles[tensor]]
             build.give(given[tensor], references)
@@ -322,16 +322,13 @@ class Program:
         if self._compute_time is not None:
             build.clock = self._compute_time.clock(build)
         emit(build, lowered)
-        made = [
-            (build.references(one)[0], one.tensor.dtype)
-            for one in lowered.outputs
-        ]
+        made = [build.references(one)[0] for one in lowered.outputs]
         name = f"kerasmgpu_{self.trace.name}_{next(_numbers)}"
         build.writer.effects = build.effects()
         if build.clock is not None:
             build.writer.effects += build.clock.finish()
         library.append(all_passes.finish(build, name, made, self.trace.dump))
-        return Emitted(build, widths, [dtype for _, dtype in made])
+        return Emitted(build, widths, [one.dtype for one in made])
 
     def _write(self, with_outputs: bool) -> Written:
         emitted = self.emitted(with_outputs)

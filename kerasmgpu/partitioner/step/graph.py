@@ -179,7 +179,7 @@ class Node:
     def output_names(self) -> list[str]:
         """Names of the outputs in a `FunctionDef`: `["out:0"]`."""
         if self._names is None:
-            self._names = _output_names(self)
+            self._names = [name for name, _ in outputs_of(self.definition)]
         return self._names
 
     @property
@@ -227,27 +227,24 @@ def op_definition(type: str) -> Any:
     return op_def_registry.get(type)
 
 
-def output_type(
-    definition: node_def_pb2.NodeDef, output: str, index: int
-) -> tf.DType:
-    """Type of an output of a `NodeDef`.
-
-    Args:
-        definition: `NodeDef`.
-        output: Name of the output in the `OpDef`.
-        index: Number of the tensor in it.
-    """
+def outputs_of(
+    definition: node_def_pb2.NodeDef,
+) -> list[tuple[str, tf.DType]]:
+    """Name and type of each output of a `NodeDef`: `("sum:0", tf.float32)`."""
+    found = []
     for arg in op_definition(definition.op).output_arg:
-        if arg.name != output:
-            continue
+        numbers = [arg.type]
         if arg.type_list_attr:
-            number = definition.attr[arg.type_list_attr].list.type[index]
+            numbers = definition.attr[arg.type_list_attr].list.type
         elif arg.type_attr:
-            number = definition.attr[arg.type_attr].type
-        else:
-            number = arg.type
-        return tf.as_dtype(number)
-    raise KeyError(f"{definition.op} has no output {output!r}.")
+            numbers = [definition.attr[arg.type_attr].type]
+        if arg.number_attr:
+            numbers = numbers * definition.attr[arg.number_attr].i
+        found += [
+            (f"{arg.name}:{index}", tf.as_dtype(number))
+            for index, number in enumerate(numbers)
+        ]
+    return found
 
 
 class _Input:
@@ -256,19 +253,6 @@ class _Input:
 
 
 _INPUT = _Input()
-
-
-def _output_names(node: Node) -> list[str]:
-    names = []
-    for arg in op_definition(node.type).output_arg:
-        if arg.number_attr:
-            count = node.definition.attr[arg.number_attr].i
-        elif arg.type_list_attr:
-            count = len(node.definition.attr[arg.type_list_attr].list.type)
-        else:
-            count = 1
-        names += [f"{arg.name}:{index}" for index in range(count)]
-    return names
 
 
 def new_node(

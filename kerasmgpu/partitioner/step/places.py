@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kerasmgpu.partitioner.step.references import Reference
+
 HOST = -1
 """The place of operations on the host: sizes, strings, tables."""
 
@@ -18,13 +20,13 @@ class OnEachPlace:
     """
 
     def __init__(
-        self, make: Callable[[int], str], are_alike: bool = False
+        self, make: Callable[[int], Reference], are_alike: bool = False
     ) -> None:
         self._make = make
-        self._made: dict[int, str] = {}
+        self._made: dict[int, Reference] = {}
         self._are_alike = are_alike
 
-    def __getitem__(self, place: int) -> str:
+    def __getitem__(self, place: int) -> Reference:
         if place not in self._made:
             self._made[place] = self._make(place)
         return self._made[place]

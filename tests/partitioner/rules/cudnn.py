@@ -12,7 +12,6 @@ from unittest import mock
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.writing import Writer
-from kerasmgpu.partitioner.step.definitions import function_attribute
 
 
 @contextlib.contextmanager
@@ -21,27 +20,21 @@ def in_its_place():
     copy = Writer.copy
 
     def with_stand_in(
-        writer, node, inputs, device, prefix, controls=(), attributes=None
+        writer, node, inputs, device="", prefix="", controls=(), *others
     ):
         if node.type not in _STAND_INS:
-            return copy(
-                writer, node, inputs, device, prefix, controls, attributes
-            )
+            return copy(writer, node, inputs, device, prefix, controls, *others)
         if node not in _functions:
             _functions[node] = _STAND_INS[node.type](node)
         function = _functions[node]
-        types = {
-            "Tin": [tensor.dtype for tensor in node.inputs],
-            "Tout": [tensor.dtype for tensor in node.outputs],
-            "f": function_attribute(function.function_def.signature.name),
-        }
         return writer.op(
             "StatefulPartitionedCall",
             inputs,
-            types,
             device,
             prefix + node.name,
             controls,
+            Tout=tuple(tensor.dtype for tensor in node.outputs),
+            f=function.function_def.signature.name,
         )
 
     with mock.patch.object(Writer, "copy", with_stand_in):

@@ -1,0 +1,47 @@
+"""References to tensors of a function that is written."""
+
+import tensorflow as tf
+
+
+class Reference(str):
+    """A reference to a tensor: its name, its type, and where it is.
+
+    It is the string that a `NodeDef` has as an input, `"node:output:0"` or the
+    name of an argument of the function, and compares as such: names stand in
+    `NodeDef`s and are keys, where types and places say nothing.
+
+    The place is kept as a device. The number of a place says which only in its
+    mesh, and a function is written on two: that of devices, and that of their
+    micro-batches.
+
+    Args:
+        name: The string.
+        dtype: Type of the tensor.
+        device: Name of the device of its node; `None` for an argument.
+        is_on_host: Whether it is at the place `HOST`, which may have the device
+            of a replica.
+
+    Attributes:
+        node: Name of its node.
+    """
+
+    __slots__ = ("dtype", "device", "is_on_host", "node")
+
+    dtype: tf.DType
+    device: str | None
+    is_on_host: bool
+    node: str
+
+    def __new__(
+        cls,
+        name: str,
+        dtype: tf.DType,
+        device: str | None = None,
+        is_on_host: bool = False,
+    ) -> "Reference":
+        reference = str.__new__(cls, name)
+        reference.dtype = dtype
+        reference.device = device
+        reference.is_on_host = is_on_host
+        reference.node = name.partition(":")[0]
+        return reference
