@@ -191,11 +191,11 @@ FAULTS = {
         "if is_of_variable(one.kind):",
         "tests/strategies/test_micro_batches.py",
     ),
-    "stacked_updates": Fault(
-        "updates that depend on each other are stacked",
+    "dead_stores": Fault(
+        "an assignment that something reads in between is removed",
         "partitioner/step/updates.py",
-        "if len(alike) > 1 and not _depend_on_each_other(alike, needed_by):",
-        "if len(alike) > 1:",
+        "if is_assignment and before in _controls(node, removed):",
+        "if before in _controls(node, removed):",
         "tests/partitioner/test_updates.py",
     ),
     "hoisted_reads": Fault(
@@ -231,14 +231,14 @@ FAULTS = {
         "partitioner/rules/table.py",
         "if least is None or rank < least:",
         "if least is None or rank > least:",
-        "tests/partitioner/rules tests/partitioner/test_cost.py",
+        "tests/partitioner/rules/test_table.py",
     ),
     "rounds_of_loops": Fault(
         "the rounds of a loop that begins above 0 are its limit",
         "partitioner/step/loop_rounds.py",
         "return None if end is None else cast(SizeLike, end - start)",
         "return None if end is None else cast(SizeLike, end)",
-        "tests/partitioner tests/flops",
+        "tests/flops",
     ),
     "busy_buffers": Fault(
         "kernels write into buffers that others read",
@@ -319,11 +319,11 @@ FAULTS = {
         "if latest[-1].end - start > window_seconds:",
         "tests/callbacks/test_stopwatch.py tests/callbacks/test_progress.py",
     ),
-    "parts_not_finite": Fault(
-        "of a sharded weight only the first part is looked at",
+    "weights_at_the_end": Fault(
+        "weights that the last update made not finite are not told",
         "callbacks/finite_search.py",
-        'parts = getattr(variable.value, "parts", None) or [',
-        "parts = [",
+        "if not _is_finite(tf.convert_to_tensor(part)):",
+        "if False:",
         "tests/callbacks/test_not_finite.py",
     ),
     # job and launch

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.partitioner.rules.planned import ROWS, Planned, same
+from tests.partitioner.rules.planned import ROWS, Planned, kinds_of, same
 
 
 def test_an_operation_without_a_rule_gets_all_rows():
@@ -33,6 +33,16 @@ def test_a_sum_of_two_parts_is_a_part():
         return tf.reduce_sum(x, 0) + tf.reduce_sum(x * x, 0)
 
     assert Planned(total, [ROWS, 4]).kinds == ["partial sum"]
+
+
+def test_what_has_fewer_bytes_is_gathered():
+    """Of two shards whose rows are on two axes of a product."""
+
+    def outer(x, y):
+        return x[:, None] * y[None]
+
+    assert kinds_of(outer, [ROWS, 1], [ROWS, 8]) == ["rows on 1"]
+    assert kinds_of(outer, [ROWS, 8], [ROWS, 1]) == ["rows on 0"]
 
 
 def test_replicas_make_their_own_rows():
