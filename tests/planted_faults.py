@@ -52,7 +52,7 @@ FAULTS = {
     "mean_of_shares": Fault(
         "a mean over rows is not weighted by the rows of the share",
         "partitioner/lowering/operations.py",
-        "return [build.times_share(mean, rows, dtype, place)]",
+        "return [build.times_share(mean, rows, place)]",
         "return [mean]",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
@@ -94,15 +94,15 @@ FAULTS = {
     "rows_in_order": Fault(
         "gathered rows come in the order of the replicas' names",
         "partitioner/lowering/replicas.py",
-        "return build.concat(parts, axis, dtype, place)",
-        "return build.concat(parts[::-1], axis, dtype, place)",
+        "return build.concat(parts, axis, place)",
+        "return build.concat(parts[::-1], axis, place)",
         "tests/partitioner/rules tests/partitioner/test_sums.py",
     ),
     "owners_off_by_one": Fault(
         "the last row of a part is sent to the next replica",
         "partitioner/lowering/exchanges.py",
-        "ends = build.constant([bounds[1:-1]], dtype, place)",
-        "ends = build.constant([[b - 1 for b in bounds[1:-1]]], dtype, place)",
+        "build.constant([bounds[1:-1]], reference.dtype, place)",
+        "build.constant([[b - 1 for b in bounds[1:-1]]], reference.dtype, place)",
         "tests/partitioner/rules/test_tables.py",
     ),
     "counts_of_the_way_back": Fault(

@@ -28,7 +28,7 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
     reduced,
 )
-from kerasmgpu.partitioner.lowering.replicas import split_v
+from kerasmgpu.partitioner.lowering.replicas import unpacked
 from kerasmgpu.partitioner.lowering.variable_collectives import (
     VariableCollectives,
 )
@@ -212,7 +212,7 @@ class CollectiveReplicas(VariableCollectives):
         for place, total in enumerate(totals):
             own = [total]
             if len(tensors) > 1:
-                own = self._unpacked(build, total, shapes[place], place)
+                own = self._unpacked(build, total, shapes[place])
             for result, part in zip(results, own):
                 result.append(build.cast(part, tensors[0].dtype, place))
         if self.mesh.reduces_on_host_first:
@@ -224,13 +224,12 @@ class CollectiveReplicas(VariableCollectives):
         build: Function,
         total: Reference,
         shapes: Sequence[Reference],
-        place: int,
     ) -> list[Reference]:
         """Splits a pack into its tensors."""
         lengths = build.sizes.packed(
             [product(build, shape) for shape in shapes]
         )
-        parts = split_v(build, total, 0, lengths, len(shapes), place)
+        parts = unpacked(build, total, lengths, len(shapes))
         return list(map(build.reshape, parts, shapes))
 
     def agreed(

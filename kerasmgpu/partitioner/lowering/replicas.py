@@ -455,6 +455,19 @@ def split_v(
     return build.op("SplitV", inputs, place, num_split=count)
 
 
+def unpacked(
+    build: Function, pack: Reference, lengths: Reference, count: int
+) -> list[Reference]:
+    """Copies `count` pieces of some lengths, `[1, length]`, out of a vector.
+
+    Pieces along the first axis would share the pack's buffer. An optimizer
+    computes a variable's new value in place of the last piece that is left, and
+    the variable would keep the whole pack alive.
+    """
+    row = build.op("ExpandDims", [pack, build.constant(0)])[0]
+    return split_v(build, row, 1, lengths, count)
+
+
 def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
     """Groups small tensors of one shape, which are summed as one.
 

@@ -19,7 +19,7 @@ from kerasmgpu.partitioner.lowering.lengths import (
     padded_length,
     reduced,
 )
-from kerasmgpu.partitioner.lowering.replicas import split
+from kerasmgpu.partitioner.lowering.replicas import split, unpacked
 from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
@@ -159,7 +159,10 @@ class VariableCollectives(Collectives):
         results: list[list[Reference]] = [[] for _ in pack]
         for value, own in zip(received, members.own):
             total = _sum(build, build.op("Unpack", [value], num=num))
-            vectors = split(build, total, 0, lengths)
+            vectors = [total]
+            if len(pack) > 1:
+                numbers = build.constant(lengths)
+                vectors = unpacked(build, total, numbers, len(pack))
             for result, one, vector in zip(results, pack, vectors):
                 result.append(one.own_rows(build, vector, own))
         return results
@@ -288,10 +291,12 @@ class _Part(NamedTuple):
     def own_rows(
         self, build: Function, vector: Reference, own: int
     ) -> Reference:
-        """A padded vector as the rows of a member."""
+        """A member's rows, from their elements and padding."""
         shape = _with_size(self.tensor, self.axis, self.members.sizes[own])
-        bounds = [build.constant([n]) for n in (0, math.prod(shape), 1)]
-        vector = build.strided_slice(vector, bounds)
+        elements = math.prod(shape)
+        if elements < self.longest:
+            bounds = [build.constant([n]) for n in (0, elements, 1)]
+            vector = build.strided_slice(build.flat(vector), bounds)
         return build.reshape(vector, build.constant(shape))
 
 
