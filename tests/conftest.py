@@ -110,6 +110,23 @@ def replicas():
     return strategy
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder that all of pytest's processes share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def on_one_device(shared_folder):
+    """Function from a case of the parity table to its outcome on one device."""
+    from tests.parity import one_device
+
+    folder = shared_folder / "one-device"
+    folder.mkdir(exist_ok=True)
+    return lambda case: one_device.outcome(case, folder)
+
+
 @pytest.fixture
 def like_gpus():
     """Like `replicas`, but devices share no memory and are fed as GPUs are."""

@@ -89,6 +89,7 @@ class Measurement(step_hooks.StepHook):
         self._iterator: Any = None
         self._timed: Any = None
         self._splits_batches = False
+        self._compute_time = getattr(self.strategy, "compute_time", None)
         step_hooks.add(model, self)
 
     @classmethod
@@ -115,6 +116,8 @@ class Measurement(step_hooks.StepHook):
             self._epoch, self._figures = epoch, None
             self.stopwatch.new_epoch()
             self.probe.drain()
+            if self._compute_time is not None:
+                self._compute_time.take()  # Of steps outside of this epoch.
 
     def finish_steps(self) -> None:
         """Ends the epoch's steps, before its validation: waits for the devices."""
@@ -213,10 +216,9 @@ class Measurement(step_hooks.StepHook):
         batches = self.batches
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
-        compute_time = getattr(self.strategy, "compute_time", None)
-        if batches and compute_time is not None:
+        if batches and self._compute_time is not None:
             waited = sum(seconds for _, seconds in batches) / len(batches)
-            own_seconds = waited + compute_time.take()
+            own_seconds = waited + self._compute_time.take()
         table = workers.gather(self.strategy, [own_rows, own_seconds])
         if self._splits_batches:
             # Workers have different rows; else all have the same batches.

@@ -2,9 +2,6 @@
 
 import errno
 import json
-import pathlib
-import subprocess
-import sys
 import threading
 import time
 
@@ -306,25 +303,6 @@ def test_a_file_of_another_format(tmp_path):
     with pytest.raises(InputError, match="not a file of JSON lines"):
         build_model().fit(ROWS, ROWS, verbose=0, callbacks=[DeviceStats(path)])
     assert threads() == []
-
-
-@pytest.mark.slow
-def test_each_worker_writes_a_file_and_the_history_is_of_all(tmp_path):
-    path = tmp_path / "devices.jsonl"
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", "-m", "tests.workers.devices_program", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    other = path.with_name("devices.worker1.jsonl")
-    for worker, file in enumerate([path, other]):
-        assert {record["worker"] for record in records(file)} == {worker}
-    first, second = (
-        json.loads(pathlib.Path(f"{path}.history{worker}").read_text())
-        for worker in range(2)
-    )
-    assert first == second
-    own = max(record["memory_bytes"] for record in records(path))
-    assert first["host_memory_bytes_max"][-1] > own + 200_000_000
 
 
 def test_each_gpu_has_figures_of_its_own(gpus):

@@ -23,7 +23,7 @@ def main():
             if not can_strike(name):
                 print(f"| {FAULTS[name].what} | left out: needs root | |")
                 continue
-            outcome = strike(name, pathlib.Path(folder) / str(number))
+            (outcome,) = strike([name], pathlib.Path(folder) / str(number))
             seconds = "NOT SAID"
             if outcome.seconds is None:
                 unnamed += 1

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from tests.chaos.faults import SmallDisk, can_mount
+from tests.faults.program import EPOCH
 
 TIMEOUT_SECONDS = 10
 """Heartbeat time-out of the jobs."""
@@ -37,7 +38,9 @@ class Fault:
 
     Attributes:
         what: String, the fault.
-        says: Tuple of regular expressions, all of which must be found.
+        says: Tuple of regular expressions, all of which must be found;
+            `{epoch}` stands for the epoch of the fault, counted from 1, and
+            `{after}` for the next one.
         workers: Integer, workers of the job; the last one has the fault.
         strike: Function of the folder, called once the fault has begun.
         on_disk: Whether `disk` in the folder is a small disk.
@@ -67,8 +70,8 @@ FAULTS = {
         "a data set blocks on one worker",
         (
             r"worker 1 is waiting for input since \d+ s; worker 0 waits for "
-            r"it in step \d+ of epoch 3",
-            r"time\.sleep\(FOREVER\)",
+            r"it in step \d+ of epoch {epoch}",
+            r'fault\.wait\("data block"\)',
         ),
     ),
     "data raise": Fault(
@@ -78,7 +81,7 @@ FAULTS = {
     "callback sleeps": Fault(
         "a callback sleeps on one worker",
         (
-            r"worker 1 is in callback Users\.on_epoch_end of epoch 3 since \d+ "
+            r"worker 1 is in callback Users\.on_epoch_end of epoch {epoch} since \d+ "
             "s; worker 0 waits for it in a collective of all workers",
         ),
     ),
@@ -87,7 +90,7 @@ FAULTS = {
         (
             r"worker 1 \S+ is out of step: it was in a collective of all "
             r"workers.*, while other workers were in another collective\..* it "
-            "is in .* epoch 4",
+            "is in .* epoch {after}",
             r"in on_epoch_end\n.*model\.evaluate",
         ),
     ),
@@ -140,34 +143,55 @@ class Outcome:
     log: str
 
 
-def strike(name, folder, hang_seconds=0.0, within_seconds=60.0):
-    """Runs a training, lets the fault happen, and waits until it is named.
+def strike(names, folder, hang_seconds=0.0, within_seconds=60.0):
+    """Runs a training, lets faults happen, and waits until they are named.
 
     Args:
-        name: Key of `FAULTS`.
+        names: List of keys of `FAULTS`, of which only the last may end the
+            training, and which are alike but for `what` and `says`.
         folder: Path to work in.
         hang_seconds: `HangWatch`'s argument; 0: its default.
-        within_seconds: How long to wait for the name.
+        within_seconds: How long to wait for each name.
+
+    Returns:
+        List of `Outcome`s, up to the first fault that was not named.
     """
-    fault, folder = FAULTS[name], pathlib.Path(folder)
+    fault, folder = FAULTS[names[0]], pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable]
     if fault.workers > 1:
         command += ["-m", "kerasmgpu.launch", f"--num_workers={fault.workers}"]
         command += [f"--timeout_seconds={TIMEOUT_SECONDS}", "--"]
-    command += ["-m", "tests.faults.program", name, str(folder)]
+    command += ["-m", "tests.faults.program"]
+    command += [",".join(names), str(folder), str(hang_seconds)]
     with contextlib.ExitStack() as stack:
         if fault.on_disk:
             stack.enter_context(SmallDisk(folder / "disk", megabytes=2))
         log = stack.enter_context((folder / "log.txt").open("w"))
         process = subprocess.Popen(
-            [*command, str(hang_seconds)],
+            command,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            return _watch(fault, folder, process, within_seconds)
+            outcomes = []
+            for number, name in enumerate(names):
+                epoch = EPOCH + 2 * number + 1
+                says = [
+                    words.replace("{epoch}", f"{epoch}").replace(
+                        "{after}", f"{epoch + 1}"
+                    )
+                    for words in FAULTS[name].says
+                ]
+                fault = dataclasses.replace(FAULTS[name], says=says)
+                outcomes.append(_watch(fault, folder, process, within_seconds))
+                if outcomes[-1].seconds is None:
+                    break
+                if number + 1 < len(names):
+                    (folder / "begun").unlink()
+                    (folder / f"over {name}").touch()
+            return outcomes
         finally:
             _end(process, folder)
 

@@ -1,10 +1,11 @@
-"""A worker to which one fault happens, in its third epoch.
+"""A worker to which a fault happens, in its third epoch, or several do.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.faults.program FAULT FOLDER HANG_SECONDS
+        -m tests.faults.program FAULT[,FAULT …] FOLDER HANG_SECONDS
 
 The last worker has the fault; `FOLDER/begun` appears, with its process, when it
-happens.
+happens, and it is over when there is `FOLDER/over FAULT`. The next one happens
+two epochs later.
 """
 
 import os
@@ -19,26 +20,35 @@ import numpy as np
 import kerasmgpu
 from kerasmgpu.job import workers
 
-FOREVER = 600.0
 NUM_EPOCHS = 1000
 ROWS, BATCH = 16, 4
 EPOCH = 2
 
 
 class Fault:
-    """Whether the fault happens, here and now."""
+    """Whether a fault happens, here and now."""
 
-    def __init__(self, name, folder, strategy):
-        self.name, self.folder = name, pathlib.Path(folder)
+    def __init__(self, names, folder, strategy):
+        self.names, self.folder = names, pathlib.Path(folder)
         last = workers.count(strategy) - 1
         self.is_here = workers.index(strategy) == last
         self.epoch = 0
 
     def happens(self, name):
-        if name != self.name or not self.is_here or self.epoch < EPOCH:
+        if name not in self.names or not self.is_here or self.is_over(name):
+            return False
+        if self.epoch < EPOCH + 2 * self.names.index(name):
             return False
         self.begin()
         return True
+
+    def is_over(self, name):
+        return (self.folder / f"over {name}").exists()
+
+    def wait(self, name):
+        """Hangs."""
+        while not self.is_over(name):
+            time.sleep(0.1)
 
     def begin(self):
         begun = self.folder / "begun"
@@ -46,11 +56,11 @@ class Fault:
             begun.write_text(str(os.getpid()))
 
 
-def main(name, folder, hang_seconds):
-    """Trains until the fault, or the one who looks on, ends it."""
+def main(names, folder, hang_seconds):
+    """Trains until a fault, or the one who looks on, ends it."""
     in_job = "TF_CONFIG" in os.environ
     strategy = kerasmgpu.strategy(virtual_devices=None if in_job else 2)
-    fault = Fault(name, folder, strategy)
+    fault = Fault(names.split(","), folder, strategy)
     hang_seconds = float(hang_seconds) or None
     model = model_of(strategy, fault)
     model.fit(
@@ -93,7 +103,7 @@ def model_of(strategy, fault):
         for number in range(1, 7):
             x = keras.layers.Dense(4, name=f"layer_{number}")(x)
         x = Logarithm(name="layer_7")(x, given)
-        if fault.name in ("slow worker", "out of memory"):
+        if {"slow worker", "out of memory"} & {*fault.names}:
             x = Slow()(x)
         model = keras.Model(given, keras.layers.Dense(1)(x))
         model.compile("sgd", "mse")
@@ -108,7 +118,7 @@ def data_of(fault):
         for number in range(ROWS):
             row = np.ones([3], "float32")
             if number == 9 and fault.happens("data block"):
-                time.sleep(FOREVER)
+                fault.wait("data block")
             if number == 9 and fault.happens("data raise"):
                 raise OSError("shard 9 can't be read")
             if number == 7 and fault.happens("NaN in layer 7"):
@@ -132,13 +142,13 @@ def callbacks_of(fault, hang_seconds):
     class Users(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             fault.epoch = epoch
-            if fault.name in ("stopped", "killed", "checkpoint"):
-                fault.happens(fault.name)
+            for name in {"stopped", "killed", "checkpoint"} & {*fault.names}:
+                fault.happens(name)
                 time.sleep(0.05)
 
         def on_epoch_end(self, epoch, logs=None):
             if fault.happens("callback sleeps"):
-                time.sleep(FOREVER)
+                fault.wait("callback sleeps")
             if fault.happens("skipped evaluation"):
                 x = np.ones([ROWS, 3])
                 self.model.evaluate(x, x[:, :1], verbose=0)
@@ -150,9 +160,9 @@ def callbacks_of(fault, hang_seconds):
         callbacks.ThroughputLogger(fault.folder / "throughput.jsonl"),
         Users(),
     ]
-    if fault.name == "checkpoint":
+    if "checkpoint" in fault.names:
         found.append(callbacks.Checkpoint(fault.folder / "disk"))
-    if fault.name == "lost GPU":
+    if "lost GPU" in fault.names:
         found.append(lost_gpu(fault))
     return found
 

@@ -4,22 +4,31 @@ import pytest
 
 from tests.faults.faults import FAULTS, can_strike, strike
 
-QUICK = {"NaN in layer 7"}
-ELSEWHERE = {"killed", "slow worker", "out of memory"}
-"""Faults of `test_losing_a_worker`, `test_throughput` and `test_out_of_memory` in
-`tests/workers`."""
+QUICK = "NaN in layer 7"
+HANGS = ("data block", "callback sleeps", "skipped evaluation")
+"""Happen in one job: it goes on behind the first two."""
+ELSEWHERE = {"stopped", "killed", "data raise", "slow worker", "out of memory"}
+"""Faults of `test_standing_still`, `test_losing_a_worker`, `test_throughput` and
+`test_out_of_memory` in `tests/workers`."""
 
 
 @pytest.mark.parametrize(
-    "name",
+    "names",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in FAULTS
-        if name not in ELSEWHERE
+        pytest.param(
+            names,
+            id=", ".join(names),
+            marks=() if names == (QUICK,) else pytest.mark.slow,
+        )
+        for names in (
+            HANGS,
+            *((name,) for name in FAULTS if name not in {*HANGS, *ELSEWHERE}),
+        )
     ],
 )
-def test_the_fault_is_named(tmp_path, name):
-    if not can_strike(name):
+def test_faults_are_named(tmp_path, names):
+    if not all(map(can_strike, names)):
         pytest.skip("needs root")
-    outcome = strike(name, tmp_path, hang_seconds=6)
-    assert outcome.seconds is not None, outcome.log[-6000:]
+    outcomes = strike(names, tmp_path, hang_seconds=6)
+    assert outcomes[-1].seconds is not None, outcomes[-1].log[-6000:]
+    assert len(outcomes) == len(names)

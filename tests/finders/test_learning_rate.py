@@ -2,8 +2,6 @@
 
 import contextlib
 import random
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -255,16 +253,3 @@ def test_the_command_prints_a_suggestion(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("learning rate: 0.")
-
-
-@pytest.mark.slow
-def test_workers_find_the_rate_of_one_device(tmp_path):
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", "-m", "tests.finders.job_program", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("learning rate: ") == 1
-    first, second = ((tmp_path / name).read_text() for name in "01")
-    assert first == second
-    one = find(net()).losses
-    np.testing.assert_allclose(eval(first)[:20], one[:20], rtol=1e-4)

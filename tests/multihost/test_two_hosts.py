@@ -1,6 +1,5 @@
 """Training across two hosts, and what happens when the link is cut."""
 
-import pickle
 import re
 import signal
 import subprocess
@@ -13,8 +12,9 @@ import pytest
 from tests.chaos import program as chaos_program
 from tests.chaos.program import NUM_STEPS
 from tests.multihost import hosts
-from tests.parity import harness
 from tests.parity.cases import CASES
+from tests.workers import shared_job
+from tests.workers.test_parity import compare
 
 REASON = hosts.why_not()
 pytestmark = [
@@ -57,18 +57,15 @@ def started():
         launcher.wait()
 
 
-def test_two_hosts_follow_one_device(tmp_path, started):
-    program = ["tests.workers.program", str(tmp_path), "1", CASE]
+def test_two_hosts_follow_one_device(tmp_path, started, on_one_device):
+    program = ["tests.workers.shared_program", str(tmp_path), "1"]
+    program += [f"parity {CASE}"]
     started += [launch(rank, *program) for rank in (0, 1)]
     for launcher in started:
         output = launcher.communicate(timeout=120)[0]
         assert launcher.returncode == 0, output[-3000:]
-    one = harness.run(CASES[CASE])
-    for rank in (0, 1):
-        path = tmp_path / f"worker-{rank}.pickle"
-        many = pickle.loads(path.read_bytes())[CASE]
-        for what, distance in harness.distances(one, many).items():
-            assert distance <= 1e-5, f"worker {rank}, {what}: {distance:.1e}"
+    workers = shared_job.returned(tmp_path, 0, 2)
+    compare(CASES[CASE], on_one_device(CASES[CASE]), workers)
 
 
 def test_a_cut_link_ends_both_sides_in_time(tmp_path, started):

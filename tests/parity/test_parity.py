@@ -5,25 +5,13 @@ of them on several replica counts, and under `tf.distribute.MirroredStrategy`,
 where most fail.
 """
 
-import functools
-
 import keras
 import pytest
 
 from tests.parity import harness
 from tests.parity.cases import CASES
+from tests.parity.one_device import is_predicted
 from tests.strategies.sharded import mirrored
-
-# The loss, the metrics and the optimizer have no part in a prediction: what
-# cases of these groups would predict, the same nets of other groups do.
-NOT_PREDICTED = {"losses", "metrics", "optimizers"}
-# Of them, those whose outputs are like no other's.
-PREDICTED = {
-    "masked loss per token",
-    "predictions without a feature axis",
-    "weights of two types",
-    "mixed float16",
-}
 
 DOUBLE_PRECISION = [
     "uneven last batch",
@@ -45,7 +33,6 @@ LIKE_GPUS = [
     "static batch size",
     "static batch size in python",
     "steps per execution",
-    "jit compile of convolutions",
     "masked loss with weights per token",
     "batch normalisation with empty replicas",
     "dropout",
@@ -114,7 +101,6 @@ RUNS = [
         id=f"{case.name}, {count} {fixture}",
         marks=_marks(case, fixture, count),
     )
-    # Runs of a case follow each other: they are compared with one plain run.
     for number, case in enumerate(CASES.values())
     for fixture, count in _settings(number, case)
 ]
@@ -130,17 +116,10 @@ def sharded_weights():
     return lambda num_replicas: mirrored(num_replicas, "weights")
 
 
-@functools.lru_cache(maxsize=1)
-def on_one_device(case):
-    return harness.run(case, predicts=is_predicted(case))
-
-
-def is_predicted(case):
-    return case.group not in NOT_PREDICTED or case.name in PREDICTED
-
-
 @pytest.mark.parametrize("case, fixture, num_replicas", RUNS)
-def test_replicas_follow_one_device(case, fixture, num_replicas, request):
+def test_replicas_follow_one_device(
+    case, fixture, num_replicas, on_one_device, request
+):
     one = on_one_device(case)
     strategy = request.getfixturevalue(fixture)(num_replicas)
     many = harness.run(case, strategy, predicts=is_predicted(case))

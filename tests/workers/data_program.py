@@ -1,34 +1,29 @@
-"""A worker that fits, evaluates and predicts on data of several kinds.
-
-    python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.data_program FOLDER
+"""A case of `shared_program`: data of several kinds, read by all workers.
 
 The weight is 0 and stays so: the loss is the mean of the squared targets over
-the rows that were used. Writes `losses-<worker>.json`.
+the rows that were used.
 """
 
-import json
-import os
-import pathlib
-import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
+import keras
 import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.job import workers
 
-NUM_ROWS = (5, 9, 2)
+TARGETS = [1.0 + 10 * i + np.arange(n) for i, n in enumerate((5, 9, 2))]
+"""The targets in each of three files."""
 
 
-def main(folder):
-    """Writes the losses and predictions by the kind of data."""
-    folder = pathlib.Path(folder)
-    strategy = kerasmgpu.strategy()
-    import keras
-
+def run(strategy, _, folder):
+    """Returns the losses and predictions by the kind of data."""
+    strategy = strategy()
+    number = workers.index(strategy)
+    folder = folder / str(number)
+    folder.mkdir()
+    for i, targets in enumerate(TARGETS):
+        lines = "".join(f"{target}\n" for target in targets)
+        (folder / f"{i}.txt").write_text(lines)
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -70,7 +65,6 @@ def main(folder):
     }
     model.set_weights([np.ones((1, 1)), np.zeros(1)])
     results["predictions"] = model.predict(by_files, verbose=0)[:, 0].tolist()
-    number = workers.index(strategy)
 
     def add(x):
         return tf.reduce_sum(x, 0) if number else tf.reduce_sum(x)
@@ -80,15 +74,10 @@ def main(folder):
             kerasmgpu.partition(add)(np.ones((5, 3), "float32"))
     except kerasmgpu.InputError as error:
         results["other programs"] = str(error)
-    name = f"losses-{number}.json"
-    (folder / name).write_text(json.dumps(results))
+    return results
 
 
 def rows_of(lines):
     """Batches of four of a data set of lines."""
     numbers = lines.map(lambda line: tf.strings.to_number(line)[None])
     return numbers.map(lambda number: (number, number)).batch(4)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,37 +1,24 @@
-"""A worker that records its devices; worker 1 holds 300 MB more than worker 0.
+"""A case of `shared_program`: devices' figures; worker 1 holds more memory."""
 
-    python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.devices_program FILE
-"""
-
-import json
-import os
-import pathlib
-import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
+import keras
 import numpy as np
 
 import kerasmgpu
 
+MORE_BYTES = 600_000_000
+"""Held by worker 1 alone: more than what cases before leave in the other."""
 
-def main(path):
-    """Trains two epochs; writes samples to `path`, and each worker's history."""
-    strategy = kerasmgpu.strategy()
-    import keras
 
+def run(strategy, _, folder):
+    """Trains two epochs, and records; returns the history."""
+    strategy = strategy()
     worker = strategy.cluster_resolver.task_id
-    held = np.ones(300_000_000 * worker, np.uint8)
+    held = np.ones(MORE_BYTES * worker, np.uint8)
     with strategy.scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
         model.compile("sgd", "mse")
     x = np.ones((8, 2))
-    stats = kerasmgpu.callbacks.DeviceStats(path)
+    stats = kerasmgpu.callbacks.DeviceStats(folder / "devices.jsonl")
     history = model.fit(x, x, epochs=2, verbose=0, callbacks=[stats]).history
-    pathlib.Path(f"{path}.history{worker}").write_text(json.dumps(history))
-    return held
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    del held
+    return history

@@ -3,7 +3,8 @@
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.files_program FOLDER [STEP]
 
-With `STEP` it is killed there, and goes on when it is started again.
+With `STEP` it is killed there, and goes on when it is started again. Also a case
+of `shared_program`.
 """
 
 import importlib.util
@@ -20,10 +21,9 @@ import kerasmgpu
 from kerasmgpu.job import workers
 
 
-def main(folder, stop_at=None):
+def run(strategy, stop_at, folder):
     """Writes what each callback writes, and `weights.npz`."""
-    folder = pathlib.Path(folder)
-    strategy = kerasmgpu.strategy()
+    strategy = strategy()
     import keras
 
     class Stop(keras.callbacks.Callback):
@@ -79,6 +79,11 @@ def main(folder, stop_at=None):
         (folder / "losses.json").write_text(json.dumps(losses))
         np.savez(folder / "weights.npz", *model.get_weights())
         (folder / "history.json").write_text(json.dumps(history))
+
+
+def main(folder, stop_at=""):
+    """Trains in a job of its own."""
+    run(kerasmgpu.strategy, stop_at, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,4 @@
-"""A worker with the callbacks of a long run.
-
-    python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.monitored_program FOLDER
-"""
-
-import os
-import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+"""A case of `shared_program`: the callbacks of a long run."""
 
 import numpy as np
 
@@ -45,5 +36,6 @@ def train(strategy, folder):
     return model.get_weights()
 
 
-if __name__ == "__main__":
-    train(kerasmgpu.strategy(), sys.argv[1])
+def run(strategy, _, folder):
+    """Trains in a job."""
+    return train(strategy(), folder)

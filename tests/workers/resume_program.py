@@ -1,18 +1,16 @@
-"""A worker that resumes from a checkpoint, with weights that are sharded.
+"""A worker that saves or resumes with weights that are sharded.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.resume_program exactly FOLDER
-    … save FOLDER, then … resume FOLDER
+        -m tests.workers.resume_program save FOLDER
+    … then … resume FOLDER
 
-`exactly` trains a run without a break, and one that is broken off in the middle
-of an epoch and resumed; each worker writes both states to
-`worker-<index>.pickle`. `resume` prints by how much a process has grown when
-the first step begins: `grown by 230 MiB`.
+`resume` prints by how much a process has grown when the first step begins:
+`grown by 230 MiB`. As a case of `shared_program`: trains a run without a break,
+and one that is broken off in the middle of an epoch and resumed.
 """
 
 import os
 import pathlib
-import pickle
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,35 +24,39 @@ from tests.workers.memory_program import mebibytes
 UNITS = 1500
 
 
+def run(strategy, _, folder):
+    """States and histories of a run without a break, and of one with."""
+    from tests.callbacks.checkpoints import runs
+
+    strategy = strategy(shard="weights", min_shard_bytes=0)
+
+    def train(name, break_at=None):
+        model = runs.build(strategy)
+        history = runs.train(
+            model,
+            runs.shuffled(),
+            folder / name,
+            break_at=break_at,
+            every_steps=2,
+        )
+        return runs.state(model), history and history.history
+
+    piece, workers._PIECE = workers._PIECE, 64
+    try:  # Arrays are broadcast in several pieces, of 64 bytes.
+        whole = train("whole")
+        train("cut", break_at=(1, 3))
+        return whole, train("cut")
+    finally:
+        workers._PIECE = piece
+
+
 def main(kind, folder):
-    """Runs what `kind` says."""
+    """Saves or resumes."""
     strategy = kerasmgpu.strategy(shard="weights", min_shard_bytes=0)
     import keras
 
-    from tests.callbacks.checkpoints import runs
-
     before = mebibytes("VmRSS")
     folder = pathlib.Path(folder)
-    if kind == "exactly":
-        workers._PIECE = 64  # Bytes: arrays are broadcast in several pieces.
-
-        def train(name, break_at=None):
-            model = runs.build(strategy)
-            history = runs.train(
-                model,
-                runs.shuffled(),
-                folder / name,
-                break_at=break_at,
-                every_steps=2,
-            )
-            return runs.state(model), history and history.history
-
-        whole = train("whole")
-        train("cut", break_at=(1, 3))
-        outcome = pickle.dumps([whole, train("cut")])
-        worker = strategy.cluster_resolver.task_id
-        (folder / f"worker-{worker}.pickle").write_bytes(outcome)
-        return
 
     class Measured(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):

@@ -1,52 +1,43 @@
-"""One worker of a job that shards variables, in cases of the parity table.
+"""Cases of `shared_program`: variables that are sharded over workers.
 
-    python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.sharded_program OUTPUT_DIR VIRTUAL_DEVICES [RUN …]
-
-A run is `weights: CASE` or `optimizer: CASE`, or `weights in 2: CASE` for two
-micro-batches. Each worker writes
-`worker-<index>.pickle`: runs to `harness.Outcome`s, and `"message"` to the
-error of reading a variable on the first worker alone.
+A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, or
+`weights in 2: CASE` for two micro-batches; or `files`.
 """
 
-import os
-import pathlib
-import pickle
-import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import kerasmgpu
-from kerasmgpu import cluster
 
 READ_TIMEOUT_SECONDS = 3
 
 
-def main(output_dir, virtual_devices, *runs):
-    """Runs the cases, saves a model, and reads a variable alone."""
-    setting = "weights"
+def run(strategy, name, files):
+    """`harness.Outcome` of a run, or what `files` returns."""
+    if name == "files":
+        return save_and_read(strategy, files)
+    from tests.workers import parity_program
 
-    def shard(variable):
-        return setting.startswith("weights") or variable.kind == "slot"
+    setting, _, name = name.partition(": ")
+    strategy = strategy(shard=setting.split()[0], min_shard_bytes=0)
+    strategy.micro_batches = 2 if setting.endswith("in 2") else 1
+    return parity_program.run(lambda: strategy, name, files)
 
-    strategy = kerasmgpu.strategy(
-        virtual_devices=int(virtual_devices), shard=shard, min_shard_bytes=0
-    )
+
+def save_and_read(strategy, folder):
+    """Saves a model, and reads a variable alone.
+
+    Returns a dictionary, with the error of reading a variable on the first
+    worker alone as `"message"`.
+    """
     import keras
     import numpy as np
 
-    from tests.parity import harness
-    from tests.parity.cases import CASES
+    def shard(variable):
+        return True
 
-    folder = pathlib.Path(output_dir)
-    index = cluster.from_environment().index
+    strategy = strategy(shard=shard, min_shard_bytes=0)
+    index = strategy.cluster_resolver.task_id
     outcomes = {}
-    for run in runs:
-        setting, _, name = run.partition(": ")
-        strategy.micro_batches = 2 if setting.endswith("in 2") else 1
-        outcomes[run] = harness.run(CASES[name], strategy)
-    setting, strategy.micro_batches = "weights", 1
     saves = outcomes["saves"] = []
 
     class Backwards(keras.layers.Dense):
@@ -85,9 +76,4 @@ def main(output_dir, virtual_devices, *runs):
         time.sleep(0.05)
     strategy.extended.read_timeout_seconds = 60
     outcomes["read again"] = model.weights[0].numpy()  # By both: it works.
-    path = folder / f"worker-{index}.pickle"
-    path.write_bytes(pickle.dumps(outcomes))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return outcomes

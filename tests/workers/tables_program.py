@@ -1,22 +1,8 @@
-"""One worker of a job whose tables are larger than what a worker holds.
+"""Cases of `shared_program`: tables that are larger than what a worker holds.
 
-    python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.workers.tables_program OUTPUT_DIR VIRTUAL_DEVICES SETTING …
-
-A setting is an optimizer, the number of micro-batches, and perhaps `jit` for XLA
-and a type, by default float64: `adam-2-jit`, `sgd-1-bfloat16`. Each worker writes
-`worker-<index>.pickle`: losses, weights and predictions, by setting.
+A case is an optimizer, the number of micro-batches, and perhaps `jit` for XLA
+and a type, by default float64: `adam-2-jit`, `sgd-1-bfloat16`.
 """
-
-import os
-import pathlib
-import pickle
-import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import kerasmgpu
-from kerasmgpu import cluster
 
 ROWS, TOKENS, VOCABULARY = 24, 3, 11
 
@@ -68,21 +54,8 @@ def train(scope, setting):
     return outcome
 
 
-def main(output_dir, virtual_devices, *settings):
-    """Trains under each setting."""
-    strategy = kerasmgpu.strategy(
-        virtual_devices=int(virtual_devices),
-        shard="embeddings",
-        min_shard_bytes=0,
-    )
-    outcomes = {}
-    for setting in settings:
-        strategy.micro_batches = int(setting.split("-")[1])
-        outcomes[setting] = train(strategy.scope(), setting)
-    index = cluster.from_environment().index
-    path = pathlib.Path(output_dir) / f"worker-{index}.pickle"
-    path.write_bytes(pickle.dumps(outcomes))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def run(strategy, setting, files):
+    """Losses, weights and predictions under a setting."""
+    strategy = strategy(shard="embeddings", min_shard_bytes=0)
+    strategy.micro_batches = int(setting.split("-")[1])
+    return train(strategy.scope(), setting)

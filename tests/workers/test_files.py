@@ -10,12 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow
+from tests.workers import files_program
+
+pytestmark = [pytest.mark.slow, pytest.mark.job_case(2, 1, "files")]
 
 
-def launch(num_workers, folder, *stop_at, restarts=0):
-    command = [sys.executable, "-m", "kerasmgpu.launch"]
-    command += [f"--num_workers={num_workers}", f"--max_restarts={restarts}"]
+def launch(folder, *stop_at):
+    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
     command += ["--", "-m", "tests.workers.files_program", str(folder)]
     return subprocess.run(
         [*command, *stop_at], capture_output=True, text=True, timeout=300
@@ -27,13 +28,10 @@ def weights(folder):
         return [arrays[name] for name in arrays.files]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+@pytest.fixture
+def whole(job):
     """Folder of a job of two workers that nothing interrupted."""
-    folder = tmp_path_factory.mktemp("whole")
-    done = launch(2, folder)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder
+    return job.files
 
 
 def test_every_callback_wrote_one_set_of_files(whole):
@@ -72,25 +70,19 @@ def test_the_model_file_holds_the_trained_weights(whole, name):
 def broken(tmp_path_factory):
     """Folder of a job of two workers that ended in its second epoch."""
     folder = tmp_path_factory.mktemp("broken")
-    assert launch(2, folder, "11").returncode == 9
+    assert launch(folder, "11").returncode == 9
     assert not (folder / "weights.npz").exists()
     return folder
 
 
-@pytest.mark.parametrize("num_workers", [2, 1])
-def test_a_job_goes_on_in_the_middle_of_an_epoch(
-    whole, broken, tmp_path, num_workers
+def test_one_process_goes_on_in_the_middle_of_an_epoch(
+    whole, broken, tmp_path, replicas
 ):
+    """Two workers do in `test_killed_in_a_save.py` and `test_resuming.py`."""
     shutil.copytree(broken, tmp_path, dirs_exist_ok=True)
-    done = launch(num_workers, tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    compare = (
-        np.testing.assert_array_equal
-        if num_workers == 2
-        else lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-6)
-    )
+    files_program.run(lambda: replicas(1), "", tmp_path)
     for found, expected in zip(weights(tmp_path), weights(whole), strict=True):
-        compare(found, expected)
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-6)
     history, expected = (
         json.loads((folder / "history.json").read_text())
         for folder in (tmp_path, whole)

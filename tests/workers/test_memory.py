@@ -16,7 +16,7 @@ _ENVIRON = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}
 
 
 def grown(*command):
-    """Returns the growth of each process of a command, in MiB."""
+    """Returns the growths of the processes of a command, in MiB, by kind."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env=_ENVIRON,
@@ -25,34 +25,28 @@ def grown(*command):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return [int(n) for n in re.findall(r"grown by (\d+) MiB", done.stdout)]
-
-
-def _of_four_workers(kind):
-    return grown(
-        "kerasmgpu.launch", "--num_workers=4", "--", "-m", _PROGRAM, kind
-    )
-
-
-@pytest.fixture(scope="module")
-def replicated():
-    found = _of_four_workers("workers")
-    assert len(found) == 4
+    found = {}
+    for kind, size in re.findall(r"(\w+) grown by (\d+) MiB", done.stdout):
+        found.setdefault(kind, []).append(int(size))
     return found
 
 
-def test_workers_and_replicas_hold_at_most_1_3_times_one_device(replicated):
-    (plain,) = grown(_PROGRAM, "plain")
-    (devices,) = grown(_PROGRAM, "devices")
+@pytest.fixture(scope="module")
+def workers():
+    """Growths of four workers, by kind."""
+    launch = ("kerasmgpu.launch", "--num_workers=4", "--", "-m")
+    found = grown(*launch, _PROGRAM, "sharded", "workers")
+    assert [len(sizes) for sizes in found.values()] == [4, 4]
+    return found
+
+
+def test_workers_and_replicas_hold_at_most_1_3_times_one_device(workers):
+    alone = grown(_PROGRAM, "plain", "devices")
     # Of 437 MiB on one device; two devices of one process share the memory.
-    assert max(devices, *replicated) <= 1.3 * plain, (
-        plain,
-        devices,
-        replicated,
-    )
+    most = max(alone["devices"] + workers["workers"])
+    assert most <= 1.3 * alone["plain"][0], (alone, workers)
 
 
-def test_weights_that_are_sharded_over_workers(replicated):
-    sharded = _of_four_workers("sharded")
+def test_weights_that_are_sharded_over_workers(workers):
     # A quarter of 448 MiB, and two weights of 9 MiB; and TensorFlow's buffers.
-    assert max(sharded) <= 0.5 * min(replicated), (replicated, sharded)
+    assert max(workers["sharded"]) <= 0.5 * min(workers["workers"]), workers

@@ -1,8 +1,7 @@
 """A job of two workers prints one line per epoch and writes one run."""
 
+import json
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,15 +14,11 @@ from tests.workers import monitored_program
 pytestmark = pytest.mark.slow
 
 
-def test_one_line_and_one_run_for_all_workers(tmp_path):
-    folder, alone = tmp_path / "job", tmp_path / "alone"
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", "-m", "tests.workers.monitored_program", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    lines = re.findall(
-        r"epoch (\d)/3: .* per replica, .* efficient", done.stdout
-    )
+@pytest.mark.job_case(2, 1, "monitored")
+def test_one_line_and_one_run_for_all_workers(job, tmp_path):
+    folder, alone = job.files, tmp_path / "alone"
+    said = "\n".join(job.lines)
+    lines = re.findall(r"epoch (\d)/3: .* per replica, .* efficient", said)
     assert lines == ["1", "2", "3"]
     monitors = folder / "tensorboard"
     assert len(list(monitors.glob("events*"))) == 1
@@ -53,3 +48,17 @@ def test_one_line_and_one_run_for_all_workers(tmp_path):
         np.testing.assert_allclose(
             list(found[tag].values()), list(expected[tag].values()), rtol=1e-5
         )
+
+
+@pytest.mark.job_case(2, 1, "devices")
+def test_each_worker_writes_a_file_and_the_history_is_of_all(job):
+    own, other = (
+        [json.loads(line) for line in (job.files / name).open()]
+        for name in ("devices.jsonl", "devices.worker1.jsonl")
+    )
+    assert {record["worker"] for record in own} == {0}
+    assert {record["worker"] for record in other} == {1}
+    first, second = job.workers
+    assert first == second
+    most = max(record["memory_bytes"] for record in own)
+    assert first["host_memory_bytes_max"][-1] > most + 200_000_000

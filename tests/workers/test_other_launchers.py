@@ -5,7 +5,6 @@ variables that it sets are set here.
 """
 
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -13,11 +12,12 @@ import sys
 import pytest
 
 from tests.job.test_launchers import OPEN_MPI, TORCHRUN
-from tests.parity import harness
 from tests.parity.cases import CASES
+from tests.workers import shared_job
+from tests.workers.test_parity import compare
 
 NAME = "uneven last batch"
-PROGRAM = ["-m", "tests.workers.program"]
+PROGRAM = ["-m", "tests.workers.shared_program"]
 
 RANKS = {
     "mpirun": (OPEN_MPI, "OMPI_COMM_WORLD_RANK"),
@@ -37,20 +37,16 @@ def ended(processes):
     return said
 
 
-def compare_with_one_device(folder):
-    one = harness.run(CASES[NAME])
-    for index in range(2):
-        path = folder / f"worker-{index}.pickle"
-        outcome = pickle.loads(path.read_bytes())[NAME]
-        for what, distance in harness.distances(one, outcome).items():
-            assert distance <= CASES[NAME].tolerance, f"{index}, {what}"
+def compare_with_one_device(folder, one):
+    workers = shared_job.returned(folder, 0, 2)
+    compare(CASES[NAME], one, workers)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", RANKS)
-def test_two_processes_train_one_model(launcher, tmp_path):
+def test_two_processes_train_one_model(launcher, tmp_path, on_one_device):
     variables, rank = RANKS[launcher]
-    command = [sys.executable, *PROGRAM, str(tmp_path), "1", NAME]
+    command = [sys.executable, *PROGRAM, str(tmp_path), "1", f"parity {NAME}"]
     processes = [
         subprocess.Popen(
             command,
@@ -62,12 +58,12 @@ def test_two_processes_train_one_model(launcher, tmp_path):
         for index in range(2)
     ]
     ended(processes)
-    compare_with_one_device(tmp_path)
+    compare_with_one_device(tmp_path, on_one_device(CASES[NAME]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["mpirun", "mpiexec"])
-def test_real_mpi(program, tmp_path):
+def test_real_mpi(program, tmp_path, on_one_device):
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     command = [program, "-n", "2", sys.executable, *PROGRAM]
@@ -79,14 +75,14 @@ def test_real_mpi(program, tmp_path):
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"
     }
     process = subprocess.Popen(
-        [*command, str(tmp_path), "1", NAME],
+        [*command, str(tmp_path), "1", f"parity {NAME}"],
         env={**os.environ, **root, **more_than_cores},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     ended([process])
-    compare_with_one_device(tmp_path)
+    compare_with_one_device(tmp_path, on_one_device(CASES[NAME]))
 
 
 @pytest.mark.slow

@@ -1,12 +1,9 @@
 """Jobs of several workers end with what one device gives, case by case."""
 
-import functools
-import pickle
-import subprocess
-import sys
-
+import numpy as np
 import pytest
 
+from tests.finders import test_learning_rate
 from tests.parity import harness
 from tests.parity.cases import CASES
 
@@ -58,58 +55,38 @@ QUICK = {
 
 RUNS = [
     pytest.param(
-        job,
         name,
         id=f"{job[0]} workers x {job[1]}, {name}",
-        marks=() if job == (2, 1) and name in QUICK else pytest.mark.slow,
+        marks=[
+            pytest.mark.job_case(*job, f"parity {name}"),
+            *([] if job == (2, 1) and name in QUICK else [pytest.mark.slow]),
+        ],
     )
     for job, names in JOBS.items()
     for name in names
 ]
 
 
-@pytest.fixture(scope="module")
-def outcomes(request, tmp_path_factory):
-    """Function from a job to the outcomes of each of its workers.
-
-    A job runs the cases of the tests that are to be run, no others.
-    """
-    wanted = {
-        tuple(item.callspec.params.values())
-        for item in request.session.items
-        if item.path == request.path
-    }
-
-    @functools.cache
-    def of(job):
-        num_workers, virtual_devices = job
-        folder = tmp_path_factory.mktemp("job")
-        command = [sys.executable, "-m", "kerasmgpu.launch"]
-        command += [f"--num_workers={num_workers}", "--", sys.executable]
-        command += ["-m", "tests.workers.program", str(folder)]
-        command += [str(virtual_devices)]
-        command += [name for name in JOBS[job] if (job, name) in wanted]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        paths = [folder / f"worker-{i}.pickle" for i in range(num_workers)]
-        return [pickle.loads(path.read_bytes()) for path in paths]
-
-    return of
+@pytest.mark.parametrize("name", RUNS)
+def test_workers_follow_one_device(name, job, on_one_device):
+    compare(CASES[name], on_one_device(CASES[name]), job.workers)
 
 
-@functools.cache
-def on_one_device(name):
-    return harness.run(CASES[name])
+@pytest.mark.slow
+@pytest.mark.job_case(2, 1, "finder")
+def test_workers_find_the_learning_rate_of_one_device(job):
+    first, second = job.workers
+    assert first == second
+    said = [line for line in job.lines if "learning rate: " in line]
+    assert len(said) == 1
+    one = test_learning_rate.find(test_learning_rate.net()).losses
+    np.testing.assert_allclose(first[:20], one[:20], rtol=1e-4)
 
 
-@pytest.mark.parametrize("job, name", RUNS)
-def test_workers_follow_one_device(job, name, outcomes):
-    one = on_one_device(name)
-    workers = [outcome[name] for outcome in outcomes(job)]
+def compare(case, one, workers):
+    """Asserts that all workers of a job ended alike, and as one device."""
     for what, distance in harness.distances(one, workers[0]).items():
-        assert distance <= CASES[name].tolerance, f"{what}: {distance:.1e}"
+        assert distance <= case.tolerance, f"{what}: {distance:.1e}"
     for other in workers[1:]:
         distances = harness.distances(workers[0], other)
         assert max(distances.values()) == 0.0, f"workers differ: {distances}"

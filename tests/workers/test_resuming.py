@@ -1,7 +1,6 @@
 """Jobs whose weights are sharded resume from a checkpoint."""
 
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def job(kind, folder):
+def launch(kind, folder):
     """Runs `resume_program` on two workers; returns what it prints."""
     command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
     command += ["--", "-m", "tests.workers.resume_program", kind, str(folder)]
@@ -28,22 +27,20 @@ def job(kind, folder):
     return done.stdout
 
 
-def test_in_the_middle_of_an_epoch_bit_for_bit(tmp_path):
-    job("exactly", tmp_path)
-    for worker in range(2):
-        outcome = (tmp_path / f"worker-{worker}.pickle").read_bytes()
-        (expected, expected_history), (state, history) = pickle.loads(outcome)
+@pytest.mark.job_case(2, 1, "resume")
+def test_in_the_middle_of_an_epoch_bit_for_bit(job):
+    for (expected, expected_history), (state, history) in job.workers:
         assert history == expected_history
         for array, other in zip(state, expected, strict=True):
             np.testing.assert_array_equal(array, other)
 
 
 def test_no_worker_holds_the_whole_checkpoint(tmp_path):
-    job("save", tmp_path)
+    launch("save", tmp_path)
     (file,) = tmp_path.iterdir()
     mebibytes = file.stat().st_size / 2**20
     assert mebibytes > 330
-    printed = job("resume", tmp_path)
+    printed = launch("resume", tmp_path)
     grown = [int(n) for n in re.findall(r"grown by (\d+) MiB", printed)]
     assert len(grown) == 2
     # Half of the state, 168 MiB, the largest variable, 9 MiB, and TensorFlow's

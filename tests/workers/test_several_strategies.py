@@ -1,9 +1,5 @@
 """Strategies that a program of two workers makes one after the other."""
 
-import re
-import subprocess
-import sys
-
 import pytest
 
 from kerasmgpu.errors import InputError
@@ -12,15 +8,12 @@ from kerasmgpu.job.cluster import Worker
 
 
 @pytest.mark.slow
-def test_each_strategy_of_a_job_trains_its_models():
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", "-m", "tests.workers.strategies_program"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "Enabling collective ops after program startup" not in done.stderr
-    first, other = re.findall(r"\] losses (.*)", done.stdout)
+@pytest.mark.job_case(2, 1, "strategies")
+def test_each_strategy_of_a_job_trains_its_models(job):
+    assert "Enabling collective ops after program startup" not in job.output
+    first, other = job.workers
     assert first == other
-    *losses, last, _ = map(float, first.split())
+    *losses, last = first[0]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
     assert last < losses[0]
 

@@ -1,9 +1,6 @@
 """Jobs whose workers each hold a part of a table end as one device does."""
 
 import contextlib
-import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -26,25 +23,26 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(
-    "devices, settings",
-    [(1, QUICK), pytest.param(2, SETTINGS, marks=pytest.mark.slow)],
-    ids=["2 workers x 1", "2 workers x 2"],
+    "setting",
+    [
+        pytest.param(
+            setting,
+            id=f"{setting}, 2 workers x {devices}",
+            marks=[
+                pytest.mark.job_case(2, devices, f"tables {setting}"),
+                *([] if devices == 1 else [pytest.mark.slow]),
+            ],
+        )
+        for devices, settings in ((1, QUICK), (2, SETTINGS))
+        for setting in settings
+    ],
 )
-def test_workers_follow_one_device(devices, settings, tmp_path):
+def test_workers_follow_one_device(setting, job):
     """Whether they own some, all or none of the rows that a batch wants."""
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", sys.executable, "-m", "tests.workers.tables_program"]
-    command += [str(tmp_path), str(devices), *settings]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    first, second = (
-        pickle.loads((tmp_path / f"worker-{index}.pickle").read_bytes())
-        for index in range(2)
-    )
-    for setting in settings:
-        one = tables_program.train(contextlib.nullcontext(), setting)
-        tolerance = 0.05 if setting.endswith("bfloat16") else 1e-12
-        for expected, *others in zip(one, first[setting], second[setting]):
-            for other in others:
-                distance = np.abs(np.subtract(other, expected, dtype="float64"))
-                assert distance.max() <= tolerance, setting
+    first, second = job.workers
+    one = tables_program.train(contextlib.nullcontext(), setting)
+    tolerance = 0.05 if setting.endswith("bfloat16") else 1e-12
+    for expected, *others in zip(one, first, second):
+        for other in others:
+            distance = np.abs(np.subtract(other, expected, dtype="float64"))
+            assert distance.max() <= tolerance

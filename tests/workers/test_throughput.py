@@ -1,23 +1,17 @@
 """The log of the first worker shows the whole job, and who is slow."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kerasmgpu.report import figures, run_files
 from tests.workers.straggler_program import SECONDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.job_case(2, 1, "straggler")]
 
 
-def test_a_straggler_is_named_and_rows_are_counted_once(tmp_path):
-    path = tmp_path / "throughput.jsonl"
-    command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]
-    command += ["--", "-m", "tests.workers.straggler_program", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+def test_a_straggler_is_named_and_rows_are_counted_once(job):
+    path = job.files / "throughput.jsonl"
     epochs = [json.loads(line) for line in path.read_text().splitlines()]
     assert [epoch["examples"] for epoch in epochs] == [44, 44, 44]
     assert [epoch["steps"] for epoch in epochs] == [6, 6, 6]

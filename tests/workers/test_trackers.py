@@ -9,6 +9,7 @@ import keras
 import pytest
 
 pytestmark = pytest.mark.slow
+ESCAPES = r"\x1b\[[\d;]*m"
 
 
 def train(folder, tool):
@@ -17,13 +18,14 @@ def train(folder, tool):
     command += ["--", "-m", "tests.workers.tracker_program", str(folder), tool]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return re.sub(r"\x1b\[[\d;]*m", "", done.stdout)
+    return re.sub(ESCAPES, "", done.stdout)
 
 
-def test_trackers_are_called_once_and_the_bar_is_printed_once(tmp_path):
-    lines = train(tmp_path, "noting").splitlines()
+@pytest.mark.job_case(2, 1, "tracker noting")
+def test_trackers_are_called_once_and_the_bar_is_printed_once(job):
+    lines = [re.sub(ESCAPES, "", line) for line in job.lines]
     logs = "['loss', 'val_loss']"
-    notes = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    notes = {path.name: path.read_text() for path in job.files.iterdir()}
     assert notes == dict.fromkeys(
         ("on-first-worker", "bare"), f"made\n0 {logs}\n1 {logs}\n"
     )
@@ -32,19 +34,21 @@ def test_trackers_are_called_once_and_the_bar_is_printed_once(tmp_path):
     assert len([line for line in lines if "val_loss" in line]) == 2
 
 
-def test_callbacks_on_the_first_worker_save_a_sharded_model(tmp_path):
-    lines = train(tmp_path, "saving").splitlines()
-    saved = [line for line in lines if re.match(r"\[\d\] (Bare|Saves) ", line)]
+@pytest.mark.job_case(2, 1, "tracker saving")
+def test_callbacks_on_the_first_worker_save_a_sharded_model(job):
+    saved = [
+        line for line in job.lines if re.match(r"\[\d\] (Bare|Saves) ", line)
+    ]
     assert [line.split()[:2] for line in saved] == [
         ["[0]", "Bare"],
         ["[0]", "Saves"],
     ] * 2
-    names = {path.name for path in tmp_path.glob("*.keras")}
+    names = {path.name for path in job.files.glob("*.keras")}
     assert names == {
         f"{n}.{e}.keras" for n in ("Bare", "Saves") for e in (0, 1)
     }
-    keras.saving.load_model(tmp_path / "Bare.1.keras")
-    assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
+    keras.saving.load_model(job.files / "Bare.1.keras")
+    assert len((job.files / "log.csv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("tool", ["mlflow", "autolog"])

@@ -3,7 +3,8 @@
     python -m kerasmgpu.launch --num_workers=2 -- \
         -m tests.workers.tracker_program FOLDER TOOL
 
-As the tool's manual has it, with what docs/trackers.md says.
+As the tool's manual has it, with what docs/trackers.md says. `noting` and
+`saving`, which are no trackers, are cases of `shared_program`.
 """
 
 import atexit
@@ -134,13 +135,10 @@ TOOLS = {
 }
 
 
-def main(folder, tool):
+def run(strategy, tool, folder):
     """Trains for two epochs of four steps."""
-    folder = pathlib.Path(folder)
-    if tool == "comet":
-        import comet_ml  # noqa: F401  (asks to be imported before Keras)
     shard = "weights" if tool == "saving" else None
-    strategy = kerasmgpu.strategy(shard=shard, min_shard_bytes=0)
+    strategy = strategy(shard=shard, min_shard_bytes=0)
     import keras
 
     keras.utils.set_random_seed(1)
@@ -164,6 +162,13 @@ def main(folder, tool):
         validation_data=(x[:8], x[:8, :1]),
         callbacks=callbacks,
     )
+
+
+def main(folder, tool):
+    """Trains in a job of its own."""
+    if tool == "comet":
+        import comet_ml  # noqa: F401  (asks to be imported before Keras)
+    run(kerasmgpu.strategy, tool, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
