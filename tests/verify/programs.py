@@ -1,5 +1,6 @@
 """Programs to verify: sound ones, and ones with a planted fault."""
 
+import concurrent.futures
 import time
 
 import keras
@@ -183,6 +184,13 @@ def crashes_on_replicas():
     return net()
 
 
+def optimizer_made_outside():
+    """As at a module's import: a scope is that of one thread."""
+    with concurrent.futures.ThreadPoolExecutor() as outside:
+        optimizer = outside.submit(keras.optimizers.SGD, 0.1).result()
+    return net(optimizer=optimizer)
+
+
 def crashes_on_three_replicas():
     1 / (num_devices() != 3)
     return layer_that_asks_for_devices()
@@ -222,10 +230,6 @@ def not_compiled():
 def raises():
     width = {"hidden": 8}
     return net(layers.Dense(width["size"]))
-
-
-def data_that_does_not_fit():
-    return np.ones((40, 5)), np.ones((40, 1))
 
 
 def data_of_unequal_length():

@@ -181,6 +181,17 @@ def test_a_crash_is_no_difference(verify, capsys):
     assert "OUT OF PARITY" not in shown
 
 
+def test_an_optimizer_made_outside_the_scope_is_one_clear_line(verify, capsys):
+    result = verify("optimizer_made_outside")
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    # Keras 3.10 calls it 'SGD'.
+    beginning = "2 replicas failed: the optimizer 'sgd' was made outside"
+    assert shown.lower().count(beginning) == 1
+    assert "CRASHED with 2 replicas" in shown
+    assert "OUT OF PARITY" not in shown
+
+
 def test_a_crash_beside_a_difference(verify, capsys):
     result = verify("crashes_on_three_replicas", replica_counts=(2, 3))
     parity_report.print_tables(result)
