@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.docs import pages, preparations, snippets
 
@@ -34,13 +35,14 @@ SLOW = (
 )
 def test_python_runs(page, tmp_path, monkeypatch):
     """A page's code, top to bottom, as pasted; tracebacks name its lines."""
+    tf.config.list_logical_devices()  # So that no page makes fewer.
     monkeypatch.chdir(tmp_path)
     arguments = preparations.ARGUMENTS.get(page, [])
     monkeypatch.setattr(sys, "argv", [page, *arguments])
     names = {"__name__": "__page__"}
     for line, language, code in snippets.to_run(page):
-        if page in preparations.ON_CPUS:
-            code = code.replace('"GPU:', '"CPU:')
+        for written, changed in preparations.CHANGES.get(page, {}).items():
+            code = code.replace(written, changed)
         if language == "pycon":
             compare_session(page, line, code, names)
         else:
@@ -69,6 +71,11 @@ def test_there_are_pages_with_python():
         "docs/five_minutes.md",
         "docs/larger_batches.md",
     } < set(WITH_PYTHON)
+
+
+def test_what_is_changed_is_written():
+    for page, changes in preparations.CHANGES.items():
+        assert all(written in pages.text(page) for written in changes), page
 
 
 def test_what_is_not_run_is_listed_and_marked():

@@ -28,8 +28,8 @@ def sound():
     return net()
 
 
-class Limited(keras.layers.Layer):
-    """Calls `fail` when the global batch has more than `most_rows` rows.
+class RunsOut(keras.layers.Layer):
+    """Out of memory when the global batch has more than `most_rows` rows.
 
     The partitioner gathers the rows of all replicas for a Python function.
     """
@@ -39,21 +39,27 @@ class Limited(keras.layers.Layer):
     def call(self, inputs):
         def check(x):
             if len(x) > self.most_rows:
-                self.fail()
+                raise MemoryError("no more")
             return x
 
         checked = tf.numpy_function(check, [inputs], inputs.dtype)
         return tf.ensure_shape(checked, inputs.shape)
 
 
-class RunsOut(Limited):
-    def fail(self):
-        raise MemoryError("no more")
+class IsKilled(keras.layers.Layer):
+    """Kills the process for more than 300 rows, or if it has run smaller batches."""
 
+    fewest = float("inf")
 
-class IsKilled(Limited):
-    def fail(self):
-        os.kill(os.getpid(), signal.SIGKILL)
+    def call(self, inputs):
+        def check(x):
+            self.fewest = min(self.fewest, len(x))
+            if len(x) > max(self.fewest, 100) or len(x) > 300:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return x
+
+        checked = tf.numpy_function(check, [inputs], inputs.dtype)
+        return tf.ensure_shape(checked, inputs.shape)
 
 
 def runs_out():
@@ -62,26 +68,6 @@ def runs_out():
 
 def is_killed():
     return net(IsKilled())
-
-
-class RunsOutLater(Limited):
-    """Runs out of memory only in a process that has run smaller batches."""
-
-    fewest = float("inf")
-
-    def call(self, inputs):
-        def check(x):
-            self.fewest = min(self.fewest, len(x))
-            if len(x) > max(self.fewest, self.most_rows):
-                raise MemoryError("no more")
-            return x
-
-        checked = tf.numpy_function(check, [inputs], inputs.dtype)
-        return tf.ensure_shape(checked, inputs.shape)
-
-
-def runs_out_later():
-    return net(RunsOutLater())
 
 
 def not_even_one():

@@ -41,18 +41,15 @@ def test_two_replicas_run_out_of_memory(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_does_not_end_the_search():
-    found = find("is_killed", num_replicas=1, low=100)
-    assert found.largest == 100
-    rows = {row["global_batch_size"]: row for row in found.table}
-    assert rows[200]["error"].startswith("killed (SIGKILL)")
-
-
-@pytest.mark.slow
 def test_a_size_fails_only_in_a_process_of_its_own():
-    found = find("runs_out_later", low=100, high=200, stop_when_flat=False)
-    assert [row["global_batch_size"] for row in found.table] == [100, 200]
-    assert [row["error"] for row in found.table] == [None] * 2
+    """And a process that is killed does not end the search."""
+    settings = dict(low=100, precision=1, stop_when_flat=False)
+    found = find("is_killed", num_replicas=1, **settings)
+    assert found.largest == 200
+    rows = {row["global_batch_size"]: row["error"] for row in found.table}
+    assert list(rows) == [100, 200, 400]
+    assert rows[100] is rows[200] is None
+    assert rows[400].startswith("killed (SIGKILL)")
 
 
 @pytest.mark.slow
