@@ -46,8 +46,6 @@ def forward(step):
     "name, giga_multiply_adds",
     [
         ("ResNet50", 3.86),  # He et al. 2016: 3.8.
-        ("VGG16", 15.47),  # torchvision: 15.47.
-        ("MobileNet", 0.569),  # Howard et al. 2017: 569 million.
         ("MobileNetV2", 0.300),  # Sandler et al. 2018: 300 million.
     ],
 )

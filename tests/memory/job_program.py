@@ -69,7 +69,7 @@ def peaks(build, strategy):
     with strategy.scope():
         model, data = build()
     data = data.repeat()
-    model.fit(data, steps_per_epoch=1, epochs=4, callbacks=[memory], verbose=0)
+    model.fit(data, steps_per_epoch=1, epochs=3, callbacks=[memory], verbose=0)
     return memory.peaks
 
 
