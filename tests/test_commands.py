@@ -39,11 +39,14 @@ def test_an_unknown_command_ends_with_the_nearest():
 def test_help_is_that_of_the_module(name):
     done = console.run(name, "--help")
     module, _ = commands.COMMANDS[name]
-    same = subprocess.run(
-        [sys.executable, "-m", module, "--help"], capture_output=True, text=True
-    )
-    assert done.returncode == same.returncode == 0
+    assert done.returncode == 0
     assert len(done.stdout) > 500
     (heading,) = re.findall(r"^flags:\n\n(.*):$", done.stdout, re.MULTILINE)
     assert heading == f"python -m {module}"
+    if name != "verify":  # One of them stands for all.
+        return
+    same = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, text=True
+    )
+    assert same.returncode == 0
     assert done.stdout.splitlines()[:20] == same.stdout.splitlines()[:20]

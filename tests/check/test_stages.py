@@ -91,18 +91,17 @@ def test_a_failure_leaves_later_stages_to_be_tried(tmp_path):
     assert errors == {"import": None, "load": None, "resume": None}
 
 
-@pytest.mark.parametrize("replicas", [None, 2])
 @pytest.mark.parametrize(
-    "build, stage, message",
+    "build, replicas, stage, message",
     [
-        ("no_model", "build()", "must return a compiled keras.Model"),
-        ("missing", "build()", "has no function 'missing'"),
-        ("nan", "step 1", "Layer 'lambda"),
-        ("graph_error", "step 1", "divided by 0"),
+        ("no_model", 2, "build()", "must return a compiled keras.Model"),
+        ("missing", None, "build()", "has no function 'missing'"),
+        ("nan", None, "step 1", "Layer 'lambda"),
+        ("graph_error", 2, "step 1", "divided by 0"),
     ],
 )
 def test_a_failure_in_training_ends_the_process(
-    build, stage, message, replicas, tmp_path
+    build, replicas, stage, message, tmp_path
 ):
     errors, facts = run(tmp_path, build, replicas)
     assert list(errors)[-1] == stage

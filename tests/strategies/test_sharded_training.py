@@ -46,7 +46,7 @@ IN_PARTS = {
     ("lora", "weights", 2, 2),
     ("loss scale", "weights", 2, 2),
     ("gradient accumulation", "weights", 2, 2),
-    ("weight decay", "weights", 2, 2),
+    ("weight decay", "weights", 2, "auto"),
     ("steps per execution", "weights", 2, 2),
     ("jit compile", "weights", 2, 2),
     ("run eagerly", "weights", 2, 2),
@@ -54,7 +54,6 @@ IN_PARTS = {
     ("ema", "optimizer", 3, 2),
     ("tables, clipnorm", "embeddings", 2, 3),
     ("own weights", "weights", 3, 3),
-    ("gpt", "weights", 2, "auto"),
 }
 
 
@@ -89,7 +88,7 @@ def trained(name, strategy=None):
     return program.run(), program.model
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def on_one_device(name):
     return trained(name)[0]
 

@@ -75,13 +75,14 @@ def outcome(case, cases, base):
 
 def returned(folder, number, num_workers, output=""):
     """List of what each worker of a job returned of a case."""
-    found = []
+    found, errors = [], []
     for index in range(num_workers):
         path = shared_program.path_of(folder, number, index)
         assert path.exists(), f"worker {index} did not end it\n{output}"
         outcome, error = pickle.loads(path.read_bytes())
-        assert error is None, f"on worker {index}: {error}"
         found.append(outcome)
+        errors += [f"on worker {index}: {error}"] * (error is not None)
+    assert not errors, "\n".join(errors)
     return found
 
 
