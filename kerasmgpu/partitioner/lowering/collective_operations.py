@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
-    instance_of,
     padded,
     padded_length,
     product,
@@ -81,19 +80,25 @@ class Collectives(Replicas):
     ) -> Reference:
         """All-reduces one value per worker over the workers' hosts."""
         dtype = reference.dtype
-        keys = self.next_keys(
-            build, "hosts", self.mesh.num_workers, merge, elements, dtype
-        )
+        keys = self.next_keys(build, "hosts", merge, elements, dtype)
         if build.clock is not None:
             build.clock.ready(reference)
         if elements is not None and elements * dtype.size <= ALL_TO_ALL_BYTES:
             total = self._all_to_all_reduce(build, reference, merge, keys)
         else:
             write = self._padded_reduce if elements is None else self._reduce_op
-            total = write(build, reference, merge, HOST, keys, "ring")
+            total = write(build, reference, merge, HOST, keys)
         if build.clock is not None:
             build.clock.done(total)
         return total
+
+    def _of_all(self, build: Function, own: Reference, rank: int) -> Reference:
+        """All-gathers sizes by replica, with an axis of all replicas or two."""
+        mesh = self.mesh
+        behind = mesh.total - mesh.first - mesh.num
+        paddings = [[mesh.first, behind], [0, 0]][:rank]
+        table = build.sizes.op("Pad", own, build.constant(paddings))
+        return self._reduced_over_hosts(build, table, mesh.total**rank)
 
     def _all_to_all_reduce(
         self, build: Function, value: Reference, merge: str, keys: Keys
@@ -117,7 +122,6 @@ class Collectives(Replicas):
         self,
         build: Function,
         members: str,
-        size: int,
         merge: str,
         elements: int | None,
         dtype: tf.DType,
@@ -130,7 +134,6 @@ class Collectives(Replicas):
         Args:
             build: The `Function`.
             members: `"replicas"` or `"hosts"`.
-            size: Number of members.
             merge: See `_reduced_over_replicas`.
             elements: See `_reduced_over_replicas`.
             dtype: Type of the values.
@@ -142,7 +145,12 @@ class Collectives(Replicas):
         group, instances = build.keep(
             ("keys", members), lambda: (next(_groups), itertools.count(1))
         )
-        return Keys(size, group, next(instances))
+        return Keys(self.num_members(members), group, next(instances))
+
+    def num_members(self, members: str) -> int:
+        """Number of members of a collective: `"replicas"` or `"hosts"`."""
+        mesh = self.mesh
+        return mesh.num_workers if members == "hosts" else mesh.total
 
     def _padded_reduce(
         self,
@@ -151,20 +159,19 @@ class Collectives(Replicas):
         merge: str,
         place: int,
         keys: Keys,
-        hint: str,
     ) -> Reference:
         """Writes an all-reduce of a value of dynamic shape; see `lengths.py`."""
         number = build.sizes
         shape = number.shape(value)
         length = product(build, shape)
-        longer, index = padded_length(build, length)
+        longer, instance = padded_length(
+            build, length, cast(int, keys.instance)
+        )
         zero, one = number.scalar(0), number.scalar(1)
         flat = build.flat(value, place)
         flat = padded(build, flat, [zero, number.minus(longer, length)])
-        keys = keys._replace(
-            instance=instance_of(build, cast(int, keys.instance), index)
-        )
-        total = self._reduce_op(build, flat, merge, place, keys, hint)
+        keys = keys._replace(instance=instance)
+        total = self._reduce_op(build, flat, merge, place, keys)
         bounds = [number.packed([bound]) for bound in (zero, length, one)]
         total = build.strided_slice(total, bounds, place)
         return build.reshape(total, shape, place)
@@ -176,7 +183,6 @@ class Collectives(Replicas):
         merge: str,
         place: int,
         keys: Keys,
-        hint: str,
     ) -> Reference:
         """Writes an all-reduce of a value of static shape."""
         return self.collective_op(
@@ -185,7 +191,7 @@ class Collectives(Replicas):
             value,
             place,
             keys,
-            hint,
+            communication_hint="ring" if place == HOST else self.hint,
             merge_op=merge,
             final_op="Id",
         )
@@ -197,7 +203,7 @@ class Collectives(Replicas):
         value: Reference,
         place: int,
         keys: Keys,
-        hint: str = "ring",
+        communication_hint: str = "ring",
         **attributes: str,
     ) -> Reference:
         """Writes a collective operation; returns its output.
@@ -211,7 +217,7 @@ class Collectives(Replicas):
             value: Its input.
             place: Its place.
             keys: See `next_keys`.
-            hint: See `Collectives`.
+            communication_hint: See `Collectives`.
             **attributes: Attributes besides those of all collectives.
         """
         dtype = value.dtype
@@ -230,7 +236,7 @@ class Collectives(Replicas):
             f"{where}/all_reduce",
             controls,
             timeout_seconds=float(self._timeout_seconds or 0),
-            communication_hint=hint,
+            communication_hint=communication_hint,
             **attributes,
         )[0]
         build.note_collective(place, total.node)

@@ -23,11 +23,7 @@ from kerasmgpu.partitioner.ir.sent_types import (
     type_to_send,
 )
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
-from kerasmgpu.partitioner.lowering.lengths import (
-    padded,
-    product,
-    reduced,
-)
+from kerasmgpu.partitioner.lowering.lengths import padded, product, reduced
 from kerasmgpu.partitioner.lowering.replicas import unpacked
 from kerasmgpu.partitioner.lowering.variable_collectives import (
     VariableCollectives,
@@ -72,12 +68,7 @@ class CollectiveReplicas(VariableCollectives):
     # Communication -----------------------------------------------------------
 
     def gathered_counts(self, build: Function, tensor: Tensor) -> Reference:
-        own = super().gathered_counts(build, tensor)
-        mesh = self.mesh
-        behind = mesh.total - mesh.first - mesh.num
-        paddings = build.constant([[mesh.first, behind]])
-        table = build.sizes.op("Pad", own, paddings)
-        return self._reduced_over_hosts(build, table, mesh.total)
+        return self._of_all(build, super().gathered_counts(build, tensor), 1)
 
     def gather(
         self,
@@ -226,10 +217,8 @@ class CollectiveReplicas(VariableCollectives):
         shapes: Sequence[Reference],
     ) -> list[Reference]:
         """Splits a pack into its tensors."""
-        lengths = build.sizes.packed(
-            [product(build, shape) for shape in shapes]
-        )
-        parts = unpacked(build, total, lengths, len(shapes))
+        lengths = [product(build, shape) for shape in shapes]
+        parts = unpacked(build, total, lengths)
         return list(map(build.reshape, parts, shapes))
 
     def agreed(
@@ -283,12 +272,10 @@ class CollectiveReplicas(VariableCollectives):
         if build.clock is not None:
             build.clock.ready(references[0])
         dtype = references[0].dtype
-        keys = self.next_keys(
-            build, "replicas", self.mesh.total, merge, elements, dtype
-        )
+        keys = self.next_keys(build, "replicas", merge, elements, dtype)
         write = self._padded_reduce if elements is None else self._reduce_op
         totals = [
-            write(build, reference, merge, place, keys, self.hint)
+            write(build, reference, merge, place, keys)
             for place, reference in enumerate(references)
         ]
         build.writer.keep_all_or_none(totals)

@@ -247,15 +247,21 @@ def _alias(build: Build, alias: ir.Alias) -> None:
 
 
 def _first_only(build: Build, part: ir.FirstOnly) -> None:
-    (source,), (made,) = part.inputs, part.outputs
-    whole = build.references(source)
-    parts = [
+    whole, first = build.references(part.inputs[0]), build.mesh.first
+    places = [place for place in range(build.mesh.num) if first + place == 0]
+    build.hold(part.outputs[0], _zeros_but(build, whole, places))
+
+
+def _zeros_but(
+    build: Build, whole: References, places: Sequence[int]
+) -> list[Reference]:
+    """A value at some places, and zeros of its shape at the others."""
+    return [
         whole[place]
-        if build.mesh.first + place == 0
+        if place in places
         else build.op("ZerosLike", [whole[place]], place)[0]
         for place in range(build.mesh.num)
     ]
-    build.hold(made, parts)
 
 
 def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
@@ -405,18 +411,12 @@ def _accumulate(build: Build, sum: Accumulate) -> None:
 
 def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     (source,), (made,) = part.inputs, part.outputs
-    whole = build.references(source)
+    whole, each = build.references(source), build.mesh.micro_batches
     if isinstance(source.kind, Sharded):
-        first = list(whole)[:: build.mesh.micro_batches]
-        build.give(made, micro_batches.first_only(build, made, first))
-        return
-    parts = [
-        whole[place]
-        if place % build.mesh.micro_batches == 0
-        else build.op("ZerosLike", [whole[place]], place)[0]
-        for place in range(build.mesh.num)
-    ]
-    build.give(made, parts)
+        own = micro_batches.first_only(build, made, list(whole)[::each])
+    else:
+        own = _zeros_but(build, whole, range(0, build.mesh.num, each))
+    build.give(made, own)
 
 
 # Tables -----------------------------------------------------------------------

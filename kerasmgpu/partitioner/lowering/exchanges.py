@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasmgpu.partitioner.lowering import micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
-from kerasmgpu.partitioner.lowering.replicas import split_v
+from kerasmgpu.partitioner.lowering.replicas import split
 from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
 from kerasmgpu.partitioner.step.graph import Node
@@ -92,12 +92,7 @@ def _looked_up(
         rows = build.copy(node, [inputs[0][place], own, *others], place)[0]
         names.append(build.writer.last)
         sizes = [build.sizes.size(one) for one in asked[place]]
-        packed = build.sizes.packed(sizes)
-        found.append(
-            split_v(build, rows, 0, packed, len(sizes))
-            if len(sizes) > 1
-            else [rows]
-        )
+        found.append(split(build, rows, 0, sizes))
     back = build.replicas.exchange(
         build, found, counts, 1 + len(inner), is_back=True
     )
@@ -207,10 +202,7 @@ def _divided(
         take_turn(place)
         made.append(
             build.op(
-                "DynamicPartition",
-                pair,
-                place,
-                num_partitions=build.mesh.total,
+                "DynamicPartition", pair, place, num_partitions=build.mesh.total
             )
         )
     return made

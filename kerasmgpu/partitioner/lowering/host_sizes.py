@@ -58,9 +58,7 @@ class HostSizes:
         self.imports: dict[Request, Reference] = {}
 
     def vector(
-        self,
-        value: SizeLike | tuple[SizeLike, ...],
-        dtype: tf.DType = tf.int32,
+        self, value: SizeLike | tuple[SizeLike, ...], dtype: tf.DType = tf.int32
     ) -> Reference:
         """A size as a scalar, or a tuple of sizes as a vector.
 

@@ -19,20 +19,24 @@ _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
 
 
 def padded_length(
-    build: Function, length: Reference
+    build: Function, length: Reference, instance: int
 ) -> tuple[Reference, Reference]:
-    """The least of `_LENGTHS` that isn't less than a length, and its index."""
-    lengths = build.constant(_LENGTHS)
-    is_less = build.cast(build.sizes.op("Less", lengths, length), tf.int32)
+    """The least of `_LENGTHS` that isn't less than a length.
+
+    Args:
+        build: The `Function`.
+        length: Reference to the length.
+        instance: Instance key of the collective.
+
+    Returns:
+        References to it, and to its own instance key.
+    """
+    number, lengths = build.sizes, build.constant(_LENGTHS)
+    is_less = build.cast(number.op("Less", lengths, length), tf.int32)
     index = reduced(build, "Sum", is_less)
-    return build.sizes.entry_at(lengths, index), index
-
-
-def instance_of(build: Function, instance: int, index: Reference) -> Reference:
-    """The instance key of a collective for values of a length of `_LENGTHS`."""
-    first = build.sizes.scalar(instance)
-    each = build.sizes.scalar(_MOST_COLLECTIVES)
-    return build.sizes.plus(first, build.sizes.times(index, each))
+    others = number.times(index, number.scalar(_MOST_COLLECTIVES))
+    own_instance = number.plus(number.scalar(instance), others)
+    return number.entry_at(lengths, index), own_instance
 
 
 def entry_of(

@@ -35,10 +35,7 @@ def reduce(
 
 
 def gather(
-    build: Build,
-    tensor: Tensor,
-    sharded: Sharded,
-    parts: Sequence[Reference],
+    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[Reference]
 ) -> References:
     """All-gathers rows, written once for each device; see `Replicas.gather`.
 
@@ -64,9 +61,7 @@ def gather(
 
 
 def reduce_scatter(
-    build: Build,
-    reduction: ReduceScatter,
-    parts: Sequence[Sequence[Reference]],
+    build: Build, reduction: ReduceScatter, parts: Sequence[Sequence[Reference]]
 ) -> Sequence[Sequence[Reference]]:
     """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
 
@@ -96,10 +91,7 @@ def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
 
 
 def gather_in_turns(
-    build: Build,
-    tensor: Tensor,
-    sharded: Sharded,
-    parts: Sequence[Reference],
+    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[Reference]
 ) -> References:
     """All-gathers a variable over the devices, for each micro-batch anew.
 
@@ -119,9 +111,7 @@ def gather_in_turns(
 
 
 def reduce_scatter_in_turns(
-    build: Build,
-    reduction: ReduceScatter,
-    parts: Sequence[Sequence[Reference]],
+    build: Build, reduction: ReduceScatter, parts: Sequence[Sequence[Reference]]
 ) -> Sequence[Sequence[Reference]]:
     """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
     kinds = [cast(Sharded, one.kind) for one in reduction.outputs]

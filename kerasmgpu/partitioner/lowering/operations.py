@@ -19,42 +19,33 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 
 Sizes = tuple[SizeLike, ...]
 
+Tensors: TypeAlias = list[Reference]
+"""References to the inputs, or the outputs, of an operation on one replica."""
+
 WriteOperation: TypeAlias = Callable[
-    [Function, Node, Plan, int, list[Reference]], list[Reference]
+    [Function, Node, Plan, int, Tensors], Tensors
 ]
 """Function `(build, node, plan, place, inputs)` that writes an operation for one
 replica and returns references to its outputs."""
 
 
 def as_it_is(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Writes a copy of the operation."""
     return build.copy(node, inputs, place)
 
 
 def _identity(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Writes an `Identity` instead of the operation."""
     return build.op("Identity", inputs, place)
 
 
 def _local_mean(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Writes the mean of a replica's rows, times its fraction of all rows.
 
     Of no rows it is 0, not NaN.
@@ -67,12 +58,8 @@ def _local_mean(
 
 
 def _draw_rows(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Writes the draw of a replica's rows, from the counter of their first block."""
     local_shape, key, counter, *rest = inputs
     per_block = 2 if node.outputs[0].dtype.size == 8 else 4
@@ -132,8 +119,8 @@ def _from_own_first_row(
     node: Node,
     plan: Plan,
     place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    inputs: Tensors,
+) -> Tensors:
     """Writes an operation with row numbers relative to the replica's first row.
 
     Args:
@@ -180,12 +167,8 @@ def _own_numbers(
 
 
 def _segments(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     data, ids, _ = inputs
     entries = cast(Sharded, plan.wants[1])
     count = build.sizes.count(entries.rows.of, place)
@@ -195,23 +178,15 @@ def _segments(
 
 
 def _write_shape(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Writes the whole shape of a sharded variable."""
     return [build.sizes.vector(node.inputs[0].element, node.outputs[0].dtype)]
 
 
 def look_up_own(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Rows that a replica owns, and zeros for all others."""
     ids = inputs[1]
     start, end = build.mesh.part_of(cast(Sharded, plan.wants[0]).rows, place)
@@ -229,9 +204,7 @@ def look_up_own(
     return build.op("SelectV2", [is_own, rows, nothing], place)
 
 
-def _zeros(
-    build: Function, node: Node, place: int, ids: Reference
-) -> list[Reference]:
+def _zeros(build: Function, node: Node, place: int, ids: Reference) -> Tensors:
     """Zeros of the shape of what is looked up."""
     rank = len(node.inputs[1].shape)
     inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
@@ -241,12 +214,8 @@ def _zeros(
 
 
 def _update_own(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Updates of the rows that a replica owns, in their order."""
     number, rows = ids_and_rows(node)
     ids, updates = node.inputs[number], node.inputs[rows]
@@ -268,12 +237,8 @@ def _update_own(
 
 
 def _update_owned(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Updates of the rows that a replica owns, which it was sent."""
     number, _ = ids_and_rows(node)
     arguments, rows = list(inputs), cast(Sharded, plan.wants[0]).rows
@@ -282,12 +247,8 @@ def _update_owned(
 
 
 def _sum_own(
-    build: Function,
-    node: Node,
-    plan: Plan,
-    place: int,
-    inputs: list[Reference],
-) -> list[Reference]:
+    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+) -> Tensors:
     """Sums of the rows that a replica owns, of what it was sent."""
     rows = cast(Sharded, plan.gives[0]).rows
     start, end = build.mesh.part_of(rows, place)

@@ -276,55 +276,31 @@ class Replicas:
         if self.mesh.num == 1:
             return parts
         return [
-            self.scattered_sum(build, kind.axis, self._sizes(build, kind), own)
+            self._scattered_sum(build, kind, own)
             for kind, own in zip(kinds, parts)
         ]
 
-    def _sizes(self, build: Function, kind: Sharded) -> Reference:
-        """The local replicas' sizes of a sharded axis, as a vector."""
-        if not is_of_variable(kind):
-            return build.sizes.packed(
-                [build.sizes.bounds(kind, n)[1] for n in range(self.mesh.num)]
-            )
-        parts = [self.mesh.part_of(kind.rows, n) for n in range(self.mesh.num)]
-        return build.constant(
-            [(end - start) * kind.inner for start, end in parts]
-        )
-
-    def scattered_sum(
-        self,
-        build: Function,
-        axis: int,
-        sizes: Reference,
-        parts: Sequence[Reference],
+    def _scattered_sum(
+        self, build: Function, kind: Sharded, parts: Sequence[Reference]
     ) -> list[Reference]:
-        """The sum of the local replicas' parts, cut into their rows.
-
-        Args:
-            build: The `Function`.
-            axis: The axis that is cut.
-            sizes: Reference to a vector of each replica's size of it.
-            parts: References by replica.
-        """
-        num = self.mesh.num
+        """The sum of the local replicas' parts, cut into their rows."""
+        places, axis = range(self.mesh.num), kind.axis
+        sizes: Sequence[int] | Sequence[Reference]
+        if is_of_variable(kind):
+            bounds = [self.mesh.part_of(kind.rows, place) for place in places]
+            inner = cast(int, kind.inner)
+            sizes = [(end - start) * inner for start, end in bounds]
+        else:
+            sizes = [build.sizes.bounds(kind, place)[1] for place in places]
         if self.mesh.shares_memory:
-            total = build.op("AddN", parts, 0)[0]
-            return split_v(build, total, axis, sizes, num)
-        cut = [
-            split_v(build, part, axis, sizes, num, place)
-            for place, part in enumerate(parts)
-        ]
+            return split(build, build.op("AddN", parts, 0)[0], axis, sizes)
+        cut = [split(build, parts[n], axis, sizes, n) for n in places]
         # Received first: written into its own part, a sum would keep the whole.
         return [
             build.op(
-                "AddN",
-                [
-                    pieces[place]
-                    for pieces in (*cut[place + 1 :], *cut[: place + 1])
-                ],
-                place,
+                "AddN", [one[n] for one in (*cut[n + 1 :], *cut[: n + 1])], n
             )[0]
-            for place in range(num)
+            for n in places
         ]
 
     def exchange_counts(
@@ -432,40 +408,43 @@ def split(
     build: Function,
     reference: Reference,
     axis: int,
-    sizes: Sequence[int],
+    sizes: Sequence[int] | Sequence[Reference],
     place: int | None = None,
 ) -> list[Reference]:
-    """Splits a value along an axis into pieces of known sizes."""
+    """Splits a value along an axis, unless there is only one piece.
+
+    Args:
+        build: The `Function`.
+        reference: The value.
+        axis: The axis.
+        sizes: Sizes of the pieces: integers, or references to scalars.
+        place: Place of the operation; by default where the value is.
+    """
     if len(sizes) == 1:
         return [reference]
-    numbers = build.constant(sizes)
-    return split_v(build, reference, axis, numbers, len(sizes), place)
-
-
-def split_v(
-    build: Function,
-    reference: Reference,
-    axis: int,
-    sizes: Reference,
-    count: int,
-    place: int | None = None,
-) -> list[Reference]:
-    """Splits a value along an axis; `sizes` is a vector of `count` sizes."""
-    inputs = [reference, sizes, build.constant(axis)]
-    return build.op("SplitV", inputs, place, num_split=count)
+    if isinstance(sizes[0], Reference):
+        vector = build.sizes.packed(cast(Sequence[Reference], sizes))
+    else:
+        vector = build.constant(sizes)
+    inputs = [reference, vector, build.constant(axis)]
+    return build.op("SplitV", inputs, place, num_split=len(sizes))
 
 
 def unpacked(
-    build: Function, pack: Reference, lengths: Reference, count: int
+    build: Function,
+    pack: Reference,
+    lengths: Sequence[int] | Sequence[Reference],
 ) -> list[Reference]:
-    """Copies `count` pieces of some lengths, `[1, length]`, out of a vector.
+    """Copies pieces of some lengths, `[1, length]`, out of a vector.
 
     Pieces along the first axis would share the pack's buffer. An optimizer
     computes a variable's new value in place of the last piece that is left, and
-    the variable would keep the whole pack alive.
+    the variable would keep the whole pack alive. A single piece is the vector.
     """
+    if len(lengths) == 1:
+        return [pack]
     row = build.op("ExpandDims", [pack, build.constant(0)])[0]
-    return split_v(build, row, 1, lengths, count)
+    return split(build, row, 1, lengths)
 
 
 def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
@@ -487,10 +466,7 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
 
 
 def combined(
-    build: Function,
-    references: Sequence[Reference],
-    by: str,
-    place: int = 0,
+    build: Function, references: Sequence[Reference], by: str, place: int = 0
 ) -> Reference:
     """Merges values elementwise; see `Replicas.reduce`."""
     return functools.reduce(

@@ -14,7 +14,6 @@ from kerasmgpu.partitioner.lowering.collective_operations import Collectives
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
     entry_of,
-    instance_of,
     padded,
     padded_length,
     reduced,
@@ -68,7 +67,6 @@ class VariableCollectives(Collectives):
         keys = self.next_keys(
             build,
             members.name,
-            len(members.sizes),
             "Gather",
             math.prod(_with_size(tensor, axis, members.longest)),
             sent_type,
@@ -141,7 +139,7 @@ class VariableCollectives(Collectives):
             parts = [[_sum(build, own, HOST)] for own in parts]
         num, lengths = len(members.sizes), [one.longest for one in pack]
         keys = self.next_keys(
-            build, members.name, num, "AddScattered", sum(lengths), dtype
+            build, members.name, "AddScattered", sum(lengths), dtype
         )
         received = []
         for number, place in enumerate(members.places):
@@ -159,10 +157,7 @@ class VariableCollectives(Collectives):
         results: list[list[Reference]] = [[] for _ in pack]
         for value, own in zip(received, members.own):
             total = _sum(build, build.op("Unpack", [value], num=num))
-            vectors = [total]
-            if len(pack) > 1:
-                numbers = build.constant(lengths)
-                vectors = unpacked(build, total, numbers, len(pack))
+            vectors = unpacked(build, total, lengths)
             for result, one, vector in zip(results, pack, vectors):
                 result.append(one.own_rows(build, vector, own))
         return results
@@ -181,14 +176,11 @@ class VariableCollectives(Collectives):
     def exchange_counts(
         self, build: Function, pieces: Sequence[Sequence[Reference]]
     ) -> Reference | None:
-        mesh, number = self.mesh, build.sizes
-        if mesh.num_workers == 1:
+        if self.mesh.num_workers == 1:
             return None
+        number = build.sizes
         own = [number.packed(list(map(number.size, row))) for row in pieces]
-        behind = mesh.total - mesh.first - mesh.num
-        around = build.constant([[mesh.first, behind], [0, 0]])
-        table = number.op("Pad", number.packed(own), around)
-        return self._reduced_over_hosts(build, table, mesh.total**2)
+        return self._of_all(build, number.packed(own), 2)
 
     def exchange(
         self,
@@ -203,14 +195,12 @@ class VariableCollectives(Collectives):
             return super().exchange(build, pieces, counts, rank)
         number, dtype = build.sizes, pieces[0][0].dtype
         sent_type = SENT_AS.get(dtype, dtype)
-        keys = self.next_keys(
-            build, "replicas", self.mesh.total, "Exchange", None, sent_type
-        )
+        keys = self.next_keys(build, "replicas", "Exchange", None, sent_type)
         longest = reduced(build, "Max", build.flat(counts, HOST))
-        length, index = padded_length(build, longest)
-        keys = keys._replace(
-            instance=instance_of(build, cast(int, keys.instance), index)
+        length, instance = padded_length(
+            build, longest, cast(int, keys.instance)
         )
+        keys = keys._replace(instance=instance)
         zero = number.scalar(0)
         received = []
         for place, row in enumerate(pieces):

@@ -19,10 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow.core.framework import (
-    function_pb2,
-    node_def_pb2,
-)
+from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from kerasmgpu.partitioner.lowering.signatures import signature
 from kerasmgpu.partitioner.step import graph as graphs

@@ -36,13 +36,12 @@ class ImaginedReplicas(CollectiveReplicas):
         self,
         build: Function,
         members: str,
-        size: int,
         merge: str,
         elements: int | None,
         dtype: tf.DType,
     ) -> Keys:
         # The process's own groups are counted alike on all workers.
-        return Keys(size, 0, next(self._instances))
+        return Keys(self.num_members(members), 0, next(self._instances))
 
 
 class ImaginedVariable:
