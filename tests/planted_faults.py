@@ -222,8 +222,8 @@ FAULTS = {
     "unsummed_axes": Fault(
         "an axis of text that no output has is not summed over",
         "partitioner/rules/notation.py",
-        "sums=tuple(label for label in seen if label not in kept),",
-        "sums=(),",
+        "sums = tuple(label for label in seen if label not in kept)",
+        "sums = ()",
         "tests/partitioner/rules",
     ),
     "dearer_plans": Fault(

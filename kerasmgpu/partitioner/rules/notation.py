@@ -10,6 +10,7 @@ from kerasmgpu.partitioner.step.graph import Node, Tensor
 
 _PARTS = re.compile(r"\.\.\.|[a-zA-Z_*]")
 
+_Ranks = tuple[int | None, ...]
 _Term = tuple[str, ...]
 _WHOLE: _Term = ("*",)
 
@@ -38,41 +39,61 @@ def axes(text: str, **fields: Any) -> Callable[[Node], Axes | None]:
     Raises:
         ValueError: If the text can't be read.
     """
-    inputs, outputs = _terms(text)
+    _terms(text)
     broadcasts = fields.get("broadcasts", False)
 
     def rule(node: Node) -> Axes | None:
-        operands = [*zip(inputs, node.inputs)]
-        results = [*zip(outputs, node.outputs)]
-        spread = _spread([*operands, *results])
-
-        def labels_of(term: _Term, tensor: Tensor) -> Labels | None:
-            return _labels(term, tensor.rank, spread, broadcasts)
-
-        taken = [
-            () if term == _WHOLE else labels_of(term, tensor)
-            for term, tensor in operands
-        ]
-        given = [labels_of(*one) for one in results]
-        made = tuple(labels for labels in given if labels is not None)
-        if None in taken or len(made) < len(outputs):
-            return None
-        ones = _of_size_one(made, node.outputs)
-        wanted: list[Labels | None] = [
-            _not_broadcast(labels or (), tensor, ones) if broadcasts else labels
-            for labels, (_, tensor) in zip(taken, operands)
-        ]
-        kept = {None, *(label for labels in made for label in labels)}
-        seen = dict.fromkeys(label for one in wanted for label in one or ())
-        return Axes(
-            tuple(labels or None for labels in wanted)
-            + (None,) * (len(node.inputs) - len(wanted)),
-            made,
-            sums=tuple(label for label in seen if label not in kept),
-            **fields,
+        found = _labelled(
+            text,
+            tuple([tensor.rank for tensor in node.inputs]),
+            tuple([tensor.rank for tensor in node.outputs]),
+            broadcasts,
         )
+        if found is None:
+            return None
+        given, made, sums = found
+        if broadcasts:
+            ones = _of_size_one(made, node.outputs)
+            given = tuple(
+                labels and _not_broadcast(labels, tensor, ones)
+                for labels, tensor in zip(given, node.inputs)
+            )
+        return Axes(given, made, sums=sums, **fields)
 
     return rule
+
+
+@functools.cache
+def _labelled(
+    text: str, given: _Ranks, made: _Ranks, broadcasts: bool
+) -> tuple[tuple[Labels | None, ...], tuple[Labels, ...], Labels] | None:
+    """Labels of the inputs and outputs, and those that are summed over.
+
+    Args:
+        text: See `axes`.
+        given: Ranks of the inputs.
+        made: Ranks of the outputs.
+        broadcasts: See `Axes`.
+    """
+    inputs, outputs = _terms(text)
+    spread = _spread([*zip(inputs, given), *zip(outputs, made)])
+    taken: list[Labels | None] = [None] * len(given)
+    for number, (term, rank) in enumerate(zip(inputs, given)):
+        if term != _WHOLE:
+            labels = _labels(term, rank, spread, broadcasts)
+            if labels is None:
+                return None
+            taken[number] = labels or None
+    results = []
+    for term, rank in zip(outputs, made):
+        labels = _labels(term, rank, spread, broadcasts)
+        if labels is None:
+            return None
+        results.append(labels)
+    seen = dict.fromkeys(label for labels in taken for label in labels or ())
+    kept = {None, *(label for labels in results for label in labels)}
+    sums = tuple(label for label in seen if label not in kept)
+    return tuple(taken), tuple(results), sums
 
 
 @functools.cache
@@ -96,13 +117,13 @@ def _fixed(term: _Term) -> int:
     return len(term) - term.count("...") - term.count("*")
 
 
-def _spread(sides: Iterable[tuple[_Term, Tensor]]) -> int | None:
+def _spread(sides: Iterable[tuple[_Term, int | None]]) -> int | None:
     """The most axes that `...` stands for; `None` if no rank tells."""
     return max(
         (
-            tensor.rank - _fixed(term)
-            for term, tensor in sides
-            if "..." in term and "*" not in term and tensor.rank is not None
+            rank - _fixed(term)
+            for term, rank in sides
+            if "..." in term and "*" not in term and rank is not None
         ),
         default=None,
     )
