@@ -38,6 +38,11 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: left out without --all.")
+    config.addinivalue_line(
+        "markers",
+        "job_case(num_workers, devices, name): the case of a shared job whose "
+        "outcome a test asks for; see `tests/workers/shared_program.py`.",
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -145,7 +145,7 @@ def release(buffer: Buffer, references: int = 1) -> None:
 
 
 def recategorize(buffer: Buffer, category: str) -> None:
-    """Counts a buffer as something else from now on."""
+    """Moves a buffer's bytes to another category."""
     ledger, num_bytes = buffer.ledger, buffer.num_bytes
     if ledger is not None:
         ledger.count(buffer, -num_bytes)

@@ -5,14 +5,6 @@ import pytest
 from tests.workers.shared_job import Case, outcome
 
 
-def pytest_configure(config):
-    config.addinivalue_line(
-        "markers",
-        "job_case(num_workers, devices, name): the case of a shared job whose "
-        "outcome the test asks for; see `tests/workers/shared_program.py`.",
-    )
-
-
 def case_of(item):
     """A test's `Case`, or `None`."""
     marker = item.get_closest_marker("job_case")

@@ -93,7 +93,7 @@ class Collectives(Replicas):
         return total
 
     def _of_all(self, build: Function, own: Reference, rank: int) -> Reference:
-        """All-gathers sizes by replica, with an axis of all replicas or two."""
+        """All-gathers sizes: `[replicas]`, or `[replicas, replicas]` of rank 2."""
         mesh = self.mesh
         behind = mesh.total - mesh.first - mesh.num
         paddings = [[mesh.first, behind], [0, 0]][:rank]

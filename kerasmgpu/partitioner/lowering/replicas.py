@@ -357,7 +357,7 @@ class Replicas:
         return shapes
 
     def common(self, numbers: Sequence[int]) -> set[int]:
-        """Those of some numbers that all workers have; collective."""
+        """Intersects the workers' sets of numbers, by a collective."""
         return set(numbers)
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
