@@ -46,8 +46,8 @@ IsFinite IsInf IsNan LeakyRelu LeftShift Less LessEqual Lgamma Log Log1p
 LogicalAnd LogicalNot LogicalOr Minimum Mod Ndtri NextAfter NotEqual
 Polygamma PopulationCount Pow Reciprocal Relu Relu6 RightShift Rint Round
 Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Spence Sqrt Square
-SquaredDifference StringJoin StringLength StringLower StringStrip
-StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
+SquaredDifference StaticRegexReplace StringJoin StringLength StringLower
+StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
 StringToNumber StringUpper Tan Tanh TruncateMod Xdivy Xlog1py Xlogy Zeta
 """.split(),
     axes=elementwise,

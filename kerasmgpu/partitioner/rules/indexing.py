@@ -105,6 +105,10 @@ operation("DenseBincount", axes=bincount)
 operation("LookupTableFind", "LookupTableFindV2", axes=axes("*, ... -> ...*"))
 
 
+# `(sorted sequences, values)`: the numbers of places in a sequence.
+operation("LowerBound", "UpperBound", axes=axes("b_, bm -> bm"))
+
+
 def gather_shape(node: Node) -> list[Shape | None] | None:
     """The shape of `params` with the gathered axis replaced by those of indices."""
     params, indices, axis = (node.inputs[n] for n in range(3))

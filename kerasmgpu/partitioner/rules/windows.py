@@ -169,6 +169,12 @@ operation(
 # `(images, filter, gradient)`
 operation("Dilation2DBackpropFilter", axes=axes("b*, *, b* -> *"))
 
+operation(
+    "Dilation2DBackpropInput",
+    axes=axes("b*, *, b* -> b*", linear=(2,)),
+    shape=lambda node: [node.inputs[0].shape],
+)
+
 
 def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Of dilated convolutions: a block of all rows per position of a window."""

@@ -176,6 +176,14 @@ def add_n(scope):
     scope.let(f"tf.add_n([{x}, {y}, {z}])", x, y, z)
 
 
+@operation(1)
+def words(scope):
+    """Numbers as text, whose minus is replaced."""
+    x = scope.value("index")
+    made = f"tf.strings.regex_replace(tf.strings.as_string({x}), '-', 'less ')"
+    scope.let(f"tf.strings.length({made})", x)
+
+
 def _partner(scope, value, exact=False):
     if scope.chance(5):
         return scope.let(scope.constant(value.shape[-1:], value.dtype), value)

@@ -142,6 +142,19 @@ def stitched(scope):
     )
 
 
+@operation(1)
+def searchsorted(scope):
+    """Places in a sequence for all, or in one for each row."""
+    x = scope.value("number", least=1, exact=True)
+    y = scope.alike(
+        x, lambda v: v.rank == x.rank and v.shape[:-1] == x.shape[:-1], True
+    )
+    of_all = x.rank == 1 and scope.flag()
+    sequence = scope.constant((4,), x.dtype) if of_all else x
+    side = scope.choice(["left", "right"])
+    scope.let(f"tf.searchsorted(tf.sort({sequence}), {y}, '{side}')", y)
+
+
 def _indices(scope, value, axis):
     """An integer value, and text of it as numbers of an axis' elements."""
     if not value.shape[axis]:

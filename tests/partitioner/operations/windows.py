@@ -80,6 +80,29 @@ def flip(scope):
     scope.let(f"tf.image.flip_left_right({images})", images)
 
 
+@operation(1)
+def dilation(scope):
+    """The largest sum of each window, or its gradient."""
+    _, images = _images(scope, exact=True)
+    shape = [*_window(scope, images), images.shape[3]]
+    kernel = scope.constant(shape, images.dtype)
+    strides = [1, scope.integer(1, 2), 1, 1]
+    padding = scope.choice(["SAME", "VALID"])
+    made = scope.let(
+        f"tf.nn.dilation2d({images}, {kernel}, {strides}, '{padding}', "
+        "'NHWC', [1, 1, 1, 1])",
+        images,
+    )
+    if scope.flag():
+        scope.let(
+            f"tf.raw_ops.Dilation2DBackpropInput(input={images}, "
+            f"filter={kernel}, out_backprop={made}, strides={strides}, "
+            f"rates=[1, 1, 1, 1], padding='{padding}')",
+            images,
+            made,
+        )
+
+
 def _images(scope, exact=False):
     """A value and images that are made of it."""
     x = scope.value("wide", least=2, most=4, where=_has_pixels, exact=exact)

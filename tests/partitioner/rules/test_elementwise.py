@@ -121,3 +121,11 @@ def test_rows_in_two_blocks_meet_what_data_decide_on():
 
     same(step, [11, 2], num_replicas=3, static=True)
     same(step, [11, 2], num_replicas=3)
+
+
+def test_words_are_replaced_by_each_replica():
+    def replaced(words):
+        return tf.strings.regex_replace(words, "[.,]", "")
+
+    plan = Planned(replaced, [ROWS, 3, "string"])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])

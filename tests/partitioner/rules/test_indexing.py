@@ -62,3 +62,27 @@ def test_words_are_put_into_places_on_whole_values():
 
     plan = Planned(place, [ROWS, "string"])
     assert (plan.kinds, plan.gathered) == (["replicated"], ["ScatterNd"])
+
+
+def test_places_of_rows_in_a_sequence_for_all():
+    def search(x):
+        bounds = [-1.0, 0.0, 2.0]
+        return (
+            tf.searchsorted(bounds, x),
+            tf.searchsorted(bounds, x, "right"),
+        )
+
+    plan = Planned(search, [ROWS])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"] * 2, [])
+    for rows in (5, 1):
+        same(search, [rows], num_replicas=3)
+
+
+def test_places_of_rows_in_sequences_of_their_own():
+    def search(x, y):
+        return (tf.searchsorted(tf.sort(x), y),)
+
+    plan = Planned(search, [ROWS, 4], [ROWS, 3])
+    assert (plan.kinds, plan.gathered) == (["rows on 0"], [])
+    for rows in (5, 1):
+        same(search, [rows, 4], [rows, 3], num_replicas=3)

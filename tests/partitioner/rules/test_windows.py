@@ -144,3 +144,20 @@ def test_images_of_a_computed_size():
     assert made.static[1:3] == (None, None)
     assert made.shape[1:] == (4, 6, 2)
     same(turned, [5, 4, 6, 2])
+
+
+def test_gradients_of_a_dilation():
+    kernel = tf.reshape(tf.range(8.0) % 3, [2, 2, 2])
+    ones = [1, 1, 1, 1]
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            made = tf.nn.dilation2d(x, kernel, ones, "SAME", "NHWC", ones)
+            loss = tf.reduce_sum(made * made)
+        return tape.gradient(loss, [x, kernel])
+
+    plan = Planned(gradients, IMAGES)
+    assert (plan.kinds, plan.gathered) == (["rows on 0", "partial sum"], [])
+    for rows in (5, 1):
+        same(gradients, [rows, 4, 4, 2], num_replicas=3)
