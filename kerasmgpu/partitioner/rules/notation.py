@@ -79,11 +79,12 @@ def _labelled(
     spread = _spread([*zip(inputs, given), *zip(outputs, made)])
     taken: list[Labels | None] = [None] * len(given)
     for number, (term, rank) in enumerate(zip(inputs, given)):
-        if term != _WHOLE:
-            labels = _labels(term, rank, spread, broadcasts)
-            if labels is None:
-                return None
-            taken[number] = labels or None
+        if term == _WHOLE:
+            continue
+        labels = _labels(term, rank, spread, broadcasts)
+        if labels is None or (rank is None and broadcasts):
+            return None  # With broadcasting, axes of `...` may be missing.
+        taken[number] = labels or None
     results = []
     for term, rank in zip(outputs, made):
         labels = _labels(term, rank, spread, broadcasts)

@@ -122,3 +122,15 @@ def test_diagonals_that_are_written_are_whole():
         return (tape.gradient(loss, x),)
 
     same(step, [2, 4, 4], num_replicas=3, static=True)
+
+
+def test_a_matrix_of_unknown_rank_is_the_same_for_all_rows():
+    """It may have rows, or not: nobody slices it."""
+    kernel = tf.reshape(tf.range(16.0), [4, 4])
+
+    def product(x):
+        shape = tf.boolean_mask([4, 4], tf.reduce_sum(x) < [9e9, 9e9])
+        return (tf.matmul(x, tf.reshape(kernel, shape)),)
+
+    assert kinds_of(product, [ROWS, 3, 4]) == ["replicated"]
+    same(product, [5, 3, 4], num_replicas=3)

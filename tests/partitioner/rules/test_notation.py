@@ -86,6 +86,12 @@ def test_axes_that_are_broadcast_have_no_label():
     assert found.inputs == ((-1, "m", "k"), (-1, "k", "n"))
 
 
+def test_without_a_rank_nobody_knows_which_axes_are_broadcast():
+    rule = axes("...mk, ...kn -> ...mn", broadcasts=True)
+    assert rule(node([None, (4, 3, 1)], [(4, 2, 1)])) is None
+    assert rule(node([(4, 2, 3), (3, 1)], [None])).outputs == ((-1, "m", "n"),)
+
+
 def test_other_fields_are_kept():
     found = axes("b -> b", linear=(0,), sizes={0: 0})(node([(2,)], [(2,)]))
     assert found.linear == (0,) and found.sizes == {0: 0}
