@@ -11,7 +11,7 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 _IMAGES = axes("b* -> b*")
-"""Only the first axis of images may be sharded, of other inputs none."""
+"""Sharded on the first axis of the images; other inputs are whole."""
 
 
 def adjust_contrast(node: Node) -> Axes | None:
