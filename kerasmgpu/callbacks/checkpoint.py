@@ -35,9 +35,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     When the same program is started again, with the same model, data and
     `fit` call, it restores the newest undamaged checkpoint in `directory` and
     continues at the same epoch and step. It ends like an uninterrupted run
-    (bit for bit on CPUs with the same number of replicas). A run that had
-    finished trains no further. `docs/checkpoints.md` lists what is saved and
-    what that means for each kind of data.
+    (bit for bit on CPUs with the same number of replicas). If the run had
+    already finished, `fit` trains no further. `docs/checkpoints.md` lists what
+    is saved and what that means for each kind of data.
 
     Training waits while the state is copied to host memory; a thread writes
     the file. An error in that thread, such as a full disk, is raised at the
@@ -59,8 +59,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             to `None`.
         keep: Integer, number of recent checkpoints to keep. Defaults to 3.
         best: String, name of a log such as `"val_loss"`: the epoch with the
-            best value is saved, and kept until a better one. Defaults to
-            `None`.
+            best value so far is saved, and its checkpoint kept until another
+            epoch is better. Defaults to `None`.
         mode: `"min"` or `"max"`, which value of `best` is better. Defaults to
             `"min"`.
         resume: Boolean. `False` refuses a directory with checkpoints.
@@ -125,11 +125,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         _keras.install()
 
     def first_step(self, steps_per_epoch: int) -> int:
-        """Returns the step at which the next `fit` resumes, over all epochs.
+        """Returns the step, counted over all epochs, where `fit` will resume.
 
-        For data that can begin at any step, such as data whose order depends
-        on seed and step only. With several workers, call it in the strategy's
-        scope.
+        Use it for data that can begin at any step, such as data whose order
+        depends on seed and step only. With several workers, call it in the
+        strategy's scope.
 
         Args:
             steps_per_epoch: Integer, as it will be passed to `fit`.
@@ -290,7 +290,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._restore_random(at_start or progress.random, not stream)
 
     def _is_due(self, agree: bool) -> bool:
-        """Whether a checkpoint is due; collective if `agree`."""
+        """Whether a checkpoint is due; by time only if `agree` (collective)."""
         if self._schedule.steps_are_due():
             return True
         if not agree or self.every_seconds is None:
@@ -305,7 +305,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         return workers.any_of(self.model.distribute_strategy, flag)
 
     def _save(self, epoch: int, step: int, fit: Fit) -> None:
-        """Takes a snapshot; the first worker writes it."""
+        """Takes a snapshot on all workers; the first one writes it."""
         start = time.monotonic()
         progress = snapshot.Progress(
             epoch=epoch,
@@ -338,7 +338,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._check_writes(wait=True)
 
     def _check_writes(self, wait: bool = False) -> None:
-        """Raises the writer thread's error in the training thread."""
+        """Raises the error of a write that has ended; `wait` waits for that."""
         writing = self._writing
         if writing is None or not (wait or writing.done()):
             return

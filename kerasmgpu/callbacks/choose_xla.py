@@ -25,7 +25,7 @@ batch.
 
 
 class ChooseXla(keras.callbacks.Callback):
-    """Measures whether `jit_compile=True` trains faster, and keeps the faster.
+    """Times training with and without `jit_compile`; keeps the faster setting.
 
     Keras turns XLA on by itself on one GPU and leaves it off under every
     `tf.distribute` strategy; which is faster depends on the model, the batch
@@ -69,7 +69,7 @@ class ChooseXla(keras.callbacks.Callback):
             _Trial(self)
 
     def decide(self, seconds: dict[bool, list[float]]) -> bool:
-        """Logs and returns the choice; collective under several workers.
+        """Logs and returns the faster setting; collective between workers.
 
         Args:
             seconds: Dictionary from `jit_compile` to the list of the seconds
@@ -132,7 +132,7 @@ class _Trial(step_hooks.StepHook):
         return logs
 
     def on_removed(self) -> None:
-        """Keeps the choice; without one, the setting from before the trial."""
+        """Applies the choice or, if there is none yet, the earlier setting."""
         self._use(self._kind)
 
     def _use(self, kind: bool) -> None:

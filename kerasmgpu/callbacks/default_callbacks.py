@@ -19,7 +19,7 @@ from kerasmgpu.callbacks.throughput import ThroughputLogger
 from kerasmgpu.errors import InputError
 
 Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
-"""Whether a callback is in the list, its arguments, or the callback itself."""
+"""Whether to include a callback; or its arguments, or the callback itself."""
 
 
 def default(
@@ -49,10 +49,11 @@ def default(
 
     Args:
         run_dir: String or path-like, folder of the run; created if missing.
-            Default: no folder, and of the callbacks below only those that
-            write nothing.
-        extra: Sequence of callbacks of your own. They come after the
-            throughput, and what they add to the logs is recorded.
+            Defaults to `None`: callbacks that need a folder are left out,
+            unless a dictionary gives theirs.
+        extra: Sequence of callbacks of your own. They come after
+            `ThroughputLogger` and before `RunRecord`, which records the logs
+            that they add.
         throughput: `ThroughputLogger`, which adds the speed to the logs.
             Defaults to `True`.
         progress: `Progress`, a line per epoch, for `fit(verbose=0)`. Defaults
@@ -69,8 +70,9 @@ def default(
         List of callbacks for `fit`.
 
     Raises:
-        InputError: If an argument is none of these, or a callback has no such
-            argument.
+        InputError: If a callback's argument here is of another type, or a
+            dictionary has a key that is no argument of the callback, or lacks
+            a folder that it needs.
 
     Example:
 
@@ -115,14 +117,14 @@ def _made(
     choice: Choice,
     given: dict[str, Any] | None,
 ) -> list[keras.callbacks.Callback]:
-    """Returns a list of one callback, or none.
+    """Returns a list of the chosen callback; empty if it is left out.
 
     Args:
-        name: String, the argument of `default`.
+        name: String, name of the argument of `default`.
         kind: Class of the callback.
-        choice: Its value.
-        given: Dictionary of arguments that the choice may replace; `None` if
-            the callback needs a folder and there is none.
+        choice: Value of the argument of `default`.
+        given: Dictionary of the callback's arguments, which `choice` may
+            replace; `None` if the callback needs a folder and there is none.
     """
     if isinstance(choice, keras.callbacks.Callback):
         return [choice]

@@ -30,9 +30,9 @@ FIGURES = (
     "host_cpu_utilization_mean",
     "host_memory_bytes_max",
 )
-"""Figures of an epoch: kind of device, key of a sample, mean or maximum."""
+"""Figures of an epoch: `<kind of device>_<key of a sample>_<mean or max>`."""
 _STATM = pathlib.Path("/proc/self/statm")  # Linux has it.
-_SECONDS_TO_START = 10.0  # NVML takes that long if no program holds the GPUs.
+_SECONDS_TO_START = 10.0  # NVML starts so slowly if no program holds the GPUs.
 _SECONDS_TO_END = 5.0  # A driver may not answer for minutes about a lost GPU.
 
 
@@ -41,9 +41,9 @@ class Sampler:
 
     Args:
         names: List of strings, the worker's devices: `["GPU:0", "GPU:1"]`.
-            Devices other than GPUs are the host, which is always sampled.
+            Of these the GPUs are sampled; the host always is.
         seconds: Float, seconds between two samples.
-        lines: `JsonLines` to append samples to; `None`: no file.
+        lines: `JsonLines` to append samples to; `None` for no file.
         worker: Integer, the worker's index.
     """
 
@@ -66,21 +66,22 @@ class Sampler:
         self._thread.start()
 
     def take(self) -> list[float]:
-        """Returns `FIGURES` since the last call; NaN where there is none.
+        """Returns values of `FIGURES` since the last call; NaN where unknown.
 
-        Without a sample since then: the figures returned before.
+        Waits for the first sample, for 10 seconds at most. If there is no
+        sample since the last call, returns the same values as then.
         """
         self._sampled.wait(_SECONDS_TO_START)
         return self._epoch.take()
 
     def take_gpus(self) -> list[dict[str, float]]:
-        """Returns `FIGURES` of each GPU since the last call; see `take`."""
+        """Returns each GPU's values by the names in `FIGURES`; see `take`."""
         self._sampled.wait(_SECONDS_TO_START)
         epochs = self._of_gpu.values()
         return [dict(zip(FIGURES, epoch.take())) for epoch in epochs]
 
     def stop(self) -> None:
-        """Ends the thread, after the sample that it is taking."""
+        """Ends the thread after its current sample; waits 5 seconds at most."""
         self._stopped.set()
         self._thread.join(_SECONDS_TO_END)
 
@@ -104,7 +105,7 @@ class Sampler:
             nvml.close()
 
     def _sample(self, sources: dict[str, Callable[[], dict[str, Any]]]) -> None:
-        """Takes one sample of each device; forgets those that are lost."""
+        """Samples and writes each device; removes lost ones from `sources`."""
         records = []
         for device, source in list(sources.items()):
             record = {
@@ -139,7 +140,7 @@ class Host:
         self._before = time.monotonic(), time.process_time()
 
     def sample(self) -> dict[str, Any]:
-        """Returns the sample; utilisation is that since the last call."""
+        """Returns a sample; its `cpu_utilization` is since the last call."""
         now = time.monotonic(), time.process_time()
         seconds, cpu_seconds = (a - b for a, b in zip(now, self._before))
         self._before = now
@@ -161,9 +162,10 @@ def sample_gpu(name: str, gpu: Gpu | None) -> dict[str, Any]:
 
     Args:
         name: String such as `"GPU:0"`.
-        gpu: Its `Gpu`; `None`: TensorFlow's figures only.
+        gpu: The `Gpu` that reads its counters; `None` for TensorFlow's
+            figures only.
     """
-    # TensorFlow's peak is of the tensors, without what else is on the GPU.
+    # TensorFlow's peak counts its tensors only, nothing else on the GPU.
     peak = tf.config.experimental.get_memory_info(name)["peak"]
     return {**(gpu.sample() if gpu else {}), "memory_peak_bytes": peak}
 

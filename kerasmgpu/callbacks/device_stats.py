@@ -22,28 +22,28 @@ class DeviceStats(keras.callbacks.Callback):
 
     A thread samples the GPUs that the strategy trains on (by nvidia-ml-py,
     `pip install nvidia-ml-py`) and this process: its CPU time and memory. No
-    step waits for it. It ends with `fit`, also if `fit` raises. A GPU that is
-    lost is named in the log once, and the others are sampled on.
+    step waits for the thread, which ends with `fit`, also if `fit` raises. A
+    lost GPU is logged once; sampling of the others continues.
 
-    Each epoch's history gets, where they are known, these figures over all
-    workers' devices (in the logs, too, under `verbose=0`):
+    These figures over all workers' devices are added to the history of each
+    epoch (and to the logs, under `verbose=0`); unknown ones are left out:
 
     - `gpu_utilization_mean`: share of the time, 0 to 1, in which a kernel ran.
     - `gpu_throttled_mean`: share of the time in which power or heat lowered
       the clocks.
     - `gpu_memory_bytes_max`: memory in use, by all programs.
-    - `gpu_memory_peak_bytes_max`: TensorFlow's tensors, at most.
+    - `gpu_memory_peak_bytes_max`: peak memory of TensorFlow's tensors.
     - `gpu_temperature_celsius_max`, `gpu_power_watts_mean`,
       `gpu_sm_clock_mhz_mean`.
     - `host_cpu_utilization_mean`: CPU cores that a worker's process keeps busy.
-    - `host_memory_bytes_max`: its resident memory.
+    - `host_memory_bytes_max`: resident memory of a worker's process.
 
     Args:
         path: String or path-like, file to append a line of JSON per device and
             sample to. With several workers, worker 1 writes
             `devices.worker1.jsonl` where the first one writes
-            `devices.jsonl`: so a worker's samples outlast it. `None` for no
-            file. Defaults to `None`.
+            `devices.jsonl`, so that a lost worker's samples are kept. `None`
+            for no file. Defaults to `None`.
         seconds: Float, seconds between two samples, at least 0.1. Defaults to
             1.0.
 
@@ -61,7 +61,7 @@ class DeviceStats(keras.callbacks.Callback):
     """
 
     needs_all_workers = True
-    """All workers run it: it starts collectives, or changes the step."""
+    """All workers run it: gathering their figures is collective."""
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, seconds: float = 1.0
@@ -113,7 +113,7 @@ class _StopsAtEnd(step_hooks.StepHook):
 
 
 def path_of_worker(path: str | os.PathLike[str], worker: int) -> pathlib.Path:
-    """Returns the file of a worker's samples: `devices.worker1.jsonl`."""
+    """Returns a worker's file, `devices.worker1.jsonl`; worker 0 has `path`."""
     path = pathlib.Path(path)
     if not worker:
         return path

@@ -11,7 +11,7 @@ from kerasmgpu.errors import InputError
 
 _BUCKETS = 30
 _FLUSH_MILLISECONDS = 10_000
-_MOST_QUEUED = 1000  # Of more, `write` waits for the file.
+_MOST_QUEUED = 1000  # If more steps are queued, `write` waits for the file.
 
 
 class EventFile:
@@ -49,7 +49,7 @@ class EventFile:
         scalars: Mapping[str, float | None],
         histograms: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Writes figures of a step; leaves out `None`, NaN and empty arrays.
+        """Writes a step's figures, except `None`, NaN and empty arrays.
 
         Args:
             step: Integer.

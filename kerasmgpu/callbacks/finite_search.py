@@ -26,10 +26,12 @@ def explain(
     Args:
         model: The `keras.Model`; its weights don't change.
         step: Its bound `train_step`.
-        batch: The batch: of all replicas, or of this worker's.
+        batch: The step's batch; with several workers, this worker's rows of
+            it.
 
     Returns:
-        String, one or two sentences; `None` if all values are finite.
+        String, where the first value that isn't finite arises, in one or two
+        sentences; `None` if all values are finite.
     """
     found = _in_batch(batch)
     if found is not None:
@@ -76,7 +78,7 @@ def variables(model: keras.Model) -> list[str]:
 
 
 def listed(names: list[str]) -> str:
-    """Joins the first and the last of many names."""
+    """Joins names by commas; leaves out some before the last, above `_MOST`."""
     if len(names) > _MOST:
         names = [*names[: _MOST - 1], f"… ({len(names)} in all)", names[-1]]
     return ", ".join(names)
@@ -95,7 +97,8 @@ class _Taps:
     """Checks layers' outputs, the loss and gradients while a step runs.
 
     Attributes:
-        said: String, what was found first, or `None`.
+        said: String, the message on the first value that isn't finite; `None`
+            while there is none.
     """
 
     def __init__(self, model: keras.Model, batch: Any) -> None:
@@ -194,7 +197,7 @@ class _Taps:
 
 
 def _in_batch(batch: Any) -> str | None:
-    """Names the values of a batch that are not finite."""
+    """Describes a batch's first values that aren't finite; `None` without."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     names = (("x", x), ("y", y), ("sample_weight", weights))
     for name, part in names:
@@ -228,7 +231,7 @@ def _paths(nest: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _values(nest: Any) -> list[tf.Tensor]:
-    """Yields the concrete floating-point tensors of a nest."""
+    """Returns the concrete floating-point and complex tensors of a nest."""
     return [
         tensor
         for tensor in tf.nest.flatten(nest, expand_composites=True)

@@ -19,24 +19,25 @@ _SAVING = (
 class OnFirstWorker(keras.callbacks.Callback):
     """Calls a callback on the first worker of a job only.
 
-    For callbacks that send logs to a service or write files. Some don't need
-    this wrapper: Keras's built-in callbacks write once, and those of MLflow,
-    Weights & Biases and Comet are called on the first worker anyway.
+    Use it for callbacks that send logs to a service or write files. Some don't
+    need this wrapper: Keras's built-in callbacks write once, and those of
+    MLflow, Weights & Biases and Comet are called on the first worker anyway.
 
     The callback may read logs, variables and metrics, and save the model: the
-    other workers give their parts of sharded variables, in each hook at the end
-    or the beginning of an epoch, and under `shard` in hooks of batches, too. It
-    must not call `fit`, `evaluate` or `predict`.
+    other workers send their parts of sharded variables, in each hook at the end
+    or the beginning of an epoch, and under `shard` in hooks of batches, too.
+    The callback must not call `fit`, `evaluate` or `predict`.
 
     Args:
-        callback: Class, or function without arguments, that makes the
-            `keras.callbacks.Callback`: it is called on the first worker only,
-            for callbacks whose constructor starts or looks up a run. Or a
-            `keras.callbacks.Callback`, made on all workers.
+        callback: Class, or function without arguments, that returns a
+            `keras.callbacks.Callback`. It is called on the first worker only,
+            which suits callbacks whose constructor starts or looks up a run.
+            Or a `keras.callbacks.Callback`, constructed on all workers.
 
     Raises:
-        InputError: If it is neither, or if the callback saves the model, in
-            which all workers take part.
+        InputError: If `callback` is neither, or is one that all workers must
+            call: one of Keras's that save the model, or one with
+            `needs_all_workers`.
 
     Example:
 
@@ -66,7 +67,7 @@ class OnFirstWorker(keras.callbacks.Callback):
 
     @property
     def reads_batch_logs(self) -> bool:
-        """Whether the callback reads batch logs."""
+        """Whether the callback reads batch logs; `False` on other workers."""
         if not self._is_called:
             return False  # The first worker decides for all.
         own, nothing = type(self.callback), keras.callbacks.Callback
@@ -87,7 +88,7 @@ class OnFirstWorker(keras.callbacks.Callback):
 
 
 def _checked(callback: Any) -> keras.callbacks.Callback:
-    """Returns the callback if a single worker can call it, else raises."""
+    """Returns the callback; raises `InputError` if all workers must call it."""
     if not isinstance(callback, keras.callbacks.Callback):
         raise _no_callback(callback)
     for kind in _SAVING:

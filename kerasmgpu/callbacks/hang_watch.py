@@ -23,24 +23,25 @@ from kerasmgpu.user_lines import frames_of_thread
 class HangWatch(keras.callbacks.Callback):
     """Says where training stands when it makes no progress.
 
-    A daemon thread looks once a second. When no step ends for 20 times the
-    median step, and for 30 seconds at least, it logs a warning, once per pause:
+    A daemon thread checks once a second. When no step has ended for 20 times
+    the median step time, and for 30 seconds at least, it logs a warning, once
+    per pause, with:
 
-    - where the training thread is: it waits for input, is in the step, in
-      validation, or in a callback, which is named;
-    - in a job of several workers, where each worker is, and so which of them
-      the others wait for in which step's collectives (on the first worker);
+    - where the training thread is: waiting for input, in the step, in
+      validation, or in a callback, with its name;
+    - on the first of several workers: where each worker is, for which worker
+      the others wait, and in which step's collectives;
     - the memory of the devices;
     - the Python stacks of all threads.
 
-    Training is not touched: if it was merely slow, it goes on. Tracing doesn't
-    count as a hang, nor do the first 5 minutes of the first execution, where
-    XLA compiles, unless it waits for input. A callback that needs longer than
-    the limit is reported the first time; after that only pauses of three times
-    its length are.
+    Training is not interrupted: if it was merely slow, it goes on. Tracing
+    doesn't count as a hang, nor do the first 5 minutes of the first execution,
+    in which XLA compiles, unless training waits for input. After a pause that
+    was reported, such as a slow callback's, only pauses of three times its
+    length are reported.
 
-    A worker that was stopped or killed is found without this callback, by
-    heartbeats. Works under any strategy and without one.
+    Heartbeats, and not this callback, detect a worker that was stopped or
+    killed. The callback works under any strategy and without one.
 
     Args:
         hang_seconds: Number, seconds without progress after which training
@@ -116,7 +117,7 @@ class HangWatch(keras.callbacks.Callback):
 
 
 class _TestPulse(step_hooks.StepHook):
-    """Records when steps of a validation end."""
+    """Records when each step of a validation ends, as progress."""
 
     def __init__(self, pulse: Pulse) -> None:
         self._pulse = pulse
@@ -128,22 +129,22 @@ class _TestPulse(step_hooks.StepHook):
 
 
 _LEAST_SECONDS = 30.0
-"""Shortest hang without `hang_seconds`: others are pauses of a busy machine."""
+"""Shortest hang without `hang_seconds`: a busy machine may pause for less."""
 
 _TIMES_THE_MEDIAN = 20
 
 _TIMES_THE_LONGEST = 3
-"""Of a pause that was reported, and ended: only longer ones are reported."""
+"""Factor on the longest reported pause: shorter ones aren't reported again."""
 
 _SECONDS_OF_TRACING = 300.0
-"""Longest first execution: tracing and XLA's compilation are in it."""
+"""Shortest hang in the first execution, which includes XLA's compilation."""
 
 
 class _HangThread(threading.Thread):
     """Looks for a hang once a second, until `fit` ends.
 
     Args:
-        model: The `keras.Model` in training, by the thread that calls this.
+        model: The `keras.Model` that the calling thread trains.
         pulse: `Pulse` of its steps.
         hang_seconds: See `HangWatch`.
         path: See `HangWatch`.
@@ -262,7 +263,7 @@ class _HangThread(threading.Thread):
 
 
 def _collectives(model: keras.Model) -> list[str]:
-    """Names the collectives of a model's step, where kerasmgpu knows them."""
+    """Returns a line on the collectives of a model's step; none if unknown."""
     written = getattr(model.train_function, "written", None)
     found = report.collectives(written) if written is not None else []
     if not found:

@@ -9,15 +9,15 @@ from typing import IO, Any
 from kerasmgpu.errors import InputError
 
 _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
-"""Its thread ends with the process, once all files are on disk."""
+"""Calls fsync in a thread; the process ends only once it has, for all files."""
 
 
 class JsonLines:
     """Appends records to a JSON Lines file.
 
-    Records are written by one system call, and synced to disk by a thread: a
-    disk may take as long as several steps. An incomplete last line, from a full
-    disk or a crash of the machine, is removed when the file is opened again.
+    One system call writes the records, and a thread calls fsync, which may take
+    as long as several steps. An incomplete last line, from a full disk or a
+    crash of the machine, is removed when the file is opened again.
 
     Args:
         path: String or path-like. An existing file is appended to; missing
@@ -56,12 +56,12 @@ class JsonLines:
 
         Args:
             *records: The dictionaries.
-            sync: Boolean, whether a thread has the disk store them at once:
-                else a crash of the machine may lose them. Defaults to `True`.
+            sync: Boolean, whether a thread calls fsync: without it, a crash of
+                the machine may lose the lines. Defaults to `True`.
 
         Raises:
-            OSError: If they can't be written, or if those of the last call
-                couldn't be stored.
+            OSError: If the lines can't be written, or if fsync failed after
+                the last call.
         """
         lines = [
             json.dumps(_without_nan(one), allow_nan=False) for one in records

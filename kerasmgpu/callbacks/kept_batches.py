@@ -10,13 +10,13 @@ from kerasmgpu.partitioner.runtime.execution import is_empty
 from kerasmgpu.partitioner.runtime.function import Shares, joined
 
 NUM_KEPT = 2
-"""A loop of several steps requests the next batch while a step runs."""
+"""Two: a loop of several steps requests the next batch while a step runs."""
 
 
 class KeptBatches(Probe):
-    """Keeps the last batches, each with its number, from 0 in a `fit`.
+    """Keeps the last `NUM_KEPT` batches, numbered from 0 in each `fit`.
 
-    TensorFlow's staging areas hold tensors where they are; nothing is copied.
+    TensorFlow's staging areas hold references to tensors; nothing is copied.
 
     Args:
         strategy: The `tf.distribute.Strategy` that distributes the batches.
@@ -30,7 +30,7 @@ class KeptBatches(Probe):
         self._areas: list[tuple[str, dict[str, Any]]] = []
 
     def reset(self) -> None:
-        """Forgets all batches, before the first one of a `fit`."""
+        """Drops all batches and numbers the next one 0, for a new `fit`."""
         with tf.device("CPU:0"):
             tf.raw_ops.StageClear(**self._counter)
             _stage(self._counter, [tf.constant(0, tf.int64)])
@@ -68,11 +68,11 @@ class KeptBatches(Probe):
             with tf.device(tensor.device), tf.control_dependencies(kept):
                 return tf.identity(tensor)
 
-        # A step that fails could else end before its batch is kept.
+        # Without this wait, a failing step could end before its batch is kept.
         return tf.nest.map_structure(after, batch, expand_composites=True)
 
     def take(self) -> list[tuple[int, Any]]:
-        """Returns `(number, batch)` of the kept batches, with this worker's rows."""
+        """Takes out the kept batches: `(number, this worker's rows)`, sorted."""
         found: dict[int, list[list[tf.Tensor]]] = {}
         for device, area in self._areas:
             with tf.device(device):
@@ -112,7 +112,7 @@ class KeptBatches(Probe):
                     _stage(area, [tf.constant(-1, tf.int64), *empty])
 
     def _whole(self, shares: list[list[tf.Tensor]]) -> Any:
-        """Concatenates the rows of the shares, in the structure of a batch."""
+        """Returns the batch whose rows the shares hold, in its structure."""
         leaves: list[Any] = []
         remaining = [iter(share) for share in shares]
         for kind in self._leaves:
@@ -140,7 +140,7 @@ class KeptBatches(Probe):
 
 
 def _kind(specification: Any) -> Any:
-    """Returns the specification of a leaf's share; `None` without data."""
+    """Returns the `TypeSpec` of a leaf's share; `None` if it has no tensors."""
     first = getattr(specification, "_value_specs", [specification])[0]
     return None if is_empty(first) else first
 
@@ -172,5 +172,5 @@ def _stage(area: dict[str, Any], values: list[tf.Tensor]) -> Any:
 
 
 def _only(operation: Any) -> list[Any]:
-    """Returns control dependencies; an eager operation has run already."""
+    """Returns control dependencies on an operation; none if it ran eagerly."""
     return [] if operation is None else [operation]

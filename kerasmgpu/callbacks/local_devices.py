@@ -1,4 +1,4 @@
-"""The devices of this worker: names, state, and use of their peak."""
+"""Describes the devices of this worker: names, state, FLOPs and MFU."""
 
 from collections.abc import Iterator, Mapping
 
@@ -24,13 +24,13 @@ def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
 
 
 def reported_name(device: str) -> str | None:
-    """Returns a GPU's name by its driver, `"NVIDIA H100 80GB HBM3"`.
+    """Returns the driver's name for a GPU: `"NVIDIA H100 80GB HBM3"`.
 
     Args:
-        device: String, its short name in TensorFlow, `"GPU:0"`.
+        device: String, the device's short name in TensorFlow, `"GPU:0"`.
 
     Returns:
-        String, `"unknown"` without a driver's name; `None` for a CPU.
+        String, `"unknown"` if the driver gives no name; `None` for a CPU.
     """
     kind, index = device.split(":")
     gpus = tf.config.get_visible_devices("GPU")
@@ -52,17 +52,18 @@ def device_names(strategy: tf.distribute.Strategy) -> list[str]:
 def utilization(
     strategy: tf.distribute.Strategy, rates: Mapping[str, float]
 ) -> dict[str, float]:
-    """Returns the FLOPs figures of an epoch.
+    """Returns FLOPs per second and MFU of an epoch, where they are known.
 
     Args:
         strategy: The strategy that trained.
         rates: Mapping with `examples_per_second` and `steps_per_second`.
 
     Returns:
-        Dictionary: `flops_per_second` over all replicas, if they can be
-        counted; `mfu`, 0 to 1, model FLOPs utilisation: their share of the peak
-        of all replicas' devices for the data types of the products, if it is
-        known. All replicas are taken to have the device of this worker's first.
+        Dictionary: `flops_per_second` over all replicas, if the step's FLOPs
+        can be counted; `mfu` (model FLOPs utilisation, 0 to 1), the share of
+        these FLOPs in the peak of all replicas' devices for the data types of
+        the products, if that peak is known. All replicas are assumed to have
+        the kind of device that this worker's first replica has.
     """
     step: TrainedStep | None = getattr(strategy, "trained_step", None)
     flops = None if step is None else step.flops
@@ -90,7 +91,7 @@ def utilization(
 
 
 def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
-    """Returns the data sheet of the first replica's device, if known."""
+    """Returns the first replica's device; `None`, logged, if it isn't known."""
     name = local_devices(strategy)[0]
     reported = reported_name(name)
     device = data_sheets.reported(reported or "")

@@ -1,8 +1,8 @@
 """The timing of a `fit`, shared by all callbacks that show it.
 
-A callback that reads it derives from `MeasuringCallback`. All of one `fit`
-share one hook around the step, one `InputProbe` and one `Stopwatch`; the
-figures of an epoch are computed once.
+A callback that reads it derives from `MeasuringCallback`. All such callbacks of
+a `fit` share one hook around the step, one `InputProbe` and one `Stopwatch`;
+the figures of an epoch are computed once.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from kerasmgpu.callbacks.timed_iterator import InputProbe
 from kerasmgpu.job import workers
 
 _WINDOW_SECONDS = 5.0
-_LATEST_BATCHES = 8  # Whose rows and waits `latest` averages.
+_LATEST_BATCHES = 8  # `latest` averages their rows and waits.
 
 _probes: dict[int, InputProbe] = {}
-"""Probes by the ids of their models: a new probe would be a new trace.
+"""Probes by the ids of their models: a new probe would need a new trace.
 
 Not a `WeakKeyDictionary`: users' models may define `__eq__`.
 """
@@ -36,7 +36,7 @@ Not a `WeakKeyDictionary`: users' models may define `__eq__`.
 class Measurement(step_hooks.StepHook):
     """Times the steps of one `fit`.
 
-    It waits for the devices at the end of an epoch, and only there.
+    It waits for the devices only at the end of an epoch.
 
     Args:
         model: The `keras.Model` in training.
@@ -144,8 +144,8 @@ class Measurement(step_hooks.StepHook):
         dictionary.
 
         Returns:
-            Dictionary of floats, as in `ThroughputLogger`. NaN: no step is
-            left to measure.
+            Dictionary of floats, as in `ThroughputLogger`; NaN if no step of
+            the epoch could be measured.
         """
         self.finish_steps()
         if self._figures is None:
@@ -163,12 +163,12 @@ class Measurement(step_hooks.StepHook):
     def latest(self) -> tuple[float, float, float] | None:
         """Returns figures of the last seconds, while the epoch runs.
 
-        For a thread that shows them: no step waits.
+        A thread that shows them may call it; no step waits.
 
         Returns:
-            Tuple of examples per second of all workers (those of this one
-            times their number), seconds per step, and the share of the time
-            waiting for input; `None` until a step without compilation is done.
+            Tuple of examples per second of all workers (this worker's, times
+            the number of workers), seconds per step, and the share of the time
+            waiting for input; `None` until a step without tracing is done.
         """
         pace = self.stopwatch.pace(_WINDOW_SECONDS)
         batches = self.probe.latest(_LATEST_BATCHES)
@@ -212,7 +212,7 @@ class Measurement(step_hooks.StepHook):
         return logs
 
     def _over_workers(self) -> dict[str, Any]:
-        """Counts all workers' rows in `batches`; returns `compare_workers`."""
+        """Scales `batches` to all workers' rows; returns `compare_workers`."""
         batches = self.batches
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
@@ -221,7 +221,7 @@ class Measurement(step_hooks.StepHook):
             own_seconds = waited + self._compute_time.take()
         table = workers.gather(self.strategy, [own_rows, own_seconds])
         if self._splits_batches:
-            # Workers have different rows; else all have the same batches.
+            # Shares differ between workers; whole batches are the same on all.
             factor = table[:, 0].sum() / max(own_rows, 1)
             self.batches = [(round(rows * factor), s) for rows, s in batches]
         self.worker_step_seconds = table[:, 1].tolist()
@@ -273,10 +273,9 @@ def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:
 
 
 def learning_rate(model: keras.Model) -> float | None:
-    """Returns the learning rate of the last step of a model with one optimizer.
+    """Returns the learning rate of the last step; `None` if there is none.
 
-    A schedule's is that of the step before the next one, whose rate Keras's
-    `learning_rate` is.
+    With a schedule, Keras's `learning_rate` is already that of the next step.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     rate = getattr(optimizer, "learning_rate", None)

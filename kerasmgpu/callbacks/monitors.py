@@ -58,14 +58,14 @@ class Monitors(MeasuringCallback):
 
     Norms are exact on any number of replicas and with sharded variables: they
     are computed in the step, from gradients before clipping and without loss
-    scale. They don't change training. Their steps run a second program, which
-    is traced and compiled at the first of them; all others run the program
-    that they run without norms.
+    scale. They don't change training. Steps with norms run a second program,
+    which is traced and compiled at the first of them; all other steps run the
+    same program as with `norms=None`.
 
     Args:
         log_dir: String or path-like, folder of the run.
-        every: Integer, steps from one sample to the next; each waits once for
-            the devices. Defaults to 100.
+        every: Integer, steps from one sample to the next; each sample waits
+            once for the devices. Defaults to 100.
         norms: `None`: none. `"global"`: of all gradients and updates.
             `"variables"`: also of each variable. Defaults to `None`.
         profile_steps: Tuple of the first and the last step to profile,
@@ -168,7 +168,7 @@ class Monitors(MeasuringCallback):
         self._file.write(self._samples.step, scalars)
 
     def learning_rates(self) -> dict[str, float | None]:
-        """Returns the learning rate by its tag."""
+        """Returns the learning rate by its tag; `None` if there is none."""
         optimizer = self.model.optimizer
         kind = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
         return {f"lr-{kind}/group0": measurement.learning_rate(self.model)}
@@ -280,7 +280,7 @@ class _Samples(step_hooks.StepHook):
         return logs
 
     def _with_norms(self) -> FunctionWithNorms | None:
-        """Returns the function of this step; `None` for the model's own."""
+        """Returns a function for this step with norms; `None` if not wanted."""
         if self._monitors.norms is None:
             return None
         function = self._monitors.function
@@ -313,7 +313,7 @@ class _Profile:
         self._runs = False
 
     def around(self, after: int) -> contextlib.AbstractContextManager[None]:
-        """Context of one execution, after which `after` steps are done."""
+        """Returns the context for the execution that ends with step `after`."""
         if self._steps is None or after < self._steps[0]:
             return _NOTHING
         return self._traced(after, self._steps[1])

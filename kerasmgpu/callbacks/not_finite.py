@@ -29,22 +29,22 @@ class NotFinite(keras.callbacks.Callback):
     - a layer that gives a NaN or infinity for finite inputs, and its rows;
     - the loss function;
     - with `gradients=True`, a variable whose gradient is not finite;
-    - variables that the update of the step before has made not finite.
+    - variables that the previous step's update has made not finite.
 
     Each replica checks its part of the loss inside the compiled step; nothing
     is sent and nothing waits. The step fails before its update, so the weights
-    are those from before it, and the batch is kept: it runs once more on one
-    device, layer by layer, to find the place. The weights stay as they are, to
-    be saved or looked at.
+    are those from before the step. Its batch was kept, and runs once more on
+    one device, layer by layer, to find the place. The weights stay as they are,
+    to be saved or looked at.
 
-    A gradient alone that is not finite shows one step later, by the loss,
-    unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips are
-    none: it is the loss before scaling that is checked. At the end of training
-    the weights are checked, too.
+    If only a gradient is not finite, training ends one step later, at the loss,
+    unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips don't
+    end it: the loss is checked before scaling. At the end of training the
+    weights are checked, too.
 
     Under a strategy that shards weights, in a job of several workers, the
-    error names the step, but not the layer. Put it before `ChooseXla` in the
-    list of callbacks.
+    error names the step, but not the layer. Put this callback before
+    `ChooseXla` in the list of callbacks.
 
     Args:
         gradients: Boolean, whether to check each step's gradients, too. It
@@ -65,7 +65,7 @@ class NotFinite(keras.callbacks.Callback):
     # No batch hooks: Keras would wait for each step's results.
 
     needs_all_workers = True
-    """All workers run it: it starts collectives, or changes the step."""
+    """All workers run it: it adds checks to the step."""
 
     def __init__(self, gradients: bool = False) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Checks(step_hooks.StepHook):
         self._strategy = model.distribute_strategy
         self._checked = CheckedStep(model, gradients)
         self._kept = KeptBatches(self._strategy)
-        # The function from before, and the one with checks that replaces it.
+        # The model's function, and the function with checks that replaces it.
         self._functions: tuple[Any, Any] = (None, None)
         self._iterator: Any = None
         self._wrapped: Any = None
@@ -115,7 +115,7 @@ class _Checks(step_hooks.StepHook):
         self._counted = 0
 
     def begin(self) -> None:
-        """Begins a `fit`."""
+        """Prepares a `fit`: resets counts and installs the checked function."""
         self._steps = 0
         self._counted = self._checked.done(0)
         self._kept.reset()
@@ -185,7 +185,7 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _within_execution(self, place: int) -> int:
-        """Counts the steps of the execution before the one that failed."""
+        """Counts the steps that the failed execution had done by then."""
         steps = self.model.steps_per_execution
         done = self._checked.done(place) - self._counted - self._steps
         return max(0, min(done, steps - 1))
@@ -216,9 +216,9 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _use_copy(self, place: int) -> None:
-        """Gives all replicas the weights of the one that failed.
+        """Copies the weights of the replica that failed to all replicas.
 
-        Others may have been updated before the step failed.
+        Other replicas may have been updated before the step failed.
         """
         if not place or not is_ours(self._strategy):
             return

@@ -20,7 +20,7 @@ from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
 _FEW_EPOCHS = 20  # Each of them gets a line.
-_SECONDS_BETWEEN_LINES = 10.0  # Of more epochs than these.
+_SECONDS_BETWEEN_LINES = 10.0  # If there are more epochs than these.
 
 
 class Progress(MeasuringCallback):
@@ -35,13 +35,13 @@ class Progress(MeasuringCallback):
     runs, unless Keras prints its own bar (`verbose=1`). A thread updates it;
     no step waits for it. In a file, a pipe or a notebook there is one plain
     line per epoch. Where Keras prints a line per epoch, this one follows it.
-    With several workers the first one prints. Of more than 20 epochs the first
-    and the last get a line, and one every ten seconds.
+    With several workers the first one prints. If there are more than 20 epochs,
+    the first and the last get a line, and at most one every ten seconds does.
 
     The figures are those of `ThroughputLogger`, without compilation and
-    validation. On GPUs the line has the most memory that a replica of this
-    worker had allocated; where FLOPs and the device's peak are known, it has
-    the MFU. The time left is that of the epochs left, each as long as the
+    validation. On GPUs the line has the peak of allocated memory, over this
+    worker's replicas; where FLOPs and the device's peak are known, it has the
+    MFU. The time left assumes that each remaining epoch takes as long as the
     last one with its validation. While an epoch runs, the figures are those of
     the last five seconds and of this worker's input.
 
@@ -137,7 +137,7 @@ class Progress(MeasuringCallback):
             self._print_waiting()
 
     def _is_due(self, now: float, epochs_left: int) -> bool:
-        """Whether an epoch gets a line, by the time of the line before it."""
+        """Whether an epoch gets a line; if so, sets the time of the next."""
         if self.params["epochs"] > _FEW_EPOCHS and epochs_left:
             if now < self._due:
                 return False
@@ -219,10 +219,10 @@ def epoch_text(
 
     Args:
         figures: Mapping with any of `examples_per_second` (of all replicas),
-            `efficiency` (share of as many times the rate of one replica),
-            `input_wait_share`, `mfu` (0 to 1), `learning_rate`, `memory_bytes`
-            (the most that a replica had allocated) and `seconds_left` (until
-            the end of the `fit`).
+            `efficiency` (share of `num_replicas` times the rate of one
+            replica), `input_wait_share`, `mfu` (0 to 1), `learning_rate`,
+            `memory_bytes` (peak of a replica's allocated memory) and
+            `seconds_left` (until the end of the `fit`).
         num_replicas: Integer, replicas of the `fit`.
         logs: Mapping of labels to floats, shown first. Default: none.
 
@@ -265,7 +265,7 @@ def epoch_text(
 
 
 def short(value: float, digits: int = 3) -> str:
-    """Formats a number: three digits, a large one without decimals.
+    """Formats a number with `digits` digits; a large one without decimals.
 
     Example:
 

@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.runtime.function import Shares
 
 
 class InputMark(Probe):
-    """Marks pending requests for a batch."""
+    """Marks requests for a batch that are pending."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class InputMark(Probe):
             return int(tf.raw_ops.StageSize(**self._buffer)) > 0
 
     def clear(self) -> None:
-        """Clears the mark of a request that met the end of the data."""
+        """Clears the mark that a request at the end of the data leaves."""
         with tf.device("CPU:0"):
             tf.raw_ops.StageClear(**self._buffer)
 

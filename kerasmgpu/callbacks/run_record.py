@@ -33,24 +33,24 @@ class RunRecord(MeasuringCallback):
       variables, and what replicas send in a step.
     - `history.jsonl`: a line per epoch: `"epoch"` from 1, `"time"` of its end
       in seconds since 1970, `"seconds"` of its steps, `"wall_seconds"` since
-      the epoch before, `"validation_seconds"`, `"learning_rate"`, the logs, and
-      the figures of `ThroughputLogger`; `null` for NaN and infinity.
+      the last epoch's end, `"validation_seconds"`, `"learning_rate"`, the logs,
+      and the figures of `ThroughputLogger`; `null` for NaN and infinity.
     - `steps.jsonl`: a line per epoch, the histogram of its step times: `"edges"`
       in seconds, and `"counts"`.
 
     A `fit` that begins at a later epoch, as after a kill, continues the files;
-    epochs that are run again replace their lines. One that begins at the first
-    epoch begins the files anew. Of several workers the first writes, but all
-    need the callback. Put it behind callbacks that add to the logs. Nothing is
-    done per step but what `ThroughputLogger` does, and only once where both are
+    epochs that are run again replace their lines. A `fit` that begins at the
+    first epoch replaces the files. Of several workers the first writes, but all
+    need the callback. Put it behind callbacks that add to the logs. Its work
+    per step is that of `ThroughputLogger`, and is done once where both are
     used.
 
     Args:
         folder: String or path-like; created where missing.
 
     Raises:
-        InputError: When training begins, if the folder has a file of one of
-            these names that is something else.
+        InputError: When training begins, if a file of one of these names in
+            the folder is of another format.
 
     Example:
 
@@ -114,7 +114,7 @@ class RunRecord(MeasuringCallback):
         files.steps.append({"epoch": epoch + 1, **steps})
         rows = max((rows for rows, _ in batches), default=0)
         if rows > files.facts.get("global_batch_size", 0):
-            # The step is traced, and the model is built.
+            # By now the step is traced, and the model is built.
             files.facts["global_batch_size"] = rows
             written = getattr(self.model.train_function, "written", None)
             if written is not None:
@@ -127,7 +127,7 @@ class RunRecord(MeasuringCallback):
             self._write_facts()
 
     def _write_facts(self) -> None:
-        """Writes `run.json`, with what is known by now."""
+        """Writes `run.json` with the facts that are known by now."""
         files = self._files
         if files is not None:
             strategy = self.measurement.strategy
@@ -142,7 +142,7 @@ class RunRecord(MeasuringCallback):
 
 
 class _Files:
-    """The files of a run; not plain data, so no checkpoint restores them.
+    """Writes the files of a run; not plain data, so checkpoints leave it out.
 
     Attributes:
         history: `JsonLines` of the epochs.
@@ -158,7 +158,7 @@ class _Files:
         self._since = time.perf_counter()
 
     def begin(self, epoch: int) -> None:
-        """Drops the lines from an epoch (counted from 0) on."""
+        """Sets the start time; drops lines of `epoch` (from 0) and later."""
         started = time.time()
         path = self._folder / "run.json"
         if epoch > 0 and path.exists():
@@ -199,13 +199,14 @@ def _started(path: pathlib.Path) -> float:
 def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
     """Counts step times in bins of equal ratio, 40 per decade.
 
-    All histograms have the same edges, so that they can be added.
+    The edges of all histograms are on one grid, so that they can be added.
 
     Args:
         step_seconds: NumPy array of floats.
 
     Returns:
-        Dictionary: `"edges"`, seconds, one more than `"counts"`.
+        Dictionary: `"edges"`, seconds, one more than `"counts"`; both are
+        empty if no step took any time.
 
     Example:
 
@@ -225,7 +226,7 @@ def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Drops what is no number; NaN and infinity become `None`."""
+    """Drops entries that are no numbers; NaN and infinity become `None`."""
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, int):
@@ -272,7 +273,7 @@ def _of_model(model: keras.Model) -> dict[str, Any]:
 
 
 def _bytes(variables: list[Any]) -> int:
-    """Sums the bytes of variables on the replica that holds most."""
+    """Sums the variables' bytes on a replica; a sharded one's largest part."""
     total = 0
     for variable in variables:
         held = variable.value

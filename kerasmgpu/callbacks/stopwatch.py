@@ -31,9 +31,9 @@ class Execution:
 class Stopwatch:
     """Sums up the step times of an epoch, without compilation.
 
-    Left out are executions that traced, and those with a batch size that is
-    new in this `fit`, so also the first one (XLA compiles per size). A gap
-    between two executions counts up to the epoch's median gap: work around
+    Executions that traced are left out. So are those with a batch size that is
+    new in this `fit`, among them the first one: XLA compiles for each size. A
+    gap between two executions counts up to the epoch's median gap: work around
     every step is included, a checkpoint every thousand steps is not.
 
     Attributes:
@@ -85,12 +85,14 @@ class Stopwatch:
         A thread may call it while steps run.
 
         Args:
-            window_seconds: Float, the executions to look at.
+            window_seconds: Float, length of the time that they cover.
 
         Returns:
-            Float, or `None` if none is left but those that traced.
+            Float; executions up to the last one that traced don't count.
+            `None` if none is left.
         """
         latest = self._executions[-_LONGEST_WINDOW:]
+        # `inf`: the latest execution always counts, however long it took.
         start, steps = math.inf, 0
         for execution in reversed(latest):
             if execution.traced or latest[-1].end - start > window_seconds:
@@ -155,7 +157,7 @@ class Stopwatch:
     def _counted(
         self, batches: Sequence[tuple[int, float]]
     ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
-        """Yields seconds and batches of each execution that counts."""
+        """Yields the seconds and batches of each execution not left out."""
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
             # In the last execution of an epoch the data may end before the
@@ -169,7 +171,7 @@ class Stopwatch:
                 yield execution.end - execution.start + pause, of_it
 
     def _pauses(self) -> list[float]:
-        """Returns the seconds after each execution that count towards it."""
+        """Returns how many seconds after each execution count as part of it."""
         executions = self._executions
         gaps = [
             after.start - before.end

@@ -34,8 +34,8 @@ class ThroughputLogger(MeasuringCallback):
       batch.
     - `flops_per_second`: model FLOPs over all replicas, under kerasmgpu's
       strategies, if the step's can be counted (`docs/flops.md`).
-    - `mfu`: model FLOPs utilisation, 0 to 1: their share of the devices' peak,
-      on GPUs whose peak is known.
+    - `mfu`: model FLOPs utilisation, 0 to 1: the share of `flops_per_second`
+      in the devices' peak, on GPUs whose peak is known.
 
     Put it first in the list of callbacks: those after it see the figures. It
     works under any strategy and without one.
@@ -188,12 +188,12 @@ def rate_of_one_replica(given: float | str | os.PathLike[str]) -> float:
     Args:
         given: Float, the rate. Or string or path-like: the file of a
             `ThroughputLogger`, a recipe's `history.jsonl`, or a folder with
-            one of these, of a run on one replica. Of its epochs the median
-            counts.
+            one of these, of a run on one replica. The median of its epochs'
+            rates is returned.
 
     Raises:
-        InputError: If it is neither, or a run on several replicas, or one
-            without a measured epoch.
+        InputError: If `given` can't be read, or is a run on several replicas
+            or without a measured epoch.
     """
     if not isinstance(given, (str, os.PathLike)):
         return checked_number(given, "one_replica")

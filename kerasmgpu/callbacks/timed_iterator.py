@@ -3,8 +3,9 @@
 Keras takes a batch from the iterator inside its compiled training function,
 where no callback hook can see it. `Probe.timed` wraps the iterator: TensorFlow
 operations that the probe adds run before and after each request for a batch.
-`InputProbe` records the time before and after (`tf.timestamp`), and its rows.
-These are a few small operations per step, and nothing waits for them.
+`InputProbe` records the time before and after the request (`tf.timestamp`), and
+the batch's rows. These are a few small operations per step, and nothing waits
+for them.
 
 `tf.TypeSpec`'s underscored methods below are its protocol for subclasses.
 """
@@ -25,7 +26,7 @@ _probes = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 _TAKEN_AT_ONCE = 16
-"""Records of `InputProbe` that one round of a loop takes."""
+"""Records that each iteration of the loop in `InputProbe._take` takes out."""
 
 
 class Probe:
@@ -39,7 +40,6 @@ class Probe:
     def __init__(self) -> None:
         self.traces = 0
         self.number = next(_numbers)
-        # An operation that peeks waits for batches that `drain` has taken.
         _probes[self.number] = self
 
     def timed(self, iterator: Any) -> Any:
@@ -55,14 +55,15 @@ class Probe:
         return iterator
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, Any]:
-        """Returns `get()`, and data of the request for `note`."""
+        """Requests a batch by `get()`; returns it, and data for `note`."""
         raise NotImplementedError
 
     def note(self, batch: Any, asked: Any) -> Any:
         """Adds operations that run once the batch has arrived.
 
         Returns:
-            The batch, which may wait for them; or `None`: the batch as it is.
+            The batch, possibly with control dependencies on the operations;
+            `None` to use the batch unchanged.
         """
         raise NotImplementedError
 
@@ -77,6 +78,8 @@ class InputProbe(Probe):
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         super().__init__()
         self.strategy = strategy
+        # Without it, `latest` could peek at batches that `drain` has just taken
+        # out, and would wait for new ones.
         self._lock = threading.Lock()
         # Buffers are global by name, so the name must be unique to this probe.
         self._buffer = {
@@ -85,7 +88,7 @@ class InputProbe(Probe):
         }
 
     def drain(self) -> list[tuple[int, float]]:
-        """Returns the batches recorded since the last call.
+        """Takes out and returns the batches recorded since the last call.
 
         Returns:
             List of `(rows, seconds)`: rows of all replicas of this worker,
@@ -102,9 +105,9 @@ class InputProbe(Probe):
         return _of_batches(taken)
 
     def latest(self, count: int) -> list[tuple[int, float]]:
-        """Returns at most `count` of the last batches, and keeps them.
+        """Returns the last batches, `count` at most, without taking them out.
 
-        A thread may call it while steps run; they don't wait for it.
+        A thread may call it while steps run; no step waits for it.
         """
         with self._lock, tf.device("CPU:0"):
             size = int(tf.raw_ops.StageSize(**self._buffer))
@@ -138,7 +141,7 @@ class InputProbe(Probe):
             return [tf.reshape(column, [-1]) for column in columns]
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, tf.Tensor]:
-        """Returns `get()`, and the time of the request."""
+        """Requests a batch by `get()`; returns it and the request's time."""
         if not tf.executing_eagerly():
             self.traces += 1  # Python runs here only during tracing.
         with tf.device("CPU:0"):

@@ -67,9 +67,9 @@ class Reader:
             `"dtypes"`.
 
     Raises:
-        DamagedFileError: In all methods, if it is truncated, altered or not a
-            checkpoint.
-        OSError: If it can't be read.
+        DamagedFileError: In all methods, if the file is truncated, altered or
+            not a checkpoint.
+        OSError: In all methods, if it can't be read.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -152,7 +152,7 @@ def _storable(array: np.ndarray) -> np.ndarray:
 
 
 def dtype(name: str) -> np.dtype:
-    """Returns the type of one of a manifest's `"dtypes"`."""
+    """Returns the NumPy type for a name in a manifest's `"dtypes"`."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 

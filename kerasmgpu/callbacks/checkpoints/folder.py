@@ -70,10 +70,10 @@ class Folder:
         return [found[position] for position in sorted(found)]
 
     def newest_whole(self) -> pathlib.Path | None:
-        """Returns the path of the newest undamaged checkpoint, if there is one.
+        """Returns the newest undamaged checkpoint's path; `None` without files.
 
-        Newer ones that are damaged are logged and renamed, so that later calls
-        skip them.
+        Newer checkpoints, all damaged, are logged and renamed, so that later
+        calls skip them.
 
         Raises:
             InputError: If there are checkpoints and all of them are damaged.
@@ -108,13 +108,13 @@ class Folder:
         arrays: list[np.ndarray],
         best: str | None = None,
     ) -> None:
-        """Writes a checkpoint, then deletes those beyond `keep`.
+        """Writes a checkpoint, then deletes the oldest ones beyond `keep`.
 
         Args:
             name: See `file_name`.
             manifest: See `file_format.write`.
             arrays: See `file_format.write`.
-            best: Name of a checkpoint not to delete, or `None`.
+            best: Name of a checkpoint that is not deleted, or `None`.
 
         Raises:
             OSError: If it can't be written; nothing is deleted then.

@@ -22,7 +22,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
-"""First byte of the first worker's message."""
+"""First byte of the first worker's message: no checkpoint, an error, or one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Found:
     Attributes:
         name: String, the file's name.
         manifest: Dictionary, see `file_format`.
-        extra: List of NumPy arrays that are no variables.
+        extra: List of the checkpoint's NumPy arrays that are no variables.
         path: The file's path; `None` on workers other than the first.
     """
 
@@ -43,7 +43,7 @@ class Found:
 
     @property
     def progress(self) -> snapshot.Progress:
-        """Decodes the checkpoint's state other than variables."""
+        """The checkpoint's state other than variables, decoded."""
         content = plain_data.decode(self.manifest["progress"], self.extra)
         return snapshot.Progress(**content)
 
@@ -67,7 +67,7 @@ class Found:
         def array(index: int) -> np.ndarray:
             own = None if reader is None else reader.array(index)
             variable = self.manifest["variables"][index]
-            # Of a single process's metrics there is a value per replica.
+            # A single process saves a metric's value for each replica.
             more = [] if variable["parts"] is None else [-1]
             return workers.broadcast_array(
                 strategy,
@@ -112,7 +112,7 @@ class Resumption:
         return first_step
 
     def found(self, strategy: tf.distribute.Strategy, fit: Fit) -> Found | None:
-        """Returns the running `fit`'s checkpoint, like `newest`; collective."""
+        """Returns the checkpoint to resume from, or `None`; collective."""
         if self._data_goes_on:
             found = self._found_before(strategy, fit)
         else:
@@ -145,7 +145,7 @@ class Resumption:
 def _require_same_epochs(
     progress: snapshot.Progress, steps_per_epoch: int
 ) -> None:
-    """Refuses a changed `steps_per_epoch`."""
+    """Raises `InputError` if `steps_per_epoch` isn't the checkpoint's."""
     if progress.steps_per_epoch not in (None, steps_per_epoch):
         raise InputError(
             f"The checkpoint's epochs have {progress.steps_per_epoch} steps. "

@@ -1,4 +1,4 @@
-"""When to save: by steps, by seconds, at the end of epochs, at the best log."""
+"""Decides when to save: by steps, seconds, ends of epochs, or the best log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +49,7 @@ class Schedule:
 
 
 class Best:
-    """The best value of a log so far.
+    """Tracks the best value of a log so far, and the checkpoint that has it.
 
     Args:
         name: String, name of the log, or `None` to track none.
@@ -63,7 +63,7 @@ class Best:
         self._sign = 1 if mode == "min" else -1
 
     def update(self, logs: Mapping[str, Any]) -> bool:
-        """Records an epoch's logs; returns whether it is the best so far.
+        """Records an epoch's logs; returns whether their value is the best yet.
 
         Raises:
             InputError: If the log is missing, unless it is a validation log:

@@ -1,4 +1,4 @@
-"""The whole state of a `fit`: taken at the end of a step, and restored.
+"""Takes a snapshot of the whole state of a `fit`, at the end of a step.
 
 | state                              | read and restored by                   |
 |------------------------------------|----------------------------------------|
@@ -52,7 +52,7 @@ def take(
         progress: `Progress`.
 
     Returns:
-        `(manifest, arrays)` for `file_format.write`.
+        `(manifest, arrays)` for `file_format.write`, on the first worker.
     """
     strategy = model.distribute_strategy
     variables, arrays = training_state.read(
