@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 
+from tests import test_import
 from tests.docs import pages
 
 PATH = pages.ROOT / "docs/images/draw_rooms.py"
@@ -20,6 +21,13 @@ def draw():
 def test_the_picture_is_todays(draw):
     """`python docs/images/draw_rooms.py` draws it anew."""
     assert PATH.with_name("rooms.svg").read_text("utf-8") == draw.picture()
+
+
+def test_the_order_is_the_one_that_imports_are_checked_by(draw):
+    rooms = draw.arrows(draw.PACKAGE, "kerasmgpu")
+    assert draw.ranked(rooms) == test_import.ROOMS
+    rooms = draw.arrows(draw.PACKAGE / "partitioner", "kerasmgpu.partitioner")
+    assert draw.ranked(rooms) == test_import.PARTITIONER
 
 
 def test_arrows_that_follow_from_others_are_left_out(draw):
