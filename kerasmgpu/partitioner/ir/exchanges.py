@@ -10,10 +10,10 @@ from kerasmgpu.partitioner.step.graph import Node
 
 @dataclasses.dataclass(eq=False)
 class LookUp(Communication):
-    """Rows of a sharded table, for the replicas that have their numbers.
+    """Looks up rows of a sharded table, by row numbers that replicas have.
 
-    The numbers travel to the replicas that own the rows, and the rows come back.
-    Micro-batches look up one after the other.
+    The numbers travel to the replicas that own the rows, and the rows come
+    back. Micro-batches look up one after the other.
 
     Attributes:
         node: The `graph.Node` of the look-up: `(table, numbers, …)`.
@@ -31,9 +31,9 @@ class LookUp(Communication):
 
 @dataclasses.dataclass(eq=False)
 class ToOwners(Communication):
-    """Sends updates of a table's rows, or their numbers, to the rows' owners.
+    """Sends updates of a table's rows, or row numbers, to the rows' owners.
 
-    Its inputs are what is sent, and the rows' numbers.
+    Its inputs are the tensor that is sent, and the numbers of the rows.
     """
 
     name: ClassVar[str] = "to_owners"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 Sent = tuple[Tensor, SizeLike | None, int]
-"""A tensor that is sent, its elements where they are known, and bytes of each."""
+"""A sent tensor, its number of elements (`None`: unknown), bytes of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Value:
 
 
 def value(tensor: Tensor, kind: Kind) -> Value:
-    """The value of a tensor on a mesh of one axis."""
+    """Returns the value of a tensor in a kind, on a mesh of one axis."""
     return Value(tensor, (kind,))
 
 
@@ -49,17 +49,17 @@ class Runs(enum.Enum):
     ON_EACH = "on each replica"
     ONCE = "once"
     ON_COPIES = "on each replica's copies"
-    """A cheap operation on whole values, where sending the result would take
-    longer than computing it on each device."""
+    """On every replica, on its copy of whole values: cheaper than computing
+    once and sending."""
     ON_DEVICES = "on each device"
-    """Of several micro-batches per device: not for each of these."""
+    """Once per device, not once for each of its micro-batches."""
     TOGETHER = "for all replicas together"
-    """A loop or branch with communication inside."""
+    """As one function of all replicas: a loop or branch that communicates."""
 
 
 @dataclasses.dataclass(eq=False)
 class Instruction:
-    """What makes `outputs` from `inputs`."""
+    """Makes the values `outputs` from the values `inputs`."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -71,15 +71,15 @@ class Instruction:
 
 @dataclasses.dataclass(eq=False)
 class Operation(Instruction):
-    """An operation of the one-device step.
+    """Runs an operation of the one-device step.
 
     Attributes:
         node: The `graph.Node`.
         plan: Its `rules.table.Plan`.
         runs: Where it runs; `None` before `place_operations`.
         home: The place where it runs if it runs once.
-        is_guarded: Whether it must not see a share without rows, and some
-            share may have none.
+        is_guarded: Whether its kernel fails for a share without rows, and some
+            share can be empty.
     """
 
     node: Node
@@ -91,18 +91,18 @@ class Operation(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class Constant(Instruction):
-    """A constant, which each device that needs it holds."""
+    """Makes a constant on each device that needs it."""
 
     node: Node
 
 
 @dataclasses.dataclass(eq=False)
 class RequireEqualRows(Instruction):
-    """A check of two inputs that are used row by row together.
+    """Fails if two inputs that are combined row by row differ in length.
 
     Attributes:
-        rows: The symbols of their numbers of rows.
-        message: Text of the error where these differ.
+        rows: The symbols of the inputs' numbers of rows.
+        message: Text of the error if these numbers differ.
     """
 
     rows: tuple[Symbol, Symbol]
@@ -110,7 +110,7 @@ class RequireEqualRows(Instruction):
 
     @property
     def passed(self) -> Rows | None:
-        """Rows of which shares are compared with a whole; `None` for none."""
+        """Rows of the sharded input; `None` if both are sharded, or neither."""
         kinds = [one.kind for one in self.inputs]
         shares = [kind for kind in kinds if isinstance(kind, Sharded)]
         return shares[0].rows if len(shares) == 1 else None
@@ -118,18 +118,20 @@ class RequireEqualRows(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class KnownSizes(Instruction):
-    """Sizes that are known by symbol, as a scalar or vector on the host."""
+    """Computes a scalar or vector of sizes on the host, from their symbols."""
 
 
 @dataclasses.dataclass(eq=False)
 class LocalShape(Instruction):
-    """A vector of sizes, with each replica's own size of the sharded axis.
+    """Makes a vector of sizes, with each replica's size of the sharded axis.
 
-    Its input is the whole's shape, where sizes of it are not known by symbol.
+    If some sizes are not known by symbol, its input is the shape of the whole
+    value; else it has no input.
 
     Attributes:
-        sizes: The sizes, where they are known. That of the sharded axis is -1
-            if the reshape that takes the vector infers it, and else `None`.
+        sizes: The sizes by symbol; `None` if they come from the input. The
+            entry of the sharded axis is -1 if the reshape that takes the vector
+            infers it, and else `None`.
     """
 
     sizes: tuple | None = None
@@ -137,15 +139,16 @@ class LocalShape(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class Alias(Instruction):
-    """The same references under another kind: nothing is written."""
+    """Gives a value another kind, with the same references: writes no node."""
 
 
 @dataclasses.dataclass(eq=False)
 class Slice(Instruction):
-    """Each replica's rows, cut out of a whole value.
+    """Cuts each replica's rows out of a whole value.
 
     Attributes:
-        may_be_one: Whether the axis may have one element for all rows instead.
+        may_be_one: Whether the axis can have a single element, broadcast to all
+            rows; replicas then take this element.
     """
 
     may_be_one: bool = False
@@ -153,44 +156,44 @@ class Slice(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class FirstOnly(Instruction):
-    """A whole value as a part of a sum: the others hold zeros."""
+    """Makes a whole value a partial sum: 0 on all replicas but the first."""
 
     needs_all_replicas: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(eq=False)
 class Reshard(Instruction):
-    """A tensor from one placement to another; `lower_reshards` says how."""
+    """Converts a tensor to another placement; `lower_reshards` decides how."""
 
 
 @dataclasses.dataclass(eq=False)
 class Communication(Instruction):
-    """What replicas, or workers, send each other."""
+    """Sends values between replicas, or between workers."""
 
     needs_all_replicas: ClassVar[bool] = True
     name: ClassVar[str] = ""
 
     def sizes(self) -> "list[Sent]":
-        """What is sent: each tensor, its elements, and bytes per element."""
+        """Returns what is sent: tensors, their elements and bytes of each."""
         return [
             (one.tensor, one.tensor.num_elements, self.type_of(one).size)
             for one in self.inputs
         ]
 
     def type_of(self, one: Value) -> tf.DType:
-        """The type in which an input is sent."""
+        """Returns the type in which an input is sent."""
         return one.tensor.dtype
 
 
 def _summed_type(tensor: Tensor, widens: bool) -> tf.DType:
-    """The type in which parts of a sum are added."""
+    """Returns the type in which parts of a sum are added."""
     is_wide = widens and tensor.is_narrow
     return tf.float32 if is_wide else tensor.dtype
 
 
 @dataclasses.dataclass(eq=False)
 class AllReduce(Communication):
-    """Whole values of parts, merged over the replicas in one reduction.
+    """Reduces the replicas' parts of all inputs, together, to whole values.
 
     Attributes:
         by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
@@ -208,12 +211,12 @@ class AllReduce(Communication):
 
 @dataclasses.dataclass(eq=False)
 class ReduceScatter(Communication):
-    """Of sums of parts, the rows of each replica.
+    """Sums the replicas' parts, and leaves each replica its rows of the sums.
 
     Attributes:
         widens: See `AllReduce`.
-        in_turns: Whether each micro-batch's parts are scattered in its turn,
-            and added where they belong.
+        in_turns: Whether each micro-batch's parts are scattered in its turn;
+            devices then add up their rows over the turns.
     """
 
     widens: bool
@@ -226,12 +229,12 @@ class ReduceScatter(Communication):
 
 @dataclasses.dataclass(eq=False)
 class AllGather(Communication):
-    """All rows, in order, of each replica's own.
+    """Gathers the replicas' shards, in order, into the whole value on each.
 
     Attributes:
-        after: Instructions that must have run before: the consumers of weights
+        after: Instructions that it waits for, such as the consumers of weights
             that were gathered earlier; see `passes.order_gathers`.
-        in_turns: Whether a weight is gathered in the turn of each micro-batch.
+        in_turns: Whether a weight is gathered anew in each micro-batch's turn.
     """
 
     after: tuple[Instruction, ...] = ()
@@ -241,10 +244,10 @@ class AllGather(Communication):
 
 @dataclasses.dataclass(eq=False)
 class Broadcast(Communication):
-    """A whole value as the first worker has it.
+    """Sends the first worker's result of a whole value to all workers.
 
-    What its kernel made may differ between workers in the last bits, and
-    variables must not be changed by such values.
+    A kernel's results can differ between workers in the last bits, and so would
+    the copies of a variable that they change.
     """
 
     name: ClassVar[str] = "broadcast"
@@ -252,10 +255,10 @@ class Broadcast(Communication):
 
 @dataclasses.dataclass(eq=False)
 class GatherCounts(Communication):
-    """The numbers of rows of all replicas, of an input passed in shares.
+    """Gathers all replicas' numbers of rows of an input passed in shares.
 
     Attributes:
-        num_replicas: Their number.
+        num_replicas: Number of replicas of all workers.
     """
 
     num_replicas: int

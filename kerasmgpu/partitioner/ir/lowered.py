@@ -19,17 +19,17 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 @dataclasses.dataclass(eq=False)
 class Region(Instruction):
-    """A loop or branch.
+    """Runs a loop or branch.
 
     Attributes:
         node: The `graph.Node`.
         plan: Its `rules.table.Plan`.
         bodies: The programs of its functions, in the order of
             `records.Record.bodies`.
-        runs: Where it runs: in a function of one replica, once or on each, or
-            for all together; `None` before `place_regions`.
-        is_copied: For each input, whether replicas pass references of their
-            own: its rows, its part of a sum, or its copy.
+        runs: `ONCE` or `ON_EACH` if its bodies are functions of one replica,
+            `TOGETHER` if of all replicas; `None` before `place_regions`.
+        is_copied: For each input, whether each replica passes a reference of
+            its own: to its rows, its part of a sum, or its copy.
     """
 
     node: Node
@@ -45,14 +45,15 @@ class Region(Instruction):
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Nodes of a written function that XLA compiles as one.
+    """Nodes of a written function that XLA compiles as one function.
 
     Attributes:
         device: Name of their device.
-        level: The largest number of clusters on a path to it.
-        operations: Their types, in order.
-        arguments: What it takes: values, or references to what is none.
-        results: What it returns.
+        level: Number of clusters before it, on the longest path to it.
+        operations: The types of its nodes, in order.
+        arguments: Its inputs: a `Value`, or the reference to a tensor that is
+            no `Value` of the program.
+        results: Its outputs, likewise.
     """
 
     device: str
@@ -64,28 +65,30 @@ class Cluster:
 
 @dataclasses.dataclass(eq=False)
 class Lowered:
-    """A function, or the body of a loop or branch, of all replicas.
+    """The program of a function, or of a body of a loop or branch.
 
     Attributes:
         name: Its name, for people.
         graph: The `graph.Graph` that it is lowered from.
         plans: The `rules.table.Plans` of the graph.
         mesh: The `mesh.Mesh` that runs it.
-        given: How its inputs are given.
+        given: Its inputs, in the kinds in which they are passed.
         outputs: The values that it returns.
-        grouped: Tensors of the outputs that may be summed with others.
-        is_compiled: Whether XLA compiles what each replica does.
+        grouped: Outputs whose partial sums can be all-reduced at the end,
+            together with those that no other sum needs.
+        is_compiled: Whether XLA compiles the operations of each replica.
         copied: Inputs of which each replica has a reference of its own.
-        assigns_last: Whether variables are assigned when all else is computed.
+        assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
-        levels: For each node the number of sums on the longest path to it;
-            infinite for what no sum needs.
+        levels: Maps each node to the number of sums on the longest path to it,
+            or to infinity if there are some, but no later sum needs the node;
+            see `passes.group_sums`.
         after_batch: Nodes that wait for the batch; see `place_operations`.
-        clusters: What XLA compiles of it, once it is written.
-        phases: For each instruction that runs for every micro-batch the phase
-            in which it does; see `passes.order_micro_batches`.
-        after: For each other instruction the phase that its results are there
-            in, with several micro-batches.
+        clusters: Its XLA clusters, once it is written.
+        phases: Maps each instruction that runs for every micro-batch to its
+            phase; see `passes.order_micro_batches`.
+        after: Maps each other instruction to the first phase in which its
+            results can be used. Empty, as `phases`, without micro-batches.
     """
 
     name: str
@@ -107,7 +110,7 @@ class Lowered:
 
     @property
     def regions(self) -> list[Region]:
-        """Its loops and branches, without those inside of them."""
+        """Its loops and branches, without those inside their bodies."""
         return [i for i in self.instructions if isinstance(i, Region)]
 
     def compiles(self, node: Node) -> bool:
@@ -115,21 +118,21 @@ class Lowered:
         return self.is_compiled or MUST_COMPILE in node.definition.attr
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
-        """The phase of an instruction, and whether it takes turns in it."""
+        """Returns an instruction's phase, and whether it runs in turns."""
         phase = self.phases.get(instruction)
         if phase is None:
             return self.after.get(instruction, 0), False
         return phase, True
 
     def programs(self) -> "Iterator[Lowered]":
-        """It, and the bodies of its loops and branches."""
+        """Yields this program and those of all loops and branches inside."""
         yield self
         for region in self.regions:
             for body in region.bodies:
                 yield from body.programs()
 
     def all_instructions(self) -> Iterator[Instruction]:
-        """Its instructions, and those of its loops and branches."""
+        """Yields its instructions, and those of loops and branches inside."""
         for instruction in self.instructions:
             yield instruction
             if isinstance(instruction, Region):
@@ -137,12 +140,12 @@ class Lowered:
                     yield from body.all_instructions()
 
     def communication(self) -> Iterator[Communication]:
-        """All communication, also that of loops and branches, once each."""
+        """Yields the communication among `all_instructions`."""
         for instruction in self.all_instructions():
             if isinstance(instruction, Communication):
                 yield instruction
 
 
 def values(tensors: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Value]:
-    """A value for each tensor, on a mesh of one axis."""
+    """Returns a value for each tensor in its kind, on a mesh of one axis."""
     return [value(tensor, kind) for tensor, kind in zip(tensors, kinds)]

@@ -1,8 +1,8 @@
 """Instructions of programs whose shares are micro-batches.
 
-Several shares of the rows have one device, and take turns on it. What a device
-has once (a copy of a variable, its part of a sum) is written as a value whose
-references are equal for all micro-batches of the device.
+Each device has several shares of the rows, which take turns on it. A value that
+a device has once (a copy of a variable, its part of a sum) has the same
+reference for all micro-batches of the device.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ from kerasmgpu.partitioner.ir.instructions import Instruction
 
 @dataclasses.dataclass(eq=False)
 class MicroBatchRows(Instruction):
-    """Each micro-batch's rows, cut out of what its device was passed."""
+    """Cuts each micro-batch's rows out of those that its device was passed."""
 
 
 @dataclasses.dataclass(eq=False)
 class Accumulate(Instruction):
-    """Each device's part of a sum: its micro-batches' parts, added in turn.
+    """Merges the parts of each device's micro-batches into one, turn by turn.
 
     Attributes:
         by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
@@ -28,7 +28,7 @@ class Accumulate(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class FirstMicroBatchOnly(Instruction):
-    """A device's part of a sum, or of a variable, held by its first micro-batch.
+    """Leaves a device's part of a sum or variable to its first micro-batch.
 
-    The others hold zeros, or nothing.
+    Its other micro-batches hold zeros of a sum, and no rows of a variable.
     """

@@ -24,17 +24,17 @@ _MOST_ELEMENTS = 6
 
 
 def graph_text(graph: Graph, plans: Plans | None = None) -> str:
-    """A graph of the one-device step, with its plan where there is one."""
+    """Returns a graph of the one-device step as text, with plans if given."""
     return "\n".join(_graph_lines(graph, plans, "")) + "\n"
 
 
 def program_text(program: Lowered) -> str:
-    """A program, with its loops and branches indented."""
+    """Returns a program as text, with its loops and branches indented."""
     return "\n".join(_program_lines(program, "")) + "\n"
 
 
 def clusters_text(program: Lowered) -> str:
-    """The XLA clusters of a written program, then those of its bodies."""
+    """Returns the XLA clusters of a written program and its bodies as text."""
     lines = [f"clusters of {program.name}:"]
     for cluster in program.clusters:
         lines.append(f"  level {cluster.level} on {_device(cluster.device)}")
@@ -46,7 +46,7 @@ def clusters_text(program: Lowered) -> str:
 
 
 def nodes_text(nodes: Iterable[node_def_pb2.NodeDef]) -> str:
-    """Written nodes, in their order."""
+    """Returns written nodes as text, in their order."""
     return "".join(f"{_written_line(node)}\n" for node in nodes)
 
 
@@ -62,7 +62,7 @@ def _device(name: str) -> str:
 
 
 def _passed(values: Sequence[ir.Value | str]) -> str:
-    """Arguments or results of a cluster, with the bytes of whole values."""
+    """Returns arguments or results of a cluster as text, with their bytes."""
     return ", ".join(
         one
         if isinstance(one, str)
@@ -147,7 +147,7 @@ def _line(instruction: ir.Instruction) -> str:
 
 
 def _constant(node: Node) -> str:
-    """The value of a small constant; nothing for other nodes."""
+    """Returns a constant as text: `...` if large, empty for any other node."""
     if node.type != "Const" or node.outputs[0].dtype.name == "string":
         return ""
     value = constant_array(node)
@@ -159,12 +159,12 @@ def _value(one: ir.Value) -> str:
 
 
 def _name(tensor: Tensor) -> str:
-    """A tensor's name; calls were inlined, and their names are long."""
+    """Returns a tensor's name, with the prefix of inlined calls shortened."""
     return str(tensor).replace("StatefulPartitionedCall/", "call/")
 
 
 def _kind(kind: kinds.Kind) -> str:
-    """A kind in few letters."""
+    """Returns a kind as text, such as `S(0)`."""
     if isinstance(kind, kinds.Replicated):
         return "R"
     if isinstance(kind, kinds.Sharded):

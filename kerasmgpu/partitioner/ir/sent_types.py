@@ -1,4 +1,4 @@
-"""What collectives send at once, and in which type: TensorFlow's take few."""
+"""Sizes and types in which collectives send: TensorFlow's take few types."""
 
 import tensorflow as tf
 
@@ -8,13 +8,13 @@ from kerasmgpu.partitioner.rules.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
 
 BYTES_PER_PACK = 25 << 20
-"""Bytes of a pack of values that are reduced as one, so that sending a pack
-overlaps computing the next (the default of PyTorch's `DistributedDataParallel`,
-Li et al., VLDB 2020)."""
+"""Largest size in bytes of a pack, values that are reduced as one vector. A
+pack is sent while the next one is computed (the default of PyTorch's
+`DistributedDataParallel`, Li et al., VLDB 2020)."""
 
 LARGE = BYTES_PER_PACK >> 3
-"""Bytes from which on a value is reduced by itself: packing and unpacking it
-copies it, which takes longer than starting a collective."""
+"""Size in bytes from which on a value is reduced by itself: copying it into a
+pack and out of it takes longer than starting a collective."""
 
 _SENDABLE = {
     tf.bfloat16,
@@ -34,7 +34,7 @@ SENT_AS = {
     tf.uint16: tf.int32,
     tf.uint32: tf.int64,
 }
-"""Types without collective kernels, and the types their values are cast to."""
+"""Maps types without collective kernels to those that values are cast to."""
 
 GATHERED_AS = {
     tf.bfloat16: tf.float32,  # `CollectiveGatherV2` has no kernel for it.
@@ -44,21 +44,26 @@ GATHERED_AS = {
     tf.int32: tf.int32,
     tf.int64: tf.int64,
 }
-"""Types of sharded variables that are gathered by an all-gather, and the types
-in which they are sent; others are gathered by a sum."""
+"""Maps types of sharded variables to those in which an all-gather sends them;
+variables of other types are gathered by a sum."""
 
 
 def may_differ(mesh: Mesh, tensor: Tensor) -> bool:
-    """Whether a replicated value may differ between workers by rounding."""
+    """Whether there are several workers, and a tensor's type can be sent.
+
+    Replicated values of such tensors can differ between workers by rounding,
+    and be broadcast.
+    """
     return mesh.num_workers > 1 and (
         tensor.dtype in _SENDABLE or tensor.dtype in SENT_AS
     )
 
 
 def has_parts(mesh: Mesh, tensor: Tensor, sharded: Sharded) -> bool:
-    """Whether rows are parts of a variable that are gathered as they are.
+    """Whether shards are parts of a variable, which are gathered as they are.
 
-    Between workers they have known sizes, and a type that can be gathered.
+    Between workers, their sizes must be static and their type in `GATHERED_AS`;
+    all other shards are padded, and gathered by a sum.
     """
     if not is_of_variable(sharded) or sharded.outer != 1:
         return False
@@ -67,10 +72,10 @@ def has_parts(mesh: Mesh, tensor: Tensor, sharded: Sharded) -> bool:
 
 
 def type_to_send(tensor: Tensor) -> tf.DType:
-    """The type in which collectives send a tensor's values.
+    """Returns the type in which collectives send a tensor's values.
 
     Raises:
-        InputError: If it holds no numbers.
+        InputError: If the tensor holds no numbers, but strings for instance.
     """
     sent = SENT_AS.get(tensor.dtype, tensor.dtype)
     if sent not in _SENDABLE:

@@ -37,10 +37,11 @@ def unlowered(
     grouped: Sequence[Tensor] = (),
     is_compiled: bool = False,
 ) -> Lowered:
-    """A planned graph as a program, in which every value is as it is needed.
+    """Returns the program of a planned graph, as it is before any pass.
 
-    Nothing makes the values yet that differ from what operations make; see
-    `insert_reshards`. Arguments are `Lowered`'s.
+    Each operation takes values in the kinds that its plan wants, even if
+    nothing makes these yet; see `insert_reshards`. Arguments are those of
+    `Lowered`.
     """
     found = levels(graph, plans)
     program = Lowered(
@@ -78,7 +79,7 @@ def _instruction(node: Node, program: Lowered) -> Instruction:
 
 
 def _bodies(node: Node, plan: Plan, program: Lowered) -> list[Lowered]:
-    """The programs of a loop's or branch's functions."""
+    """Returns the programs of a loop's or branch's functions, in order."""
     is_loop = Trait.LOOP in record(node.type).traits
     carried = plan.wants if is_loop else plan.wants[1:]
     bodies = []

@@ -1,10 +1,11 @@
-"""Workers whose kernels may round differently take the first worker's value.
+"""Broadcasts the first worker's value where workers can round differently.
 
-The copies of a variable stay equal because the values that change it are equal.
-Sums and gathered rows are, and what elementwise kernels compute from them. Other
-kernels add in an order of their own: where a whole value that they compute
-changes a variable, all take the first worker's. The same holds for values without
-a cause in the graph: draws without a seed, and what Python functions return.
+The copies of a variable stay equal if the values that change it are equal. Sums
+and gathered rows are, and so are results that elementwise kernels compute from
+them. Other kernels add in an order of their own: where a whole value that such
+a kernel computes changes a variable, all workers take the first one's. They
+also do for values that don't follow from the graph: draws without a seed, and
+results of Python functions.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,7 +28,7 @@ _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
 
 def agree(program: Lowered) -> None:
-    """Puts a `Broadcast` behind each operation that gives such a value."""
+    """Inserts a `Broadcast` of each result that `must_agree` returns."""
     found = must_agree(program.graph, program.plans)
     tensors = {one for one in found if may_differ(program.mesh, one)}
     for one in program.programs():
@@ -40,9 +41,11 @@ def agree(program: Lowered) -> None:
 
 
 def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
-    """Whole tensors that change variables and that workers may round differently.
+    """Returns the whole tensors that can differ between workers, and must not.
 
-    Includes those of loops and branches.
+    These are results of stateful operations, and results of kernels that add in
+    an order of their own, where variables, loops or branches depend on them.
+    Those inside of bodies are included.
     """
     found: set[Tensor] = set()
     for node in graph.nodes:
@@ -63,7 +66,11 @@ def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
 
 
 def _causes(plans: Plans, tensors: Iterable[Tensor]) -> set[Tensor]:
-    """What tensors are computed from, up to values that are equal anyway."""
+    """Returns results behind `tensors` that workers can round differently.
+
+    The search from `tensors` towards their inputs ends at such a result, and at
+    values that are equal on all workers.
+    """
     found: set[Tensor] = set()
     waiting, seen = list(tensors), set()
     while waiting:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable
 
 VARIABLE = "KERASMGPU_DUMP"
-"""Environment variable with the folder; see `docs/partition.md`."""
+"""Environment variable with the folder; see `docs/lowering.md`."""
 
 _numbers = itertools.count()
 
 
 class Dump:
     """The dump of one function: a folder with a file for each pass.
+
+    Creates the folder, if `KERASMGPU_DUMP` is set, and else does nothing.
 
     Args:
         name: Name of the function.
@@ -31,7 +33,7 @@ class Dump:
         self._passes = itertools.count()
 
     def __call__(self, name: str, text: Callable[[], str]) -> None:
-        """Writes the program after a pass, if a folder is given."""
+        """Writes `text()`, the program after a pass, to the next file."""
         if self._folder is not None:
             file = f"{next(self._passes):02}_{name}.txt"
             (self._folder / file).write_text(text(), "utf-8")

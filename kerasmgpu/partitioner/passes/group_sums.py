@@ -1,10 +1,10 @@
-"""All parts that are summed at the same point are one reduction.
+"""Merges all-reduces whose results are needed at the same point.
 
-A node's level is the number of sums on the longest path to it. Nodes stand
-level by level, so that all parts of the sums that a level needs are there when
-the first of them is made. What no sum needs, such as an optimizer's updates,
-comes last, and all gradients are summed together, in the order in which the
-backward pass makes them.
+A node's level is the number of sums on the longest path to it. Nodes are sorted
+by level, so that all parts are computed before the first sum that a level
+needs. Nodes behind a sum that no other sum needs, such as an optimizer's
+updates, come last, and all gradients are summed together, in the order in which
+the backward pass makes them.
 """
 
 import collections
@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 
 LAST = float("inf")
-"""Level of what no sum needs."""
+"""Level of nodes that depend on a sum, and that no other sum needs."""
 
 
 def levels(graph: Graph, plans: Plans) -> dict[Node, float]:
@@ -46,7 +46,11 @@ def levels(graph: Graph, plans: Plans) -> dict[Node, float]:
 
 
 def group_sums(program: Lowered) -> None:
-    """Merges all-reduces of a level into its first one."""
+    """Merges the all-reduces that a level needs, at the place of the earliest.
+
+    Sums, maxima and so on stay apart, as do all-reduces whose inputs aren't
+    made there yet.
+    """
     for one in program.programs():
         _group_sums(one)
 
@@ -102,7 +106,7 @@ def _order(tensor: Tensor, made_at: dict[Node, int]) -> tuple[int, int]:
 
 
 def _needed_at(program: Lowered) -> dict[Tensor, float]:
-    """For each sum the level of the first node that needs it."""
+    """Maps each partial tensor to the lowest level that needs it whole."""
     first: dict[Tensor, float] = {}
     for node in sorted(program.graph.nodes, key=program.levels.__getitem__):
         for tensor in _sums_for(node, program.plans):
@@ -114,7 +118,7 @@ def _needed_at(program: Lowered) -> dict[Tensor, float]:
 
 
 def _sums_for(node: Node, plans: Plans) -> list[Tensor]:
-    """Partial inputs that a node needs whole."""
+    """Returns the partial inputs that a node needs whole."""
     plan = plans.nodes.get(node)
     return [
         tensor

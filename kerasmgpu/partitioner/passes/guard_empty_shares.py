@@ -1,8 +1,8 @@
-"""Marks operations whose kernels must not see a share without rows.
+"""Marks operations whose kernels fail for a share without rows.
 
 TensorFlow's convolutions and pools on CPUs end the process, or return wrong
 shapes, for no rows; cuDNN's recurrent layers refuse them. `empty_shares.py`
-writes them so that they never see such a share.
+writes marked operations so that their kernels never get such a share.
 """
 
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def guard_empty_shares(program: Lowered) -> None:
-    """Marks such operations where some replica may have no rows."""
+    """Sets `is_guarded` of such operations, where a share can be empty."""
     for one in program.programs():
         for instruction in one.instructions:
             if isinstance(instruction, Operation):
@@ -32,7 +32,7 @@ def _is_fragile(operation: Operation, program: Lowered) -> bool:
         program.compiles(operation.node)
         and Trait.MIRRORS not in record(type).traits
     ):
-        return False  # XLA's other kernels take no rows as they come.
+        return False  # XLA's other kernels accept shares without rows.
     return any(
         isinstance(kind, Sharded)
         and not program.mesh.always_has_rows(kind.rows)

@@ -11,10 +11,11 @@ from kerasmgpu.partitioner.rules.kinds import KNOWN
 
 
 def insert_reshards(program: Lowered) -> None:
-    """Makes every value that an instruction needs, in front of the first one.
+    """Inserts a `Reshard` for each value that is needed and that nothing makes.
 
-    The source of a `Reshard` is the tensor as it is given, or as its operation
-    makes it; `KNOWN` for sizes, which no operation makes.
+    It stands in front of the first instruction that needs the value. Its source
+    is the tensor in the kind in which it is passed or computed; `KNOWN` for
+    sizes, which no operation computes.
     """
     made = dict.fromkeys(program.given)
     source = {one.tensor: one for one in program.given}

@@ -1,9 +1,9 @@
-"""Workers tell each other their numbers of rows where a size depends on them.
+"""Gathers the workers' numbers of rows where a size depends on them.
 
 Sizes are arithmetic on the host, which `host_sizes.py` writes where they are
-needed. They start from sizes of whole inputs. Of an input that is passed in
-shares a worker has its own shares only: where these begin in the batch, and how
-many rows there are in all, depends on the shares of the other workers.
+needed, from the sizes of whole inputs. If an input is passed in shares, a
+worker has only its own: the row at which each begins in the batch, and the
+number of all rows, depend on the shares of the other workers.
 """
 
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ from kerasmgpu.partitioner.step import sizes
 
 
 def localise_sizes(program: Lowered) -> None:
-    """Puts a `GatherCounts` in front for each number of rows that is needed.
+    """Inserts a `GatherCounts` at the start for each number of rows needed.
 
-    It waits for the batch only, and other workers' numbers arrive while the
+    It waits for the batch only, so that other workers' numbers arrive while the
     first operations run. Bodies of loops and branches take their sizes from the
-    function around.
+    enclosing function. With one worker nothing is inserted.
     """
     total = program.mesh.total
     if program.mesh.num == total:
@@ -62,9 +62,9 @@ def localise_sizes(program: Lowered) -> None:
 
 
 def _needed(instruction: Instruction) -> Iterator[Rows]:
-    """Rows whose first ones on each replica, or whose number, are needed.
+    """Yields `Rows` of which the total, or the shares' starts, are needed.
 
-    Not those of which each replica needs its own number only.
+    `Rows` of which each replica needs only its own number are left out.
     """
     if isinstance(instruction, Region):
         for body in instruction.bodies:
@@ -89,14 +89,14 @@ def _needed(instruction: Instruction) -> Iterator[Rows]:
 
 
 def _is_written_by_rule(instruction: Instruction) -> bool:
-    """Whether an operation is written by its rule, which may need any size."""
+    """Whether an operation has its own writer, which can use any size."""
     return (
         isinstance(instruction, Operation) and instruction.plan.emit is not None
     )
 
 
 def _of_shape(shape: Value) -> Iterator[Rows]:
-    """Rows for all sizes of a local shape but that of the sharded axis."""
+    """Yields the `Rows` that a local shape depends on, besides those it shards."""
     kind = cast(LocalSizes, shape.kind)
     axis = kind.sharded.axis
     for known in (shape.tensor.value, kind.shape):
@@ -106,7 +106,7 @@ def _of_shape(shape: Value) -> Iterator[Rows]:
 
 
 def _of_value(one: Value) -> Iterator[Rows]:
-    """Rows of a value's kind, and for all sizes that are known of it."""
+    """Yields the `Rows` of a value's kind, and those its sizes depend on."""
     kind = one.kind.sharded if isinstance(one.kind, LocalSizes) else one.kind
     if isinstance(kind, Sharded):
         yield kind.rows
@@ -118,7 +118,7 @@ def _of_value(one: Value) -> Iterator[Rows]:
 
 
 def _as_many_as(known: object) -> Iterator[Rows]:
-    """The rows of which there are as many as a symbol of some sizes."""
+    """Yields, for each symbol in sizes, the `Rows` of which it is the number."""
     for size in sizes.as_tuple(known):
         if isinstance(size, sizes.Size):
             for symbol in size.symbols:

@@ -1,4 +1,4 @@
-"""Says what runs for each micro-batch, and what once for each device.
+"""Decides what runs for each micro-batch, and what once for each device.
 
 Micro-batches of a device share its copies of variables, and send other devices
 one part of each sum. Runs only where replicas have several micro-batches.
@@ -39,7 +39,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_micro_batches(program: Lowered) -> None:
-    """Splits what devices were passed, and adds up what they send."""
+    """Splits the rows of each device, and merges parts of sums on it."""
     if program.mesh.micro_batches == 1:
         return
     rows = [
@@ -55,9 +55,9 @@ def lower_micro_batches(program: Lowered) -> None:
 def _communicate_in_turns(program: Lowered) -> None:
     """Marks weights that each micro-batch gathers, and gradients it scatters.
 
-    Gathered once, weights would be whole as long as micro-batches take turns,
-    and so would be gradients that are summed before they are scattered. What is
-    needed outside of turns, too, is gathered once.
+    A weight that is gathered once stays whole until the last micro-batch's
+    turn, and so does a gradient that is summed before it is scattered. A weight
+    that is also needed outside of turns is still gathered once.
     """
     needed = dict.fromkeys(program.outputs)
     for instruction in program.instructions:
@@ -101,7 +101,7 @@ def _lower(program: Lowered) -> None:
 
 
 class _Lowering:
-    """The instructions of a program, as they are made."""
+    """Builds the new instructions of a program, one after the other."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
@@ -110,7 +110,7 @@ class _Lowering:
 
     def add(self, instruction: Instruction) -> None:
         if getattr(instruction, "in_turns", isinstance(instruction, LookUp)):
-            pass  # What each micro-batch has is sent by itself.
+            pass  # Each micro-batch sends its own part.
         elif isinstance(instruction, Communication):
             widens = isinstance(instruction, AllReduce) and instruction.widens
             instruction.inputs = tuple(
@@ -133,7 +133,7 @@ class _Lowering:
         self.instructions.append(instruction)
 
     def _of_device(self, one: Value, widens: bool) -> Value:
-        """The part of a sum of a whole device."""
+        """Merges a partial value on each device; returns others as they are."""
         if not isinstance(one.kind, (Partial, PerReplica)):
             return one
         if one not in self._accumulated:
@@ -143,9 +143,10 @@ class _Lowering:
         return self._accumulated[one]
 
     def _add_read(self, operation: Operation) -> None:
-        """Adds an operation on copies.
+        """Adds an operation on the copies of a variable.
 
-        Parts of sums, and of sharded variables, go to one micro-batch.
+        A part of a sum, or of a sharded variable, that it reads on a device is
+        left to the device's first micro-batch.
         """
         made: list[Instruction] = []
         outputs = list(operation.outputs)
@@ -172,11 +173,11 @@ def _is_local(operation: Operation) -> bool:
 
 
 def _alike(tensor: Tensor, widens: bool) -> Tensor:
-    """A tensor that stands for a device's part of another one.
+    """Returns a new tensor, which stands for a device's part of a tensor.
 
     Args:
         tensor: The tensor.
-        widens: Whether fewer than 32 bits are added in float32.
+        widens: Whether the new one is of float32 if `tensor.is_narrow`.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Turns each `Reshard` into communication, slices and recomputation."""
+"""Replaces each `Reshard` by communication, slices or recomputation."""
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.exchanges import ToOwners
@@ -40,7 +40,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_reshards(program: Lowered) -> None:
-    """Replaces reshards; what one needs is made in front of it, once."""
+    """Replaces each `Reshard` by instructions that make its output, once."""
     lowering = _Lowering(program)
     for instruction in program.instructions:
         if isinstance(instruction, Reshard):
@@ -55,7 +55,7 @@ def lower_reshards(program: Lowered) -> None:
 
 
 class _Lowering:
-    """The instructions of a program, as they are made.
+    """Builds the new instructions of a program, one after the other.
 
     Args:
         program: The program whose reshards are lowered.
@@ -68,14 +68,14 @@ class _Lowering:
         self._source = {one.tensor: one for one in program.given}
 
     def add(self, instruction: Instruction) -> None:
-        """Adds an instruction whose inputs are there."""
+        """Adds an instruction whose inputs are made; records its outputs."""
         self.instructions.append(instruction)
         for one in instruction.outputs:
             self._made[one] = None
             self._source.setdefault(one.tensor, one)
 
     def want(self, tensor: Tensor, kind: Kind) -> Value:
-        """The value of a tensor, which is made if it isn't there yet."""
+        """Returns a tensor in a kind, adding instructions if it isn't made."""
         wanted = value(tensor, kind)
         if wanted not in self._made:
             self._make(wanted)
@@ -105,24 +105,24 @@ class _Lowering:
                 numbers = self.want(kind.numbers, kind.rows)
                 self.instructions.append(ToOwners((own, numbers), (wanted,)))
         elif isinstance(kind, PerReplica):
-            # A part of a sum is what a replica's own rows give.
+            # A replica's part of a sum is computed from its own rows.
             source = self._source.get(tensor)
             if source is None or not isinstance(source.kind, Partial):
                 source = self.want(tensor, REPLICATED)
             self._from(Alias, source, wanted)
         elif isinstance(kind, Partial):
             whole = self.want(tensor, REPLICATED)
-            # As a part of a maximum or a minimum all have it.
+            # Of a maximum or minimum, every replica's part is the whole value.
             is_sum = kind.by == "sum"
             self._from(FirstOnly if is_sum else Alias, whole, wanted)
         else:
             self._whole(wanted)
 
     def _is_scattered(self, tensor: Tensor, kind: Sharded) -> bool:
-        """Whether a partial sum is reduce-scattered, as it isn't whole yet.
+        """Whether to make `kind` by a reduce-scatter of a partial sum.
 
-        Between workers that takes a static shape: TensorFlow caches the shape of
-        a collective.
+        Not if the whole sum is made already. Between workers the shape must be
+        static: TensorFlow caches the shape of a collective.
         """
         source = self._source.get(tensor)
         mesh = self._program.mesh
@@ -147,7 +147,7 @@ class _Lowering:
         self.instructions.append(type((source,), (wanted,)))
 
     def _whole(self, wanted: Value) -> None:
-        """Makes a tensor whole: of rows by an all-gather, of parts by a sum."""
+        """Makes a tensor whole: by gathering, reducing or recomputing it."""
         tensor, plans = wanted.tensor, self._program.plans
         source = self._source.get(tensor, value(tensor, KNOWN))
         kind = source.kind
@@ -176,7 +176,7 @@ class _Lowering:
             self._from(AllGather, source, wanted)
 
     def _recomputed(self, tensor: Tensor) -> None:
-        """Computes the whole value again: nothing has to be sent for it."""
+        """Adds the tensor's operation on whole inputs: nothing is sent."""
         node = tensor.node
         plan = table.replicated(node)
         inputs = tuple(self.want(t, REPLICATED) for t in node.inputs)
@@ -184,13 +184,12 @@ class _Lowering:
         self.add(Operation(inputs, outputs, node, plan))
 
     def _made_locally(self, wanted: Value, sharded: Sharded) -> bool:
-        """Lets the operation that makes all rows make a replica's own.
+        """Runs a replicated tensor's operation on each replica's rows only.
 
-        A mask that is drawn, compared and cast is drawn, compared and cast for
-        one's own rows only.
+        So a mask is drawn, compared and cast by each replica for its own rows.
 
         Returns:
-            Whether it can.
+            Whether that is possible; if not, nothing is added.
         """
         tensor = wanted.tensor
         node, kinds = tensor.node, self._program.plans.kinds
@@ -220,12 +219,13 @@ class _Lowering:
         return True
 
     def _made_by_owners(self, wanted: Value, kind: Owned) -> bool:
-        """Lets the owners of rows compute a function of what they are sent.
+        """Runs an elementwise operation on the replicas that own the rows.
 
-        So that Adam's gradients and their squares are sent once.
+        Adam's gradients, for example, are sent to them, and squared there.
 
         Returns:
-            Whether they can: it is elementwise, of one tensor and scalars.
+            Whether that is possible: the inputs are one sent tensor and
+            scalars. If not, nothing is added.
         """
         tensor, kinds = wanted.tensor, self._program.plans.kinds
         node = tensor.node
@@ -262,7 +262,7 @@ class _Lowering:
 
 
 def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
-    """See `LocalShape.sizes`."""
+    """Returns `LocalShape.sizes`; `None` if a size is not known by symbol."""
     if not isinstance(shape, tuple):
         return None
     axis = kind.sharded.axis
@@ -274,7 +274,7 @@ def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
     ):
         return (*shape[:axis], -1, *shape[axis + 1 :])
     if kind.shape is not None:
-        # Of no rows nothing can be inferred.
+        # -1 can't be inferred from a share without rows.
         shape = tuple(
             whole if entry == -1 else entry
             for entry, whole in zip(shape, kind.shape)
@@ -285,7 +285,7 @@ def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
 
 
 def _may_be_one(tensor: Tensor, sharded: Sharded) -> bool:
-    """Whether an axis may have one element that is broadcast to all rows."""
+    """Whether an axis can have a single element, broadcast to all rows."""
     if tensor.shape is None or tensor.shape[sharded.axis] == sharded.size:
         return False
     size = tensor.shape[sharded.axis]

@@ -1,10 +1,10 @@
-"""Bounds the gathered weights that are whole at a time.
+"""Limits how many gathered weights are whole at a time.
 
-A gathered weight lives from shortly before its use to shortly after: where
-others are used in between, as in the backward pass, it is gathered again. An
-all-gather starts when the consumers of the weight before the last one have run,
-so that one weight is used, and the next one is on its way. Micro-batches gather
-each in its turn.
+A gathered weight lives from shortly before its use to shortly after. If it is
+used again after other weights, as in the backward pass, it is gathered again.
+The all-gather of a weight starts when the consumers of the weight two places
+before it have run: one weight is in use while the next one is gathered. Each
+micro-batch gathers weights in its turn.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 
 _APART = 2
-"""Other weights between two uses from which on a weight is gathered again."""
+"""A weight is gathered again if this many others are used between two uses."""
 
 _Time = tuple[int, bool, float]
-"""A phase, whether micro-batches take turns, and a position in the program."""
+"""When an instruction runs: its phase, whether in turns, and its position."""
 
 
 @dataclasses.dataclass(eq=False)
 class _Gathered:
-    """One gathering of a weight.
+    """An all-gather of a weight, and when its result is used.
 
     Attributes:
         gather: The all-gather.
-        uses: The positions of its consumers.
+        uses: The positions of its consumers in the program.
         first: When the first of them runs.
         last: When the last one has run.
     """
@@ -43,7 +43,7 @@ class _Gathered:
 
 
 def order_gathers(program: Lowered) -> None:
-    """Gathers weights again where they are used late, and orders all-gathers."""
+    """Gathers weights again for late uses, and orders all-gathers."""
     if program.mesh.total == 1:
         return
     _gather_again(program)
@@ -51,7 +51,10 @@ def order_gathers(program: Lowered) -> None:
 
 
 def gather_in_turns(program: Lowered) -> None:
-    """Gathers what micro-batches use in several phases in each of these."""
+    """Gathers weights in each phase that uses them, and orders all-gathers.
+
+    Only weights that micro-batches gather in turns; also sets their phases.
+    """
     given = list(program.instructions)
     for one in _gathered(program):
         if not one.gather.in_turns:
@@ -73,7 +76,7 @@ def gather_in_turns(program: Lowered) -> None:
 
 
 def bytes_alive(program: Lowered) -> int:
-    """Bytes of gathered weights that are whole at most, on one replica."""
+    """Returns the peak bytes of gathered weights that are whole on a replica."""
     found = _gathered(program)
     most = 0
     for number, one in enumerate(found):
@@ -87,7 +90,7 @@ def bytes_alive(program: Lowered) -> int:
 
 
 def is_of_weight(gather: AllGather) -> bool:
-    """Whether an all-gather is of a sharded variable, and not of activations."""
+    """Whether an all-gather is of a sharded variable, not of activations."""
     (source,) = gather.inputs
     is_static = source.tensor.num_bytes < float("inf")
     return is_static and is_of_variable(source.kind)
@@ -114,7 +117,7 @@ def _order(program: Lowered) -> None:
 
 
 def _gathered(program: Lowered) -> list[_Gathered]:
-    """All gatherings of weights that are used, in the order of their runs."""
+    """Returns all-gathers of weights that are used, in the order they run."""
     uses: dict[Value, list[int]] = {}
     gathers: list[AllGather] = []
     for instruction in program.instructions:
@@ -133,7 +136,7 @@ def _gathered(program: Lowered) -> list[_Gathered]:
         ]
         if users:
             last = max(times)
-            if not gather.in_turns and last[1]:  # Until the last turn ends.
+            if not gather.in_turns and last[1]:  # Whole until all turns end.
                 last = (*last[:2], len(program.instructions))
             found.append(_Gathered(gather, users, min(times), last))
     return sorted(found, key=lambda one: program.turn_of(one.gather))
@@ -168,7 +171,7 @@ def _gather_again(program: Lowered) -> None:
 
 
 def _copy(one: Value) -> Value:
-    """Another value of the same tensor."""
+    """Returns a value like `one`, of a new tensor with the same properties."""
     source = one.tensor
     node = Node(f"{source.node.name}/again", source.node.type)
     tensor = Tensor(node, source.index, source.dtype, source.static)

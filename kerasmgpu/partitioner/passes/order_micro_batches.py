@@ -1,14 +1,15 @@
-"""Gives what runs for each micro-batch a phase: micro-batches take turns in it.
+"""Assigns instructions that run for each micro-batch to phases.
 
-What all micro-batches must have done before any goes on ends a phase: sums and
-gathers whose results they use, such as a batch normalisation's moments. In a
-phase a device works through its micro-batches one after the other, and frees
-each one's activations before the next one makes its own. A step without such a
-meeting has one phase.
+In a phase a device works through its micro-batches one after the other, and
+frees each one's activations before the next one makes its own. A phase ends
+where all micro-batches must be done before any continues: at sums and gathers
+whose results they use, such as a batch normalisation's moments. A step without
+any has one phase.
 
-What is computed from the batch's rows, or drawn, without need of an earlier
-phase comes in the phase that first uses it: where a loss is divided by its mask's
-sum, that sum is a phase, and the model's layers run in the one behind it.
+An instruction that needs no earlier phase, as its inputs are the batch's rows
+or draws, is delayed to the phase that first uses it: where a loss is divided by
+its mask's sum, that sum is the first phase, and the model's layers run in the
+second.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def order_micro_batches(program: Lowered) -> None:
-    """Sets the phases of a program; see `ir.lowered.Lowered.phases`."""
+    """Sets `phases` and `after` of a program; see `ir.lowered.Lowered`."""
     if program.mesh.micro_batches == 1:
         return
     _set_phases(program, {})
@@ -46,11 +47,11 @@ def order_micro_batches(program: Lowered) -> None:
 
 
 def _set_phases(program: Lowered, delays: Mapping[Instruction, int]) -> None:
-    """Gives instructions the first phase that they can be in.
+    """Assigns each instruction to the first phase in which it can run.
 
     Args:
         program: The program.
-        delays: Maps instructions to phases that they wait for.
+        delays: Maps instructions to the first phases that they may run in.
     """
     phases: dict[Instruction, int] = {}
     after: dict[Instruction, int] = {}
@@ -83,12 +84,13 @@ def _set_phases(program: Lowered, delays: Mapping[Instruction, int]) -> None:
 def _of_one_phase(
     instructions: Iterable[Instruction], made: Mapping[Value, int]
 ) -> Iterator[Instruction]:
-    """Divides gradients that are scattered together by the phase they are of.
+    """Yields instructions, with reduce-scatters in turns split by phase.
 
     Args:
         instructions: The instructions.
-        made: The phase that each value is made in, once its instruction has been
-            taken.
+        made: Maps values to the phases from which on they can be used; the
+            caller adds an instruction's outputs before it takes the next
+            instruction.
     """
     for instruction in instructions:
         if not isinstance(instruction, ReduceScatter) or not takes_turns(
@@ -108,7 +110,7 @@ def _of_one_phase(
 def takes_turns(instruction: Instruction) -> bool:
     """Whether an instruction runs for each micro-batch."""
     if isinstance(instruction, (Operation, Region)):
-        # What ends a function does nothing.
+        # A `NoOp` at the end of a function does nothing.
         is_end = instruction.node.type == "NoOp"
         return instruction.runs is Runs.ON_EACH and not is_end
     if isinstance(instruction, (AllGather, ReduceScatter)):
@@ -119,11 +121,11 @@ def takes_turns(instruction: Instruction) -> bool:
 
 
 def _ends_phase(instruction: Instruction) -> bool:
-    """Whether an instruction needs what all micro-batches of a phase made."""
+    """Whether an instruction needs results of all micro-batches of a phase."""
     if isinstance(instruction, Communication):
         if takes_turns(instruction):  # Micro-batches add up what they scatter.
             return isinstance(instruction, ReduceScatter)
-        if isinstance(instruction, GatherCounts):  # Of the batch as it comes.
+        if isinstance(instruction, GatherCounts):  # Needs no micro-batch.
             return False
         return any(isinstance(one.kind, Sharded) for one in instruction.inputs)
     if isinstance(instruction, Region):
@@ -138,13 +140,13 @@ def _node(instruction: Instruction) -> Node | None:
 
 
 def _delays(program: Lowered) -> dict[Instruction, int]:
-    """Delays instructions of the first phase to the first one that uses results.
+    """Finds instructions of the first phase that are used in later phases only.
 
-    Sums that no micro-batch reads, such as metrics and gradients, don't count as
-    uses: they are in the phase of what they are computed from.
+    Sums that no micro-batch reads, such as metrics and gradients, don't count
+    as uses: they are summed in the phase in which their parts are computed.
 
     Returns:
-        The later phase of each instruction that is delayed.
+        Maps each of them to the phase that first uses it.
     """
     phases = program.phases
     users = _users(program)
@@ -180,7 +182,7 @@ def _delays(program: Lowered) -> dict[Instruction, int]:
 
 
 def _users(program: Lowered) -> dict[Instruction, list[Instruction]]:
-    """For each instruction, those that take its results or wait for it."""
+    """Maps each instruction to those that take its results or wait for it."""
     producer: dict[Value | Node, Instruction] = {}
     users: dict[Instruction, list[Instruction]] = {}
     for instruction in program.instructions:
@@ -199,7 +201,11 @@ def _users(program: Lowered) -> dict[Instruction, list[Instruction]]:
 def _may_wait(
     program: Lowered, users: Mapping[Instruction, Iterable[Instruction]]
 ) -> set[Instruction]:
-    """Instructions of the first phase without side effects on their way to it."""
+    """Returns instructions of the first phase that can be delayed.
+
+    Neither they nor any instruction that they need has side effects, or merges
+    parts of micro-batches.
+    """
     phases = program.phases
     kept: set[Instruction] = set()
     found: set[Instruction] = set()
@@ -224,7 +230,7 @@ def _has_effect(instruction: Instruction) -> bool:
 
 
 def _is_stateful(node: Node) -> bool:
-    """Whether a node has side effects; a loop has none if it only reads variables."""
+    """Whether a node has side effects; a loop that only reads has none."""
     if not node.bodies:
         return node.is_stateful
     return any(

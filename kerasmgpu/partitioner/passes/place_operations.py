@@ -1,7 +1,7 @@
 """Decides which operations run on each replica, and which once for all.
 
-It also lists those that wait for the batch: at the end of the data, without one,
-the step fails, and must have had no effect.
+It also lists those that wait for the batch: at the end of the data no batch
+comes, the step fails, and it must have had no side effect.
 """
 
 import tensorflow as tf
@@ -23,7 +23,10 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_operations(program: Lowered) -> None:
-    """Sets where operations run, in a program whose regions are placed."""
+    """Sets `runs` and `home` of operations, and `after_batch`.
+
+    Regions must be placed before; see `place_regions`.
+    """
     placing = _Placing(program)
     for instruction in program.instructions:
         placing.place(instruction)
@@ -42,16 +45,16 @@ def _has_effect(node: Node) -> bool:
 
 
 def _reads_variables(node: Node) -> bool:
-    """Whether workers may send each other what a node reads of variables.
+    """Whether a node takes a variable, whose value workers can send each other.
 
-    A collective that one worker has started when the step fails breaks those of
-    later steps.
+    A collective that only some workers have started when the step fails breaks
+    those of later steps.
     """
     return any(tensor.dtype == tf.resource for tensor in node.inputs)
 
 
 def _home(node: Node) -> int:
-    """The place where a node runs that runs once."""
+    """Returns the place of a node that runs once: replica 0, or the host."""
     for tensor in (*node.inputs, *node.outputs):
         dtype = tensor.dtype
         if dtype.is_floating or dtype.is_complex or dtype == tf.resource:
@@ -60,7 +63,7 @@ def _home(node: Node) -> int:
 
 
 class _Placing:
-    """Which values replicas have references of their own to, while placing."""
+    """Places operations, and tracks values with one reference per replica."""
 
     def __init__(self, program: Lowered) -> None:
         self._mesh = program.mesh
@@ -98,7 +101,7 @@ class _Placing:
             inputs[0]
         ):
             return Runs.ON_EACH
-        # A stack of new values of variables is sent as a whole.
+        # A stack of variables' new values is sent whole, and unpacked there.
         if node.type == "Unpack" and node.outputs[0] in self._assigned:
             return Runs.ON_EACH
         if (

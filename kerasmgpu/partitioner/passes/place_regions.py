@@ -1,8 +1,8 @@
-"""Decides who runs a loop or branch, by the instructions that are inside.
+"""Decides where a loop or branch runs, by the instructions inside.
 
-Where nothing inside needs what other replicas have, it is a function of one
-replica: run once where all is whole, and on each replica otherwise. Else it is
-one function of all replicas, with communication inside.
+If no instruction inside needs values of other replicas, it is a function of one
+replica: called once if all values are whole, and else on each replica.
+Otherwise it is one function of all replicas, with communication inside.
 """
 
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_regions(program: Lowered) -> None:
-    """Sets where each region runs, and the replicas of its bodies."""
+    """Sets `runs` of each region, and the mesh of its bodies."""
     for region in program.regions:
         together = needs_all_replicas(region) or _has_updates(region.node)
         if program.mesh.micro_batches > 1:
@@ -44,12 +44,15 @@ def needs_all_replicas(region: Region) -> bool:
 
 
 def _has_effect_for_all(node: Node) -> bool:
-    """Whether all replicas together run a node once: a print, or a draw."""
+    """Whether a node must run once for all replicas, as a print or draw."""
     return node.is_stateful and Trait.COPIED not in record(node.type).traits
 
 
 def _reads_sums(region: Region) -> bool:
-    """Whether a body reads a device's part of a sum, which one micro-batch has."""
+    """Whether a body reads a variable of which each device has only a part.
+
+    Only the device's first micro-batch has that part.
+    """
     return any(
         isinstance(instruction, Operation)
         and Trait.READS in record(instruction.node.type).traits
@@ -60,7 +63,7 @@ def _reads_sums(region: Region) -> bool:
 
 
 def _is_local(region: Region) -> bool:
-    """Whether replicas have something of their own to do inside."""
+    """Whether values inside a region differ between replicas."""
     return region.plan.is_local or any(
         is_local(one.kind)
         for body in region.bodies
@@ -70,9 +73,10 @@ def _is_local(region: Region) -> bool:
 
 
 def _has_updates(node: Node) -> bool:
-    """Whether a body changes variables, of which there may be several copies.
+    """Whether a body changes variables.
 
-    A loop per replica would change one that has no copies several times.
+    If each replica ran it, a variable without copies would change several
+    times.
     """
     return any(
         {Trait.COPIED, Trait.READ_ONLY} & record(inner.type).traits

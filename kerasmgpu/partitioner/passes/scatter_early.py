@@ -1,8 +1,8 @@
 """Reduce-scatters gradients as the backward pass makes them.
 
-A gradient is whole on each replica until it is scattered. Here it is scattered
-behind the operation that makes it, together with others up to a number of bytes,
-and not where the optimizer needs it, behind all of the backward pass.
+A gradient is whole on each replica until it is scattered. So it is scattered
+right behind the operation that makes it, grouped with others up to a number of
+bytes, rather than where the optimizer needs it, behind the whole backward pass.
 """
 
 from kerasmgpu.partitioner.ir.instructions import (
@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.ir.sent_types import LARGE
 
 
 def scatter_early(program: Lowered) -> None:
-    """Moves each reduce-scatter behind what makes its input, in groups."""
+    """Moves each reduce-scatter behind the operation that makes its input."""
     for one in program.programs():
         _scatter_early(one)
 
