@@ -64,13 +64,13 @@ def memory(
             `"embeddings"`; see `state_bytes`.
         micro_batches: Integer or sequence of integers, parts in which a
             replica runs its rows. Default: the smallest power of two that
-            fits, or 1.
+            fits `device_memory`, or 1 without it.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
             of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
         replicas_per_worker: Integer, replicas of each process of a job.
             Default: all are in one process.
-        device_type: `"GPU"`, or `"CPU"`: replicas of a process share its
-            memory, and bytes are those of the process. Defaults to `"GPU"`.
+        device_type: `"GPU"`, or `"CPU"`, where the replicas of a process share
+            its memory and bytes are those of the process. Defaults to `"GPU"`.
         timeout_seconds: Number, how long building and tracing may take.
             Defaults to 600.
         show: Boolean, whether to print the table. Defaults to `True`.

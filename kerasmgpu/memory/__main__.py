@@ -32,7 +32,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Predicts for the model in `argv`, and prints the table."""
+    """Predicts the memory of the model in `argv`; prints a table, or JSON."""
     build, as_json = flag_parsing.only_function(argv), flags.FLAGS.json
     settings = flag_parsing.arguments(memory)
     report = memory(build, **settings, show=not as_json)

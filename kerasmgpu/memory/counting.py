@@ -8,24 +8,27 @@ from typing import Any
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
 
 MOST_PARTS = 16
-"""Micro-batches that are tried: a step of more takes long to write."""
+"""Most micro-batches that are tried: a step of more takes long to write."""
 
 LEAST_SAVED = 0.02
-"""Part of a step's bytes that twice as many micro-batches save, or no more are
-tried."""
+"""Share of a step's bytes that doubling the micro-batches must save, for more
+to be tried."""
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Traces the model of a job, and counts bytes.
+    """Traces the model of a job, and counts the bytes of each setting.
 
     Args:
         job: Dictionary, as `memory_prediction.run` makes it.
+
+    Returns:
+        Dictionary that `memory_prediction.run` completes to the report.
     """
     # Imported here, so that errors name the user's function.
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
     from kerasmgpu.memory.traced_step import with_variables
 
-    # Any other number of replicas is imagined: the step is traced once.
+    # Traced once: its replicas are imagined, whatever their number.
     model, step = trace_job(job)
     step = with_variables(model, step)
     rows = [
@@ -46,7 +49,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 def settings(
     step: Any, job: dict[str, Any], num_replicas: int, shard: str
 ) -> list[dict[str, Any]]:
-    """A row for each number of micro-batches; the first that fits by default."""
+    """Returns a row of the report for each of the job's micro-batches.
+
+    If the job has `None` for them: one row, of the first number that fits or,
+    where nothing fits, of the number that needs least.
+    """
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
     from kerasmgpu.replica_arithmetic import require_rows

@@ -1,4 +1,4 @@
-"""Memory of devices: sizes as text, or GPUs by name."""
+"""Parses the memory of a device, given as a size or by the name of a GPU."""
 
 import math
 import re
@@ -23,11 +23,11 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B)", re.IGNORECASE)
 _LEFT_TO_CUDA = 1536 << 20
 """Bytes of a GPU that TensorFlow leaves to CUDA and its libraries, for compute
 capability 8 (`MinSystemMemory` in TensorFlow's `gpu_device.cc`; less on older
-GPUs). A tenth of devices with less than ten times as much."""
+GPUs). Of a smaller device, with less than ten times as much, a tenth."""
 
 
 def parse(text: str) -> int:
-    """Returns the bytes of a device.
+    """Returns the bytes of a device's memory.
 
     Args:
         text: String, a key of `data_sheets.DEVICES`, or a size such as
@@ -55,5 +55,5 @@ def parse(text: str) -> int:
 
 
 def usable(num_bytes: int) -> int:
-    """Returns the bytes of a device that TensorFlow allocates for tensors."""
+    """Returns how many bytes of a device TensorFlow allocates for tensors."""
     return num_bytes - min(_LEFT_TO_CUDA, num_bytes // 10)

@@ -1,10 +1,10 @@
 """The order in which TensorFlow's executors start and finish nodes.
 
 An executor keeps a queue of nodes that are ready, and takes the first
-(`ExecutorState::Process` in TensorFlow's `executor.cc`). What is ready at the
-start, and what a collective was waited for by, is handed to several threads. On
-GPUs they start all kernels in this order; on CPUs other threads may run
-expensive kernels meanwhile, which is not modelled.
+(`ExecutorState::Process` in TensorFlow's `executor.cc`). Nodes that are ready
+at the start, and those that become ready when a collective ends, are handed to
+several threads. On GPUs these threads start all kernels in this order; on CPUs
+others may run expensive kernels meanwhile, which is not modelled.
 """
 
 import collections
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from kerasmgpu.memory.written_function import WrittenNode
 
 THREADS = 2
-"""Threads that are modelled. With one, kernels that follow from a collective
-would run one after the other; in measurements they overlap."""
+"""Number of threads that are modelled. With a single thread, kernels that read
+a collective's result would run one after the other; measured ones overlap."""
 
 
 def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
@@ -56,7 +56,7 @@ def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
 
 
 def _ready(node: WrittenNode, missing: list[int]) -> list[int]:
-    """Numbers of the nodes that have waited for a node only."""
+    """Decrements `missing` of a node's followers; returns those at zero."""
     ready = []
     for follower in node.followers:
         missing[follower] -= 1

@@ -1,4 +1,4 @@
-"""The micro-batches that `micro_batches="auto"` begins with."""
+"""Predicts how many micro-batches `micro_batches="auto"` begins with."""
 
 import os
 
@@ -12,10 +12,11 @@ from kerasmgpu.memory.memory_report import size
 
 
 def first_micro_batches(model: keras.Model, feed: Feed) -> int:
-    """Returns the fewest parts of a step that fit, as `memory` predicts.
+    """Returns the fewest micro-batches that fit, as `memory` predicts.
 
-    One part where nothing is predicted: the memory of the device or the rows
-    are unknown, the batch is not dense, or a function shards.
+    Returns 1 if nothing can be predicted: the device's memory or the rows are
+    unknown, the batch is not dense, or `shard` is a function. If nothing fits,
+    returns the number that needs least memory.
 
     Args:
         model: `keras.Model` in training under one of our strategies.

@@ -1,6 +1,6 @@
-"""What kernels do with memory: which share or write into their inputs.
+"""Knows which kernels share their input's buffer, or write into it.
 
-Read in the sources of TensorFlow 2.21.
+Taken from the sources of TensorFlow 2.21.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ SHARE_BUFFERS = {
     "TensorListPopBack",
     "TensorListResize",
 }
-"""Operations whose outputs are their first input's buffer: other shapes of a
-tensor, and elements of a list, which hold its whole buffer here."""
+"""Operations whose outputs share their first input's buffer. An element that is
+read from a list keeps the whole list in memory here."""
 
 PUTS = {"TensorListPushBack", "TensorListSetItem"}
 
@@ -36,7 +36,7 @@ _WRITE_IN_PLACE = {
     "SparseSoftmaxCrossEntropyWithLogits",
     "ZerosLike",
 }
-"""Operations that are not elementwise, but write into an input like those."""
+"""Operations that write into an input, as elementwise ones do."""
 
 _IF_AS_LARGE = {
     "BroadcastTo",
@@ -54,26 +54,26 @@ _IF_AS_LARGE = {
 are: sums along axes of one element, slices of everything."""
 
 _VIEWS = {"Split", "SplitV", "StridedSlice", "Unpack"}
-"""Operations that share their input's buffer for parts along the first axis."""
+"""Operations whose outputs, parts along the first axis, share the buffer."""
 
 _ALIGNMENT = 64
-"""Bytes: parts of a tensor that begin at a multiple share its buffer."""
+"""Bytes: a part of a tensor shares its buffer if it begins at a multiple."""
 
 COPY_ON_READ = ("ResourceScatter", "ResourceSparse")
-"""Operations that let later reads of their variable copy it."""
+"""Prefixes of operations on a variable that make all reads of it copies."""
 
 
 def traits_of(node: WrittenNode) -> "frozenset[Trait] | set[Trait]":
-    """Traits of a node's type; `_Arg` has none."""
+    """Returns the traits of a node's type; none for an argument."""
     return set() if node.type == "_Arg" else record(node.type).traits
 
 
 def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
-    """Whether the outputs are the first input's buffer.
+    """Whether a node's outputs share its data input's buffer, and all of it.
 
     Args:
         node: The node.
-        given: What is known of its inputs.
+        given: `Static`s of its inputs.
     """
     if node.type in SHARE_BUFFERS or Trait.PASSES in traits_of(node):
         return True
@@ -86,11 +86,11 @@ def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
 
 
 def is_view(node: WrittenNode, given: Sequence[Static]) -> bool:
-    """Whether the outputs are parts of the input's buffer.
+    """Whether a node's outputs are parts of its data input's buffer.
 
     Args:
         node: The node.
-        given: What is known of its inputs.
+        given: `Static`s of its inputs.
     """
     if node.type not in _VIEWS:
         return False
@@ -104,12 +104,12 @@ def is_view(node: WrittenNode, given: Sequence[Static]) -> bool:
 
 
 def data_input(node: WrittenNode) -> int:
-    """Number of the input that holds the data: `Split` takes its axis first."""
+    """Returns the data input's index: 0, or 1 for `Split`, after its axis."""
     return 1 if node.type == "Split" else 0
 
 
 def writes_in_place(node: WrittenNode) -> bool:
-    """Whether a kernel writes into an input that nobody else reads."""
+    """Whether a kernel writes into an input that nothing else reads."""
     return (
         Trait.ELEMENTWISE in traits_of(node)
         or node.type in _WRITE_IN_PLACE
@@ -118,7 +118,7 @@ def writes_in_place(node: WrittenNode) -> bool:
 
 
 def kept(nodes: Sequence[WrittenNode]) -> set[int]:
-    """Numbers of the nodes of the forward pass that the backward pass reads."""
+    """Returns the numbers of forward nodes that the backward pass reads."""
     found: set[int] = set()
     for number in reversed(range(len(nodes))):
         node = nodes[number]
@@ -129,7 +129,10 @@ def kept(nodes: Sequence[WrittenNode]) -> set[int]:
 
 
 def fused(nodes: Sequence[WrittenNode]) -> set[int]:
-    """Numbers of elementwise operations that only such ones read."""
+    """Returns the numbers of elementwise nodes that only such nodes read.
+
+    XLA fuses them, so that their outputs take no memory.
+    """
     read_otherwise: set[int] = set()
     for node in nodes:
         if not _is_elementwise(node):

@@ -1,10 +1,10 @@
-"""Buffers with reference counts, and the bytes that are alive."""
+"""Counts references to buffers, and the bytes of buffers that are alive."""
 
 import collections
 from collections.abc import Collection
 
 FREED = -1
-"""References to a buffer that is free."""
+"""The `references` of a buffer that has been freed."""
 
 
 class Buffer:
@@ -12,16 +12,16 @@ class Buffer:
 
     Args:
         num_bytes: Integer.
-        category: String, what it counts as at the peak.
-        holds: Buffers that live at least as long: elements of a list, the
-            tensor that it is a part of, operands of what is not written.
+        category: String, the part of a step's memory that it counts towards.
+        holds: Buffers that it keeps alive: elements of a list, the tensor that
+            it is a part of, operands of an operation that XLA fuses.
         scope: String, the name scope of the operation that made it.
 
     Attributes:
-        references: Number of values to come that read it, and of variables
-            and buffers that hold it.
+        references: Number of reads to come, plus the number of variables and
+            buffers that hold it.
         ledger: The `Ledger` that counts it.
-        is_part: Whether it is a part of a tensor, which it holds.
+        is_part: Whether it is a part of the tensor that it holds.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class Buffer:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else reads what it is a part of, if it is one."""
+        """Whether it holds nothing, or is the last part left of a tensor."""
         if not self.is_part:
             return not self.holds
         (whole,) = self.holds
@@ -59,13 +59,13 @@ class Buffer:
 
 
 class VariableBuffer(Buffer):
-    """A variable: its handle has no bytes, its content has.
+    """Buffer of a variable's handle; it has no bytes, but its content has.
 
     Args:
-        content: `Buffer` of its value.
+        content: `Buffer` of the variable's value.
 
     Attributes:
-        is_copied: Whether reads of it are copies.
+        is_copied: Whether reads of the variable are copies.
     """
 
     __slots__ = ("content", "is_copied")
@@ -77,7 +77,7 @@ class VariableBuffer(Buffer):
 
 
 class Ledger:
-    """Bytes that are alive, and their peak.
+    """Counts the bytes that are alive in one memory, and their peak.
 
     Attributes:
         peak: Integer, most bytes that were alive at once.
@@ -93,14 +93,14 @@ class Ledger:
 
     @property
     def at_peak(self) -> dict[str, int]:
-        """Bytes by category when most were alive."""
+        """Dictionary from categories to bytes alive at the peak."""
         found: collections.Counter[str] = collections.Counter()
         for (category, _), num_bytes in self._at_peak.items():
             found[category] += num_bytes
         return dict(found)
 
     def scopes_at_peak(self, categories: Collection[str]) -> dict[str, int]:
-        """Bytes by name scope when most were alive, of some categories."""
+        """Returns the bytes of some categories at the peak, by name scope."""
         found: collections.Counter[str] = collections.Counter()
         for (category, scope), num_bytes in self._at_peak.items():
             if category in categories:
@@ -113,7 +113,7 @@ class Ledger:
         return self._total
 
     def made(self, buffer: Buffer, references: int) -> Buffer:
-        """Adds a new buffer, which has that many references."""
+        """Counts a new buffer, sets its references, and returns it."""
         for held in buffer.holds:
             held.references += 1
         buffer.references, buffer.ledger = references, self
@@ -124,13 +124,13 @@ class Ledger:
         return buffer
 
     def count(self, buffer: Buffer, num_bytes: int) -> None:
-        """Adds bytes to those that are alive of a buffer's category."""
+        """Adds bytes, negative if freed, to those of a buffer's category."""
         self._alive[buffer.category, buffer.scope] += num_bytes
         self._total += num_bytes
 
 
 def release(buffer: Buffer, references: int = 1) -> None:
-    """Drops references to a buffer; without any, it is freed."""
+    """Drops references to a buffer; frees it, and those it holds, at zero."""
     waiting = [(buffer, references)]
     while waiting:
         buffer, references = waiting.pop()

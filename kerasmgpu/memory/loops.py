@@ -1,4 +1,4 @@
-"""Loops, branches and calls in a walk through a function."""
+"""Walks through the loops, branches and calls of a function."""
 
 import collections
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from kerasmgpu.memory.written_step import ACTIVATIONS, WORKSPACE, WrittenStep
 
 
 class Walk(Protocol):
-    """The walk through a function; see `walk.Walk`."""
+    """Interface of `walk.Walk`, a walk through a function."""
 
     step: WrittenStep
     function: WrittenFunction
@@ -25,10 +25,10 @@ class Walk(Protocol):
     def run(
         self, given: Sequence[Buffer], owned: Collection[int] = ()
     ) -> list[Buffer]:
-        """Runs it; returns the buffers of its outputs."""
+        """Walks through the function; returns the buffers of its outputs."""
 
     def statics(self, node: WrittenNode) -> list[Static]:
-        """What is known of a node's inputs."""
+        """Returns the `Static`s of a node's inputs."""
 
     def is_backward(self, node: WrittenNode) -> bool:
         """Whether a node is of the backward pass."""
@@ -40,7 +40,7 @@ class Walk(Protocol):
         given: Sequence[Static],
         ledgers: Mapping[str, Ledger] | None = None,
     ) -> "Walk":
-        """The walk of a body of a loop, branch or call."""
+        """Returns a `Walk` of the function `name`, a body of `node`."""
 
 
 def region(
@@ -49,10 +49,11 @@ def region(
     """Walks through a loop, branch or call.
 
     Args:
-        walk: The `Walk` of the function that it is in.
+        walk: The `Walk` of the function that `node` is in.
         node: The loop, branch or call.
-        bodies: Names of its functions.
-        inputs: Buffers of its inputs, each with a reference to drop.
+        bodies: Names of its functions. Of several branches, the one with the
+            largest peak counts.
+        inputs: Buffers of its inputs; a reference to each is dropped.
 
     Returns:
         Buffers of its outputs, with a reference each.
@@ -78,7 +79,10 @@ def region(
 def _loop(
     walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
 ) -> list[Buffer]:
-    """The last round: lists that grow are as long as the rounds before."""
+    """Walks through the last round, with lists as long as all others made them.
+
+    Arguments and result are those of `region`.
+    """
     given = walk.statics(loop)
     inside = walk.inside(loop, name, given)
     rounds = walk.step.rounds_of(loop)
@@ -107,7 +111,7 @@ def _loop(
 
 
 def _invariant(body: WrittenFunction) -> set[int]:
-    """Numbers of the loop variables that stay as they are."""
+    """Returns the numbers of the loop variables that no round changes."""
     return {
         number for number, one in enumerate(body.returned) if one == (number, 0)
     }
@@ -116,19 +120,19 @@ def _invariant(body: WrittenFunction) -> set[int]:
 def _growth(
     walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
 ) -> dict[int, dict[Ledger, int]]:
-    """Bytes by which each list grows in a round, by number and ledger."""
+    """Returns each list's growth per round: `{position: {ledger: bytes}}`."""
     given = [_like(buffer) for buffer in inputs]
     ledger_of = {id(one): buffer.ledger for one, buffer in zip(given, inputs)}
     statics = walk.statics(loop)
-    # What a walk allocates tells its memory by the ledger there.
+    # An allocated buffer's ledger in `alone` tells its memory.
     alone: dict[str, Ledger] = collections.defaultdict(Ledger)
     inside = walk.inside(loop, name, statics, alone)
     made = inside.run(given)
     of_alone = {id(ledger): memory for memory, ledger in alone.items()}
     is_list = [one.dtype == tf.variant for one in statics]
     invariant = _invariant(inside.function)
-    # Loop variables that were put into a list stay there, and what is read of a
-    # variable in each round is in memory once.
+    # No growth: what a list had before, loop variables that stay the same, and
+    # the content of variables, which each round reads from the same buffer.
     seen = {
         id(buffer)
         for number, buffer in enumerate(given)
@@ -139,8 +143,8 @@ def _growth(
     }
     lists = [buffer for buffer, variant in zip(made, is_list) if variant]
     put = {id(one) for buffer in lists for one in _held(buffer, set(seen))}
-    # What a round puts into a list as its result is the next one's variable,
-    # which is in memory once.
+    # If a round puts a result into a list, the round before has put this loop
+    # variable there, and counted it.
     seen |= {id(old) for old, new in zip(given, made) if id(new) in put}
     grown: dict[int, dict[Ledger, int]] = {}
     for number, buffer in enumerate(made):
@@ -157,7 +161,7 @@ def _growth(
 
 
 def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
-    """A list's elements, but those that were seen; marks them as seen."""
+    """Returns a buffer and all it holds, if not in `seen`; adds them there."""
     found, waiting = [], [buffer]
     while waiting:
         one = waiting.pop()
@@ -169,7 +173,7 @@ def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
 
 
 def _like(buffer: Buffer) -> Buffer:
-    """A buffer of the same size for a walk of which only the peak counts."""
+    """Returns a copy, never freed, for a walk of which only the peak counts."""
     copy = Buffer(buffer.num_bytes, buffer.category, (), buffer.scope)
     if isinstance(buffer, VariableBuffer):
         copy = VariableBuffer(_like(buffer.content))

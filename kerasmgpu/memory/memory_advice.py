@@ -1,4 +1,4 @@
-"""What was alive in a step that ran out of memory, and what would fit."""
+"""Says what was alive in a step that ran out of memory, and what would fit."""
 
 import collections
 import os
@@ -71,11 +71,12 @@ def advice(model: keras.Model, feed: Feed) -> str:
 
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
-    """Returns bytes for tensors on a replica's device; `None`: not known."""
+    """Returns bytes for tensors on a replica's device; `None` if unknown."""
     name = strategy.extended.worker_devices[0]
     kind, number = tf.DeviceSpec.from_string(name).device_type, 0
     if kind == "CPU":
-        # TensorFlow's allocator of GPUs, on the CPU: off by default.
+        # Only with TensorFlow's GPU allocator on the CPU, which is off by
+        # default, a CPU has a limit.
         if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() != "true":
             return None
         megabytes = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
@@ -97,11 +98,11 @@ def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
 
 
 def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
-    """The step as two replicas of one process would run it.
+    """Traces the step for two replicas of one process.
 
-    What is sharded, and the parts of a batch, are counted by the prediction. In
-    a job a worker predicts by itself: nothing here is a collective, and the
-    seeds of what is traced later stay equal on all workers.
+    The prediction adds sharding and micro-batches later. In a job each worker
+    predicts by itself: nothing here is a collective, and the seeds of later
+    traces stay equal on all workers.
     """
     strategy = model.distribute_strategy
     mesh = Mesh.on(["CPU:0", "CPU:1"], strategy.replicas.mesh.host)
@@ -132,7 +133,7 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
 
 
 def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
-    """Says which settings fit, or what each takes if the limit is unknown."""
+    """Says which settings fit or, without a `limit`, what each one takes."""
     found, replicas = [], strategy.num_replicas_in_sync
     for shard in ("none", "optimizer", "weights")[: 3 if replicas > 1 else 1]:
         numbers = None if limit else [2, 4]
@@ -161,11 +162,11 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
 def job_of(
     strategy: Any, limit: int | None, numbers: list[int] | None = None
 ) -> dict[str, Any]:
-    """A job of `counting.settings` for a strategy's replicas.
+    """Returns a job for `counting.settings`, of a strategy's replicas.
 
     Args:
         strategy: One of our strategies.
-        limit: Integer, bytes of a device, or `None`.
+        limit: Integer, bytes of a device, or `None` if unknown.
         numbers: Micro-batches to try. Default: the fewest that fit.
     """
     return {
@@ -228,7 +229,7 @@ def _command(strategy: Any, rows: int | None, limit: int | None) -> str:
 
 
 def rows_of(feed: Feed) -> int | None:
-    """Rows of a global batch, where they are known."""
+    """Returns the rows of a global batch; `None` if they are unknown."""
     if feed.batch_size is not None:
         return feed.batch_size
     for leaf in tf.nest.flatten(feed.batch_specification):

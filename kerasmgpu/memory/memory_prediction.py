@@ -59,8 +59,8 @@ def run(
 ) -> dict[str, Any]:
     """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`.
 
-    With `batch_size_per_replica` each replica has so many rows, whatever their
-    number, instead of its share of `global_batch_size`.
+    With `batch_size_per_replica` each replica has so many rows, whatever the
+    number of replicas, instead of its share of `global_batch_size`.
     """
     numbers = None
     if micro_batches is not None:
@@ -108,7 +108,7 @@ def run(
 
 
 def _checked_division(number: int | str, counts: Sequence[int]) -> int:
-    """Checks that workers of so many replicas make each number of replicas."""
+    """Returns `number`; raises `InputError` unless it divides all `counts`."""
     number = checked_integer(number, "replicas_per_worker", 1)
     wrong = [count for count in counts if count % number]
     if wrong:
@@ -152,7 +152,7 @@ def verdict(report: dict[str, Any]) -> str | None:
 
 
 def cost(row: dict[str, Any]) -> tuple[int, int]:
-    """Sorts rows of a report by what their settings cost in time.
+    """Returns a key that sorts a report's rows by the time of their settings.
 
     Settings that communicate less come first, then fewer micro-batches."""
     order = ("none", "optimizer", "embeddings", "weights")

@@ -1,4 +1,4 @@
-"""The table of a prediction of memory."""
+"""Prints the table of a memory prediction."""
 
 import json
 from typing import Any

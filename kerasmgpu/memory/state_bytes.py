@@ -1,4 +1,4 @@
-"""Bytes of variables per replica, for each way of sharding them.
+"""Counts the bytes of variables per replica, for each way of sharding them.
 
 `shard` is one of `SHARDS`, after ZeRO (Rajbhandari et al., arXiv 1910.02054):
 
@@ -21,7 +21,7 @@ SHARDS = ("none", *replica_arithmetic.SHARDS)
 
 @dataclasses.dataclass(frozen=True)
 class VariableRecord:
-    """A variable of a model.
+    """Describes a variable of a model.
 
     Attributes:
         path: String, Keras's path: `"dense/kernel"`.
@@ -50,9 +50,9 @@ class StateBytes:
     """Bytes of variables that a replica holds.
 
     Attributes:
-        weights: Integer, trainable or not.
-        slots: Integer, variables of the optimizer.
-        other: Integer, metrics, counters and seeds.
+        weights: Integer, bytes of weights, trainable or not.
+        slots: Integer, bytes of the optimizer's variables.
+        other: Integer, bytes of metrics, counters and seeds.
     """
 
     weights: int
@@ -61,7 +61,7 @@ class StateBytes:
 
     @property
     def total(self) -> int:
-        """Bytes of variables."""
+        """Bytes of all variables."""
         return self.weights + self.slots + self.other
 
 
@@ -106,7 +106,7 @@ def part_bytes(
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> int:
-    """Returns the bytes of the largest part of a variable.
+    """Returns the bytes of the largest part of a variable, or of all of it.
 
     Parts differ by at most one element of the axis that is divided.
 
@@ -130,7 +130,7 @@ def axis_to_shard(
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> int | None:
-    """The axis along which a variable is sharded; `None` if it is whole.
+    """Returns the axis along which a variable is sharded; `None` if whole.
 
     Args:
         variable: `VariableRecord`.

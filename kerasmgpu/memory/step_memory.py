@@ -1,4 +1,4 @@
-"""The peak of a training step on one replica."""
+"""Predicts the peak memory of a training step on one replica."""
 
 import collections
 import dataclasses
@@ -25,20 +25,20 @@ _VARIABLES, _BATCH = "variables", "batch"
 
 @dataclasses.dataclass(frozen=True)
 class StepPeak:
-    """Bytes of one memory when most are alive in a step, besides variables.
+    """Bytes alive in one memory at the peak of a step, without variables.
 
     Attributes:
-        batch: Integer, its replicas' shares of the batch.
-        gathered: Integer, whole weights that were gathered.
-        activations: Integer, what the forward pass made and the backward pass
-            reads.
-        gradients: Integer, gradients and their sums.
-        workspace: Integer, everything else.
-        constants: Integer, constants of the step.
-        assumed: Tuple of strings, sizes and loops of which nothing is known
-            before the step runs; 64 was assumed.
-        scopes: Dictionary from name scopes to bytes: activations, gradients
-            and workspace by the operations that made them.
+        batch: Integer, bytes of its replicas' shares of the batch.
+        gathered: Integer, bytes of whole weights that were gathered.
+        activations: Integer, bytes of values of the forward pass that the
+            backward pass reads.
+        gradients: Integer, bytes of gradients and their sums.
+        workspace: Integer, bytes of everything else.
+        constants: Integer, bytes of the step's constants.
+        assumed: Tuple of strings, names of sizes and loops that are unknown
+            before the step runs; 64 was assumed for each.
+        scopes: Dictionary from name scopes to bytes of the activations,
+            gradients and workspace that operations in them made.
     """
 
     batch: int
@@ -52,7 +52,7 @@ class StepPeak:
 
     @property
     def total(self) -> int:
-        """Bytes of the step, with the batch."""
+        """Bytes of all parts, with the batch."""
         return (
             self.batch
             + self.gathered
@@ -86,7 +86,7 @@ def step_peak(
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
 
     Returns:
-        `StepPeak` of the device that needs most.
+        `StepPeak` of the first worker's device that needs most.
     """
     setting = Setting(
         num_replicas,

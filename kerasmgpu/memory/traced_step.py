@@ -1,4 +1,4 @@
-"""The variables of a traced step."""
+"""Adds the model's variables to a traced step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class TracedStep(traced_step.TracedStep):
     Attributes:
         variables: `VariableRecord` of each variable, in the order of layers.
         record_of: Maps ids of TensorFlow's variables to their records.
-        model: The model, which keeps its variables.
+        model: The model, which keeps its variables, and so their ids, alive.
     """
 
     variables: list[VariableRecord]
@@ -38,7 +38,7 @@ def trace_step(
 def with_variables(
     model: keras.Model, step: traced_step.TracedStep
 ) -> TracedStep:
-    """Adds the model's variables to its traced step."""
+    """Returns a traced step with the variables of its model."""
     record_of = dict(_records(model))
     return TracedStep(
         **vars(step),
@@ -51,7 +51,7 @@ def with_variables(
 def _records(
     model: keras.Model,
 ) -> Iterator[tuple[int, VariableRecord]]:
-    """The record of each variable, by the id of TensorFlow's variable."""
+    """Yields the id of each TensorFlow variable of a model, and its record."""
     tables = {
         id(variable): variable.path.replace("/", "_")
         for layer in model._flatten_layers()

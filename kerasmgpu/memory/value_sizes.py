@@ -1,4 +1,4 @@
-"""Shapes that one replica holds of the values of a program."""
+"""Computes the shapes of a program's values, as one replica holds them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,14 +10,14 @@ from kerasmgpu.partitioner.step.graph import Tensor
 
 
 class ValueSizes:
-    """Shapes of values for a batch, as the replica with most rows holds them.
+    """Computes the shapes of values on the replica with most rows of a batch.
 
     Args:
         known: Maps symbols to their sizes in the batch.
-        num_shares: Integer, shares of the rows: replicas by micro-batches.
+        num_shares: Integer, shares of the rows: replicas times micro-batches.
 
     Attributes:
-        assumed: Names of sizes that are known when the step runs only, for
+        assumed: Names of sizes that are known only when the step runs, for
             which `cost.ASSUMED_SIZE` was taken.
     """
 
@@ -30,7 +30,7 @@ class ValueSizes:
         self._cost = CostModel(known)
 
     def shape_of(self, one: Value) -> tuple[int, ...] | None:
-        """The shape of a replica's part of a value; `None`: unknown rank."""
+        """Returns the shape of a replica's part of a value; `None`: unknown."""
         tensor, kind = one.tensor, one.kind
         if tensor.shape is None or None in tensor.shape:
             return None
@@ -45,7 +45,7 @@ class ValueSizes:
         return tuple(shape)
 
     def value_of(self, size: sizes.SizeLike) -> int | None:
-        """A size for this batch; `None` if it depends on anything else."""
+        """Returns a size; `None` if the batch alone doesn't determine it."""
         if isinstance(size, sizes.Size) and not all(
             symbol.joined in self._known for symbol in size.symbols
         ):

@@ -1,9 +1,9 @@
-"""Runs a written function without computing anything, and counts bytes.
+"""Simulates the memory of a written function: computes nothing, counts bytes.
 
 Each value has a buffer with a reference count, as TensorFlow's tensors have:
-operations that only give a tensor another shape share its buffer, elementwise
-kernels write into an input that nobody else reads, and a buffer is freed after
-its last use.
+operations that only reshape a tensor share its buffer, elementwise kernels
+write into an input that nothing else reads, and a buffer is freed after its
+last use.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,13 +35,14 @@ from kerasmgpu.partitioner.step.records import Trait
 
 
 class Walk:
-    """One function of a step.
+    """A walk through one function of a step, in the order of execution.
 
     Args:
         step: `WrittenStep`.
         function: `WrittenFunction`.
-        ledgers: Maps memories to their `Ledger`s.
-        in_backward: Whether it is a body of a loop of the backward pass.
+        ledgers: Maps names of memories to their `Ledger`s.
+        in_backward: Whether the function is a body of a node of the backward
+            pass.
     """
 
     def __init__(
@@ -66,15 +67,15 @@ class Walk:
     def run(
         self, given: Sequence[Buffer], owned: Collection[int] = ()
     ) -> list[Buffer]:
-        """Runs it.
+        """Walks through the function, and counts its bytes in the ledgers.
 
         Args:
-            given: Buffers of its arguments.
-            owned: Positions of arguments on which the caller drops its
+            given: Buffers of the function's arguments.
+            owned: Positions of arguments to which the caller gives up its
                 reference.
 
         Returns:
-            Buffers of what it returns, with a reference each.
+            Buffers of the function's results, with a reference each.
         """
         for number, buffer in enumerate(given):
             buffer.references += self._nodes[number].uses[0]
@@ -100,13 +101,13 @@ class Walk:
         given: Sequence[Static],
         ledgers: Mapping[str, Ledger] | None = None,
     ) -> "Walk":
-        """The walk of a body of a loop, branch or call.
+        """Returns a `Walk` of the function `name`, a body of `node`.
 
         Args:
             node: The loop, branch or call.
             name: Name of the function.
-            given: What is known of its arguments.
-            ledgers: Ledgers of their own; by default, those of this walk.
+            given: `Static`s of the function's arguments.
+            ledgers: Ledgers to count in. Default: those of this walk.
         """
         return Walk(
             self.step,
@@ -116,7 +117,7 @@ class Walk:
         )
 
     def statics(self, node: WrittenNode) -> list[Static]:
-        """What is known of a node's inputs."""
+        """Returns the `Static`s of a node's inputs."""
         return [self._nodes[n].outputs[index] for n, index in node.inputs]
 
     def is_backward(self, node: WrittenNode) -> bool:
@@ -126,7 +127,7 @@ class Walk:
     # Nodes -------------------------------------------------------------------
 
     def _copies_to_make(self) -> dict[Reference, dict[str, int]]:
-        """For each output how many nodes of other memories read it."""
+        """Counts each output's reads from each memory other than its own."""
         found: dict[Reference, dict[str, int]] = {}
         for number, node in enumerate(self._nodes):
             memory = self._memories[number]
@@ -141,7 +142,7 @@ class Walk:
         return found
 
     def _start(self, number: int) -> None:
-        """Allocates what a node makes."""
+        """Allocates a node's outputs and scratch memory; walks its bodies."""
         node, memory = self._nodes[number], self._memories[number]
         inputs = [
             self._copies.get((one, memory), self._buffers[one])
@@ -164,7 +165,7 @@ class Walk:
             self._scratch[number] = ledger.made(Buffer(scratch, WORKSPACE), 1)
 
     def _finish(self, number: int) -> None:
-        """Sends what a node has made, and releases what it has read."""
+        """Copies a node's outputs to other memories; releases its inputs."""
         node = self._nodes[number]
         if number in self._scratch:
             release(self._scratch.pop(number))
@@ -188,7 +189,7 @@ class Walk:
                 release(made, 0)
 
     def _own_uses(self, number: int, index: int) -> int:
-        """References to an output: its readers, and a copy for each memory."""
+        """Returns an output's references: local reads and copies elsewhere."""
         copies = self._readers.get((number, index), {})
         uses = self._nodes[number].uses[index]
         return uses - sum(copies.values()) + len(copies)
@@ -230,7 +231,7 @@ class Walk:
     def _of_variable(
         self, number: int, variable: VariableBuffer, inputs: list[Buffer]
     ) -> list[Buffer]:
-        """What an operation on a variable makes."""
+        """Returns the output buffers of an operation on a variable."""
         node = self._nodes[number]
         is_read = Trait.READS in kernels.traits_of(node)
         if node.type == "Identity" or (is_read and not variable.is_copied):
@@ -244,10 +245,10 @@ class Walk:
     def _held(
         self, number: int, inputs: list[Buffer], given: Sequence[Static]
     ) -> tuple[Buffer, ...]:
-        """Buffers that outputs without bytes of their own keep alive.
+        """Returns input buffers that outputs without a buffer keep alive.
 
-        A list holds its elements, parts of a tensor hold it, and of what XLA
-        fuses the operands are read when the result is needed.
+        Empty for other nodes. A list holds its elements, a part its tensor, and
+        a result of fused operations the operands, which XLA reads later.
         """
         node = self._nodes[number]
         if node.type in kernels.PUTS:
@@ -263,9 +264,10 @@ class Walk:
         inputs: list[Buffer],
         given: Sequence[Static],
     ) -> Buffer | None:
-        """An input of an output's size that nobody else reads.
+        """Returns an input to write an output into; `None` if there is none.
 
-        It may be the last part of a tensor, which stays in memory with it.
+        It has the output's type and size, and nothing else reads it. If it is
+        the last part of a tensor, the whole tensor stays in memory with it.
         """
         wanted = node.outputs[index]
         for buffer, static in zip(inputs, given):
@@ -285,7 +287,7 @@ class Walk:
         holds: tuple[Buffer, ...] = (),
         num_bytes: int | None = None,
     ) -> Buffer:
-        """A new buffer for an output."""
+        """Returns a new buffer for an output, counted in the node's memory."""
         node = self._nodes[number]
         if num_bytes is None:
             num_bytes = node.outputs[index].num_bytes
@@ -299,14 +301,14 @@ class Walk:
         return self.ledgers[memory].made(buffer, uses)
 
     def _shared(self, buffer: Buffer, number: int, index: int) -> Buffer:
-        """An existing buffer for one more output."""
+        """Adds an output's references to an existing buffer; returns it."""
         buffer.references += self._own_uses(number, index)
         return buffer
 
     def _assign(
         self, variable: VariableBuffer, node: WrittenNode, value: Buffer
     ) -> list[Buffer]:
-        """Gives a variable a new value; returns its old one, to be released."""
+        """Assigns a variable; returns a replaced buffer, if any, to release."""
         before = variable.content
         if node.type != "AssignVariableOp":
             if before.references == 1:
@@ -330,7 +332,7 @@ class Walk:
 
 
 def _scope(name: str) -> str:
-    """The name scope of a node, as the step has it on one device."""
+    """Returns a node's name scope, without the replica's prefix."""
     if name.startswith(("replica_", "host/")):
         _, _, name = name.partition("/")
     return name.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""A written function as nodes whose outputs have shapes for one batch."""
+"""Reads a `FunctionDef` as nodes whose outputs have shapes for one batch."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -12,18 +12,18 @@ from kerasmgpu.partitioner.step.definitions import attribute_value, node_name
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 Reference = tuple[int, int]
-"""Number of a node, and of its output."""
+"""Number of a node in its function, and number of the node's output."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Static:
-    """What is known of a tensor.
+    """Type and shape of a tensor, as far as they are known before the step.
 
     Attributes:
         dtype: `tf.DType`.
         shape: Tuple of integers, `None` for unknown sizes; `None` for an
-            unknown rank. That of the variable for a handle.
-        content: `tf.DType` of the variable of a handle, or `None`.
+            unknown rank. A handle has the shape of its variable.
+        content: `tf.DType` of a handle's variable; `None` for other tensors.
     """
 
     dtype: tf.DType
@@ -32,9 +32,9 @@ class Static:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes; unknown sizes are taken as `ASSUMED_SIZE`."""
+        """Bytes of the tensor; unknown sizes are taken as `ASSUMED_SIZE`."""
         if self.dtype in (tf.resource, tf.variant, tf.string):
-            return 0  # Handles, lists, and what is on the host.
+            return 0  # Handles, lists, and strings, which are on the host.
         total = self.dtype.size
         for size in self.shape or ():
             total *= ASSUMED_SIZE if size is None else size
@@ -82,7 +82,7 @@ class WrittenNode:
 
     @property
     def is_backward(self) -> bool:
-        """Whether it is of the backward pass, by its name."""
+        """Whether the node's name is one of the backward pass."""
         return is_backward_name(self.name)
 
 
@@ -92,20 +92,21 @@ def is_backward_name(name: str) -> bool:
 
 
 class WrittenFunction:
-    """A function, its arguments first among the nodes.
+    """The nodes of a function, its arguments first.
 
     Args:
         definition: `FunctionDef`.
-        given: For each argument its `Static`.
-        fallback: Function of a reference as the definition has it that returns
-            the shape of a tensor that TensorFlow doesn't infer, or `None`.
+        given: `Static` of each argument.
+        fallback: Function from a tensor's name in the definition to its shape,
+            or `None`. It is called where TensorFlow doesn't infer the shape.
 
     Attributes:
         nodes: List of `WrittenNode`.
         returned: List of `Reference`s.
-        categories: What outputs count as, where that is known.
-        kept: Numbers of nodes of the forward pass that the backward pass reads.
-        fused: Numbers of elementwise operations that only such ones read.
+        categories: Dictionary from `Reference`s to categories of bytes, for
+            those that are known; the caller fills it.
+        kept: See `kernels.kept`; the caller sets it.
+        fused: See `kernels.fused`; the caller sets it if XLA compiles.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class WrittenFunction:
             self.nodes[source].uses[number] += 1
 
     def reference(self, text: str) -> Reference:
-        """The `Reference` of one in the definition."""
+        """Returns the `Reference` for a tensor's name in the definition."""
         name, _, output = text.partition(":")
         number = self._numbers[name]
         if not output:
@@ -170,11 +171,11 @@ class WrittenFunction:
         return number, self._outputs[name].index(output)
 
     def has(self, text: str) -> bool:
-        """Whether a reference is to a node of this function."""
+        """Whether a tensor's name in the definition is of one of the nodes."""
         return node_name(text) in self._numbers
 
     def group_size(self, node: WrittenNode) -> int:
-        """Members of a collective."""
+        """Returns the number of members of a collective."""
         constant = self.nodes[node.inputs[1][0]].definition
         return int(tf.make_ndarray(constant.attr["value"].tensor))
 
@@ -188,7 +189,7 @@ def _inferred(
     given: Sequence[Static],
     outputs: Mapping[str, list[str]],
 ) -> Mapping[str, list[Static]]:
-    """For each node, what TensorFlow infers of its outputs."""
+    """Returns the `Static`s that TensorFlow infers for each node's outputs."""
     written = tf.compat.v1.GraphDef()
     for argument, static in zip(definition.signature.input_arg, given):
         written.node.append(_argument(argument.name, static))
@@ -221,7 +222,7 @@ def _shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
 
 
 def _argument(name: str, static: Static) -> Any:
-    """A node of an argument's type and shape."""
+    """Returns a placeholder or handle of an argument's type and shape."""
     node = tf.compat.v1.NodeDef(name=name, op="Placeholder")
     shape, dtype, key = static.shape, static.dtype, "shape"
     if static.content is not None:
@@ -238,7 +239,7 @@ def _as_known(
     by_name: Mapping[str, Any],
     written: Any,
 ) -> None:
-    """Replaces a collective by an operation with an output of its shape."""
+    """Replaces a collective, in place, by an operation of the same shape."""
     if not node.op.startswith("Collective"):
         return
     constant = by_name[node_name(node.input[1])]

@@ -1,4 +1,4 @@
-"""A step as it would be written for other replicas, which needn't exist."""
+"""Writes a step for any replicas, which needn't exist."""
 
 import dataclasses
 import re
@@ -41,15 +41,15 @@ ACTIVATIONS, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
     "gradients",
     "workspace",
 )
-"""What bytes count as at the peak."""
+"""Categories of the bytes that are alive at the peak."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How a step runs.
+    """The settings with which a step runs.
 
     Attributes:
-        num_replicas: Integer, of all workers.
+        num_replicas: Integer, replicas of all workers.
         shard: One of `state_bytes.SHARDS`.
         micro_batches: Integer, parts in which a replica runs its rows.
         rows: Integer, rows of a global batch.
@@ -69,29 +69,30 @@ class Setting:
 
     @property
     def num_local(self) -> int:
-        """Replicas of a worker."""
+        """Number of replicas of each worker."""
         return self.num_replicas // self.num_workers
 
     @property
     def shares_memory(self) -> bool:
-        """Whether a worker's replicas have one memory."""
+        """Whether a worker's replicas share one memory."""
         return self.device_type == "CPU"
 
 
 class WrittenStep:
-    """The functions of a step that the first worker would run.
+    """A step as the first worker would run it, and the functions it calls.
 
     Args:
         step: `TracedStep`.
         setting: `Setting`.
 
     Attributes:
-        jit_compile: Whether XLA compiles it.
-        arguments: For each argument of the step a pair: what it is passed, an
-            `ImaginedHandle` or a part of the batch (`None`), and its `Static`.
+        jit_compile: Whether XLA compiles the step.
+        arguments: For each argument of the step a pair, whose second is its
+            `Static`. The first is an `ImaginedHandle` for a captured tensor,
+            and for a part of the batch the number of its replica.
         main: The `WrittenFunction` of the step.
-        assumed: Names of sizes and loops of which nothing is known before the
-            step runs; `ASSUMED_SIZE` was taken.
+        assumed: Names of sizes and loops that are unknown before the step
+            runs; `ASSUMED_SIZE` was taken for each.
     """
 
     def __init__(self, step: TracedStep, setting: Setting) -> None:
@@ -103,7 +104,7 @@ class WrittenStep:
         shapes = [
             (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
         ]
-        # Sizes are known then while it is written, and needn't be inferred.
+        # With known shapes of the batch, other sizes are known, too.
         for leaf, shape in zip(trace.leaves, shapes):
             if leaf.shape is not None and None not in shape:
                 leaf.static = leaf.shape = shape
@@ -148,7 +149,7 @@ class WrittenStep:
         return imagined
 
     def _axis_of(self, outer: Any) -> int | None:
-        """The axis along which a captured variable is sharded, or `None`."""
+        """Returns the axis by which a captured variable is sharded, if it is."""
         setting = self._setting
         variable = container(outer)
         if variable is None:
@@ -164,7 +165,7 @@ class WrittenStep:
         )
 
     def _static(self, handle: ImaginedHandle) -> Static:
-        """What is known of a captured tensor, as its device has it."""
+        """Returns the `Static` of a captured tensor, as its device holds it."""
         tensor, axis = handle.variable.tensor, handle.variable.axis
         if tensor.dtype != tf.resource:
             rank = tensor.shape.rank
@@ -184,7 +185,7 @@ class WrittenStep:
     # Functions ---------------------------------------------------------------
 
     def function(self, name: str, given: Sequence[Static]) -> WrittenFunction:
-        """A function by its name, for arguments of these shapes."""
+        """Returns the function `name` for arguments like `given`; cached."""
         key = name, tuple(given)
         if key not in self._functions:
             self._functions[key] = self._function(self._library[name], key[1])
@@ -206,7 +207,7 @@ class WrittenStep:
         return None if one is None else self._sizes.shape_of(one)
 
     def bodies(self, node: WrittenNode) -> list[str]:
-        """Names of the functions that a node runs."""
+        """Returns the names of the functions that a node runs, or none."""
         attributes = node.definition.attr
         names = [
             attributes[key].func.name
@@ -218,7 +219,7 @@ class WrittenStep:
         return [name for name in names if name in self._library]
 
     def rounds_of(self, loop: WrittenNode) -> int:
-        """Rounds of a loop for this batch."""
+        """Returns the rounds of a loop; unknown ones are noted in `assumed`."""
         name = re.sub(r"_\d+$", "", loop.name)
         rounds = self._rounds.get(loop.name, self._rounds.get(name))
         if rounds is None:
@@ -230,11 +231,11 @@ class WrittenStep:
 
     @property
     def home(self) -> str:
-        """The memory of the first replica."""
+        """Name of the first replica's memory."""
         return self.memory_of_place(0)
 
     def memory_of_place(self, place: int) -> str:
-        """The memory of a replica of this worker."""
+        """Returns the name of the memory of one of this worker's replicas."""
         if self._setting.shares_memory:
             return "host"
         return self._program.replicas.mesh.devices[
@@ -242,7 +243,10 @@ class WrittenStep:
         ]
 
     def memory_of(self, node: WrittenNode) -> str:
-        """The memory of a node's outputs; empty for what runs anywhere."""
+        """Returns the name of the memory of a node's outputs.
+
+        Empty if the node has no device; the caller then chooses.
+        """
         if self._setting.shares_memory:
             return "host"
         if "GPU" in node.device:
@@ -250,17 +254,17 @@ class WrittenStep:
         return "host" if node.device else ""
 
     def scratch(self, function: WrittenFunction, node: WrittenNode) -> int:
-        """Bytes that a kernel allocates besides its outputs."""
+        """Returns the bytes that a kernel allocates besides its outputs."""
         if node.type != "CollectiveReduceV2":
             return 0
         if node.definition.attr["communication_hint"].s != b"ring":
             return 0
-        # Of each part of the value but its own, a member receives a copy.
+        # A member receives a copy of each part of the value but its own.
         size = function.group_size(node)
         return node.outputs[0].num_bytes * (size - 1) // size
 
     def _categories(self) -> Iterator[tuple[Reference, str]]:
-        """What values that devices send each other count as."""
+        """Yields gathered weights and gradients, with their categories."""
         for text, one in self._values.items():
             category = _category(one, text)
             if category and self.main.has(text):
@@ -284,7 +288,7 @@ def _category(one: Value, reference: str) -> str | None:
 def _loops(
     graph: Graph, sizes: ValueSizes, earlier: dict[Node, Any]
 ) -> Iterator[tuple[str, int]]:
-    """Rounds of the loops of a graph, by name."""
+    """Yields the name and rounds of each loop of a graph, also nested ones."""
     for node in graph.nodes:
         if Trait.LOOP in record(node.type).traits:
             size = loop_rounds.rounds_of(node, earlier)
