@@ -45,9 +45,9 @@ class _Walk:
 
         Args:
             graph: A `Graph`.
-            times: How often it runs in a step.
-            in_backward: Whether it is a body of the backward pass.
-            again: Whether it recomputes.
+            times: Integer or `Size`, how often the graph runs in a step.
+            in_backward: Whether it is a body of a node of the backward pass.
+            again: Whether it is a body of a node that recomputes.
         """
         for node in graph.nodes:
             backward = in_backward or is_backward(node)
@@ -62,7 +62,7 @@ class _Walk:
                 self._add(node, times, backward, repeats)
 
     def _rounds_of(self, loop: Node) -> SizeLike:
-        """Returns a loop's rounds; a symbol of its name if they depend on values."""
+        """Returns a loop's rounds; a new symbol if they depend on values."""
         rounds = loop_rounds.rounds_of(loop, self._rounds)
         if rounds is None:
             name = (
@@ -77,7 +77,7 @@ class _Walk:
     def _run_branch(
         self, node: Node, times: SizeLike, backward: bool, again: bool
     ) -> None:
-        """Counts the body with most operations."""
+        """Counts the branch with most operations, and not the others."""
         walks = []
         for body in node.bodies:
             walk = _Walk(self._again)
@@ -90,7 +90,7 @@ class _Walk:
 
     @property
     def size(self) -> int:
-        """Evaluates operations, with 64 for each unknown size."""
+        """Number of operations, with 64 for each unknown size."""
         cost = CostModel()
         return sum(cost.value_of(one.flops) for one in self.products)
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of one node, in terms of symbolic sizes.
+"""Counts the floating-point operations of one node, by symbolic sizes.
 
 A multiply-add counts as two. Taps of a convolution on its padding count, as in
 TensorFlow's profiler.
@@ -19,7 +19,7 @@ _Rule: TypeAlias = Callable[[Node], SizeLike | None]
 
 
 def flops_of(node: Node) -> SizeLike | None:
-    """Returns the operations of a node for which `has_rule` is true.
+    """Returns the number of operations of a node with a rule (`has_rule`).
 
     Returns:
         Integer or `sizes.Size`; `None` if a size is not known.
@@ -50,7 +50,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def is_uncounted(node: Node) -> bool:
-    """Whether a node computes something that no rule counts."""
+    """Whether a node's operations should be counted, but no rule does so."""
     if node.type in _RULES or node.type in _LARGE:
         return not has_rule(node)
     return (
@@ -78,10 +78,10 @@ _LARGE = {
     *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot", "PyFunc"),
     *("SelfAdjointEigV2", "Svd", "TridiagonalMatMul", "TridiagonalSolve"),
 }
-"""Operations that are more than elementwise and have no common count."""
+"""Operations that compute more than elementwise ones and have no usual count."""
 
 _REAL_PRODUCTS = {"complex64": 4, "complex128": 4}
-"""Real multiply-adds of one of complex numbers."""
+"""Real multiply-adds in one complex multiply-add."""
 
 
 def _dtype(node: Node) -> str:
@@ -97,10 +97,11 @@ def _is_floating(tensor: Tensor) -> bool:
 
 
 def _contraction(node: Node) -> SizeLike | None:
-    """Matrix products and einsum: twice the product of all labels' sizes.
+    """Counts a matrix product or einsum: twice the product of labels' sizes.
 
-    A label of one factor alone is summed before. A product that sums nothing is
-    an outer product, or elementwise and not counted.
+    A label of one input alone, without the output, is summed first and left
+    out. Returns 0 for an einsum that is elementwise or has one input, and
+    `None` if the labels are unknown.
     """
     axes = table.axes_of(node)
     if axes is None:
@@ -119,15 +120,18 @@ def _contraction(node: Node) -> SizeLike | None:
 
 
 def _convolution(image: str, filters: str, inner: int) -> _Rule:
-    """A rule for a convolution or one of its gradients.
+    """Returns a rule for a convolution or one of its gradients.
 
-    Each element of its output, or of the output's gradient, is a sum over a
-    filter; each element of a transposed convolution's input takes part in one.
+    For each element of the convolution's output (or of the output's gradient,
+    or of a transposed convolution's input), a filter's elements are multiplied
+    and added.
 
     Args:
-        image: `"out"` if that is the node's output, `"in"` if its third input.
-        filters: The same for the filters, the second input.
-        inner: Number of last axes of the filters that the image has.
+        image: Where that output or its gradient is: `"out"`, the node's output,
+            or `"in"`, its third input.
+        filters: Where the filters are: `"out"`, the node's output (their
+            gradient), or `"in"`, its second input.
+        inner: Number of the filters' last axes that the output's channels have.
     """
 
     def rule(node: Node) -> SizeLike | None:
@@ -141,7 +145,7 @@ def _convolution(image: str, filters: str, inner: int) -> _Rule:
 
 
 def _sparse(node: Node) -> SizeLike | None:
-    """`(indices, values, shape, matrix)`: entries times columns."""
+    """Counts a sparse matrix times a dense one: 2 · entries · columns."""
     values, matrix = node.inputs[1].shape, node.inputs[3].shape
     if values is None or matrix is None:
         return None
@@ -156,7 +160,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 
 def _recurrent(node: Node) -> SizeLike | None:
-    """`(input, h, …)`: each gate multiplies the input and the state."""
+    """Counts cuDNN's RNN layers: each gate multiplies its input and state."""
     given, state = node.inputs[0].shape, node.inputs[1].shape
     if given is None or state is None:
         return None
@@ -179,9 +183,11 @@ def _recurrent(node: Node) -> SizeLike | None:
 
 
 def _factorisation(count: Callable[..., float]) -> _Rule:
-    """A rule by rows and columns of matrices, and columns of the right-hand side.
+    """Returns a rule for matrices of known size, alone or in batches.
 
-    Counts are those of Golub and Van Loan, Matrix Computations.
+    Args:
+        count: Function of rows, columns, and columns of the right-hand side (1
+            if there is none), after Golub and Van Loan, Matrix Computations.
     """
 
     def rule(node: Node) -> SizeLike | None:
@@ -198,7 +204,7 @@ def _factorisation(count: Callable[..., float]) -> _Rule:
 
 
 def _fourier(node: Node) -> SizeLike | None:
-    """5 n log2(n), the usual count; half of that for real numbers."""
+    """Counts a Fourier transform: 5 n log2(n), as usual; half for real ones."""
     axes = int(node.type[-2]) if node.type.endswith("D") else 1
     longer = (
         node.outputs[0] if node.type.startswith("IRFFT") else node.inputs[0]

@@ -16,9 +16,9 @@ def is_backward(node: Node) -> bool:
 def recomputed(graph: Graph) -> set[Node]:
     """Returns the nodes of a step that `tf.recompute_grad` computes again.
 
-    They follow from inputs that wait for gradients, and repeat an earlier node.
-    Dropout draws other numbers again, so random numbers of one shape count as
-    equal; so do two loops with the same products and inputs.
+    These depend on an input that waits for gradients, and repeat an earlier
+    node. All random numbers of one shape count as equal, since dropout draws
+    anew; so do two loops with the same products and inputs.
 
     Args:
         graph: The graph of a training step.
@@ -52,10 +52,10 @@ def _after_waiting(graph: Graph) -> set[Node]:
 
 
 def _only_waits(node: Node) -> bool:
-    """Whether a node is a control dependency: adds 0, made from a gradient.
+    """Whether a node only orders execution: it adds a 0 made from a gradient.
 
-    With it `tf.recompute_grad`, and so `keras.remat`, waits for gradients,
-    since XLA drops control dependencies (TensorFlow 2.18 to 2.21).
+    With such nodes `tf.recompute_grad`, and so `keras.remat`, waits for
+    gradients, since XLA drops control dependencies (TensorFlow 2.18 to 2.21).
     """
     if node.type != "AddV2":
         return False
@@ -69,10 +69,10 @@ def _only_waits(node: Node) -> bool:
 
 
 def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
-    """Returns a key of a node's computation, without control dependencies."""
+    """Returns a key that a node shares with those that compute the same."""
     traits = record(node.type).traits
     if node.bodies:
-        # Recorded for a gradient, a loop has more lists and outputs.
+        # A loop has more lists and outputs if it is recorded for a gradient.
         given = [t for t in node.inputs if t.dtype.is_floating]
         return (
             node.type,
@@ -95,7 +95,7 @@ def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
 
 
 def _products(node: Node) -> list[str]:
-    """Returns types and shapes of all products in a node's bodies."""
+    """Returns a text of type and shapes for each product in a node's bodies."""
     found: list[str] = []
     waiting: list[Any] = list(node.bodies)
     while waiting:

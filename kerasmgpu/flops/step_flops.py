@@ -1,4 +1,4 @@
-"""The floating-point operations of a training step."""
+"""Adds up the floating-point operations of a training step."""
 
 import collections
 import dataclasses
@@ -18,9 +18,9 @@ class Product:
     Attributes:
         name: String, name of the operation.
         dtype: String, data type of its factors.
-        flops: Integer or `sizes.Size`, operations over all rounds of its loops.
+        flops: Integer or `sizes.Size`, operations in all rounds of its loops.
         is_backward: Whether it is of the backward pass.
-        is_recomputed: Whether it computes again what the forward pass computed.
+        is_recomputed: Whether it repeats a computation of the forward pass.
     """
 
     name: str
@@ -37,7 +37,8 @@ class StepFlops:
     Attributes:
         products: List of `Product`.
         uncounted: Counter of types of operations that no rule counts.
-        elementwise: Counter of types that are not counted by convention.
+        elementwise: Counter of types of operations that, by convention, are
+            not counted.
     """
 
     products: list[Product]
@@ -52,12 +53,12 @@ class StepFlops:
         Args:
             rows: Number, rows of the global batch. Not needed if the step was
                 traced for a fixed number.
-            recomputed: Whether to count what is computed again, as hardware
-                FLOPs do and model FLOPs do not.
+            recomputed: Whether to count recomputations, as hardware FLOPs do
+                and model FLOPs do not.
 
         Returns:
-            Dictionary; `None` if they depend on something else, or on `rows`,
-            which is not given.
+            Dictionary from data types to operations; `None` if they depend on
+            unknown sizes, or on `rows` while that is `None`.
         """
         total: dict[str, float] = {}
         for one in self._counted(recomputed):
@@ -88,8 +89,8 @@ class StepFlops:
             tensor_float_32: See `Device.peak`.
 
         Returns:
-            Seconds; `None` if operations or the peak of a data type are not
-            known.
+            Float, seconds; `None` if the operations, or the device's peak for
+            one of their data types, are unknown.
         """
         seconds = 0.0
         by_dtype = self.by_dtype(rows)
@@ -107,7 +108,7 @@ class StepFlops:
         )
 
     def unknown(self) -> list[str]:
-        """Unknown sizes and loop counts (besides rows) in the FLOPs, by name."""
+        """Returns names of the sizes and loops that FLOPs depend on, but rows."""
         return sorted(
             {
                 symbol.name
@@ -125,7 +126,8 @@ class StepFlops:
                 parents.
 
         Returns:
-            Dictionary by path. Products of no layer go by their first scope.
+            Dictionary from paths to products. Those outside of layers are
+            under their first name scope.
         """
         found: dict[str, list[Product]] = {}
         for one in self.products:
@@ -139,7 +141,10 @@ class StepFlops:
 
 
 def value(flops: SizeLike, rows: float | None) -> float | None:
-    """Evaluates operations for a number of rows; `None` if they are unknown."""
+    """Evaluates operations for so many rows; `None` if other sizes count, too.
+
+    Also `None` if they depend on `rows` and that is `None`.
+    """
     if isinstance(flops, int):
         return flops
     if rows is None or not all(s.joined.is_rows for s in flops.symbols):
@@ -149,7 +154,7 @@ def value(flops: SizeLike, rows: float | None) -> float | None:
 
 
 def text(flops: SizeLike) -> str:
-    """Formats operations as text, rows first."""
+    """Formats operations as a sum of terms, those with most factors first."""
     if isinstance(flops, int):
         return f"{flops:.4g}"
     terms: collections.Counter[tuple[str, ...]] = collections.Counter()
@@ -166,10 +171,12 @@ def text(flops: SizeLike) -> str:
 def layer_of(operation: str, paths: Collection[str]) -> str:
     """Returns the path of the layer that an operation belongs to.
 
-    Keras opens a name scope per call of a layer, to which TensorFlow appends a
-    number; gradients have their layer's scope after a prefix. Where the scopes
-    begin with a layer that is not the model, as in `keras.remat` and in a
-    `train_step` of several models, the path is completed.
+    For an operation outside of all layers, returns its first name scope, or
+    else its name. Keras opens a name scope per call of a layer, to which
+    TensorFlow appends a number; gradients have their layer's scope after a
+    prefix. Where the scopes begin with a layer that is not the model, as in
+    `keras.remat` and in a `train_step` of several models, the path is
+    completed.
 
     Args:
         operation: Name of the operation.
@@ -188,7 +195,10 @@ def layer_of(operation: str, paths: Collection[str]) -> str:
 
 
 def _inside(path: str, name: str, paths: Collection[str]) -> str | None:
-    """Returns the path of a layer inside `path`; without one, the shortest."""
+    """Returns the path of the layer `name` in the layer `path`, or `None`.
+
+    If `path` is empty, returns the outermost layer of that name.
+    """
     if path:
         inner = f"{path}/{name}"
         return inner if inner in paths else None

@@ -1,4 +1,4 @@
-"""FLOPs of the step that a strategy trains."""
+"""Counts the FLOPs of the step that a strategy trains."""
 
 import weakref
 
@@ -8,9 +8,9 @@ from kerasmgpu.partitioner.step.graph import Graph
 
 
 class TrainedStep:
-    """The step that a strategy trained last, counted when it is asked for.
+    """Counts the FLOPs of a strategy's last step, when they are read.
 
-    Counting takes as long as a fraction of tracing, and is never done in a step.
+    Counting takes a fraction of the time of tracing, and never runs in a step.
 
     Attributes:
         rows: Integer, rows of a global batch; `None` where they are unknown.
@@ -22,11 +22,11 @@ class TrainedStep:
         self._flops: StepFlops | None = None
 
     def set(self, graph: Graph, rows: int | None) -> None:
-        """Sets the step; its graph is kept alive by the model only.
+        """Sets the step, without keeping its graph alive.
 
         Args:
             graph: `Graph` of the step as one device runs it.
-            rows: See above.
+            rows: Integer, rows of a global batch; `None` if unknown.
         """
         self.rows = rows
         if self._graph is None or self._graph() is not graph:
@@ -34,7 +34,7 @@ class TrainedStep:
 
     @property
     def flops(self) -> StepFlops | None:
-        """Counts the step's FLOPs once; `None` before a step was traced."""
+        """The step's FLOPs, counted once; `None` before a step is traced."""
         graph = None if self._graph is None else self._graph()
         if self._flops is None and graph is not None:
             self._flops = count(graph)
@@ -42,6 +42,6 @@ class TrainedStep:
 
     @property
     def per_step(self) -> int | None:
-        """Model FLOPs of a step; `None` until they are known."""
+        """Integer, model FLOPs of a step; `None` if they are unknown."""
         total = None if self.flops is None else self.flops.total(self.rows)
         return None if total is None else int(total)
