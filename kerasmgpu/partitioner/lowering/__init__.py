@@ -5,7 +5,7 @@ signatures.py        attributes that follow from an operation's inputs
 operation_writer.py  operations at places
 function_writer.py   a function's values, sizes and order
 host_sizes.py        sizes, computed on the host when the function runs
-building.py          the same with the communication of its replicas
+building.py          a function with the communication of its replicas
 emission.py          instruction by instruction; `operations.py` has those
                      that rules name, `regions.py` loops and branches
 replicas.py          communication in shared memory; `collectives.py` and

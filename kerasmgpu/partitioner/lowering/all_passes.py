@@ -58,9 +58,9 @@ class OnProgram(NamedTuple):
     """A pass on a program and the bodies of its loops and branches.
 
     Attributes:
-        run: The pass, a function of the program; dumps have its name.
+        run: The pass, a function that changes the program; dumps have its name.
         does: What it does, in a line.
-        runs_on: Function that says of a program whether it has this pass.
+        runs_on: Function that returns whether a program needs the pass.
     """
 
     run: Callable[[Lowered], None]
@@ -69,10 +69,10 @@ class OnProgram(NamedTuple):
 
 
 class OnNodes(NamedTuple):
-    """A pass on the nodes of a function, which a body is, too.
+    """A pass on the written nodes of a function; bodies are functions, too.
 
     Attributes:
-        run: The pass, a function of the written function.
+        run: The pass, a function that changes the written nodes.
         does: See `OnProgram`.
         runs_on: See `OnProgram`.
         text: Function that returns what is dumped.
@@ -135,11 +135,11 @@ PASSES: Sequence[OnProgram | OnNodes] = (
 
 
 def lower(program: Lowered, dump: Dump) -> None:
-    """Runs all passes on a program.
+    """Runs the passes on programs, which change `program` in place.
 
     Args:
-        program: As `passes.unlowered` makes it.
-        dump: Writes the program after each pass, where that is asked for.
+        program: The program, as `passes.unlowered` returns it.
+        dump: The function's `Dump`, called after each pass.
     """
     for one in PASSES:
         if isinstance(one, OnProgram) and one.runs_on(program):
@@ -153,7 +153,7 @@ def finish(
     outputs: Sequence[Reference],
     dump: Dump | None = None,
 ) -> function_pb2.FunctionDef:
-    """Runs all passes on nodes; returns the function, without dead nodes.
+    """Runs the passes on nodes; returns the function, without dead nodes.
 
     Args:
         build: `building.Build` of the function, with all its nodes written.

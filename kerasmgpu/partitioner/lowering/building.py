@@ -1,4 +1,4 @@
-"""A function while it is written, with the communication of its replicas."""
+"""Writes a function with the communication of its replicas."""
 
 import copy
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.step.graph import Tensor
 
 
 class Build(Function):
-    """A function while it is written.
+    """Writes a function with the communication of its replicas.
 
     Args:
         program: See `Function`.
@@ -35,10 +35,11 @@ class Build(Function):
     def of_devices(
         self, tensors: Sequence[Tensor], replicas: Replicas
     ) -> "Build":
-        """This function with one place per device.
+        """Returns a view of this function with one place per device.
 
         Args:
-            tensors: Tensors that each device has a part of.
+            tensors: Tensors of which each device has one part; the view has
+                references to these parts.
             replicas: `replicas.Replicas` with one share per device.
         """
         view = copy.copy(self)

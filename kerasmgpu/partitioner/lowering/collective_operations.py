@@ -1,4 +1,4 @@
-"""TensorFlow's collective operations: their keys, their order, dynamic shapes."""
+"""Writes TensorFlow's collectives: their keys, order and dynamic shapes."""
 
 import dataclasses
 import functools
@@ -21,9 +21,9 @@ from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 
 ALL_TO_ALL_BYTES = 1 << 16
-"""Bytes up to which workers reduce by an all-to-all: one round, in which each
-worker sends every other its whole value. A ring sends fewer bytes, in
-2 (workers - 1) rounds."""
+"""Largest size in bytes that workers reduce by an all-to-all: one round, in
+which each worker sends every other its whole value. A ring sends fewer bytes,
+in 2 (workers - 1) rounds."""
 
 _groups = itertools.count(70_000)
 
@@ -37,7 +37,7 @@ class Keys(NamedTuple):
     size: int
     group: int
     instance: int | Reference
-    """A number, or a reference to one."""
+    """An integer, or a reference to a scalar that the function computes."""
 
 
 class Collectives(Replicas):
@@ -78,7 +78,11 @@ class Collectives(Replicas):
         elements: int | None,
         merge: str = "Add",
     ) -> Reference:
-        """All-reduces one value per worker over the workers' hosts."""
+        """All-reduces one value per worker over the workers' hosts.
+
+        Returns:
+            Reference to the result, on this worker's host.
+        """
         dtype = reference.dtype
         keys = self.next_keys(build, "hosts", merge, elements, dtype)
         if build.clock is not None:
@@ -93,7 +97,11 @@ class Collectives(Replicas):
         return total
 
     def _of_all(self, build: Function, own: Reference, rank: int) -> Reference:
-        """All-gathers sizes: `[replicas]`, or `[replicas, replicas]` of rank 2."""
+        """All-gathers sizes of this worker's replicas (`own`) from all workers.
+
+        Returns:
+            Reference to `[replicas]`; to `[replicas, replicas]` if `rank` is 2.
+        """
         mesh = self.mesh
         behind = mesh.total - mesh.first - mesh.num
         paddings = [[mesh.first, behind], [0, 0]][:rank]
@@ -103,7 +111,7 @@ class Collectives(Replicas):
     def _all_to_all_reduce(
         self, build: Function, value: Reference, merge: str, keys: Keys
     ) -> Reference:
-        """An all-to-all of whole values, merged by each worker in one order."""
+        """Reduces by an all-to-all of whole values, merged in workers' order."""
         number, op = self.mesh.num_workers, build.sizes.op
         received = self.collective_op(
             build,
@@ -126,14 +134,14 @@ class Collectives(Replicas):
         elements: int | None,
         dtype: tf.DType,
     ) -> Keys:
-        """Group and instance keys of a new collective, which it records.
+        """Returns keys of a new collective, and records it for `compare`.
 
         Each function has groups of its own; loops and branches share those of
         the enclosing function.
 
         Args:
             build: The `Function`.
-            members: `"replicas"` or `"hosts"`.
+            members: Which take part: `"replicas"` or `"hosts"`.
             merge: See `_reduced_over_replicas`.
             elements: See `_reduced_over_replicas`.
             dtype: Type of the values.
@@ -148,7 +156,7 @@ class Collectives(Replicas):
         return Keys(self.num_members(members), group, next(instances))
 
     def num_members(self, members: str) -> int:
-        """Number of members of a collective: `"replicas"` or `"hosts"`."""
+        """Returns the number of all `"replicas"` or `"hosts"`."""
         mesh = self.mesh
         return mesh.num_workers if members == "hosts" else mesh.total
 
@@ -244,11 +252,14 @@ class Collectives(Replicas):
 
 
 def _concurrent(build: Function) -> str:
-    """Name of a `Switch`, which makes a function run on several threads.
+    """Writes a `Switch`, so that the function runs on several threads.
 
     TensorFlow (2.18 to 2.21) runs a function without control flow and without
     transfers between devices on one thread: it would wait in the first device's
     collective, and never start that of the second.
+
+    Returns:
+        Its name.
     """
     true = build.constant(True, tf.bool)
     return build.op("Switch", [true, true])[0].node

@@ -61,7 +61,7 @@ class CollectiveReplicas(VariableCollectives):
         return reduced(build, "Sum", self._all_counts(build, rows))
 
     def _all_counts(self, build: Function, rows: Rows) -> Reference:
-        """Numbers of rows of all replicas of the job, as a vector."""
+        """Returns a vector of the numbers of rows of all replicas of the job."""
         tensor = cast(Tensor, self._passed(build, rows))
         return build.references(value(tensor, COUNTS))[0]
 
@@ -103,7 +103,7 @@ class CollectiveReplicas(VariableCollectives):
         own: Reference,
         place: int,
     ) -> Reference:
-        """Rows of all workers: the sum of each worker's rows padded by zeros."""
+        """All-gathers rows by a sum: each worker pads its own rows with zeros."""
         number = build.sizes
         rows = sizes.product([sharded.rows.size, sharded.inner])
         front, behind = self._around(build, tensor, sharded, own)
@@ -132,7 +132,7 @@ class CollectiveReplicas(VariableCollectives):
     def _around(
         self, build: Function, tensor: Tensor, sharded: Sharded, own: Reference
     ) -> list[Reference]:
-        """Sizes of the axes before the sharded one and after it: two vectors."""
+        """Returns sizes of the axes before the sharded one and after it."""
         axis = sharded.axis
         if tensor.shape is not None:
             vectors = [tensor.shape[:axis], tensor.shape[axis + 1 :]]
@@ -216,7 +216,7 @@ class CollectiveReplicas(VariableCollectives):
         total: Reference,
         shapes: Sequence[Reference],
     ) -> list[Reference]:
-        """Splits a pack into its tensors."""
+        """Splits a pack into tensors of some shapes."""
         lengths = [product(build, shape) for shape in shapes]
         parts = unpacked(build, total, lengths)
         return list(map(build.reshape, parts, shapes))
@@ -226,8 +226,8 @@ class CollectiveReplicas(VariableCollectives):
     ) -> References:
         """Broadcasts a whole value from the first worker.
 
-        Kernels that sum in an order of their own may round otherwise on other
-        workers; updates of variables must be equal to the last bit.
+        Kernels that sum in an order of their own can round differently on each
+        worker; updates of variables must be equal to the last bit.
         """
         place = build.place_of(references[0])
         sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
@@ -258,8 +258,8 @@ class CollectiveReplicas(VariableCollectives):
 
         Args:
             build: The `Function`.
-            references: The values by replica; one for all replicas where the
-                worker has reduced over them (`reduces_on_host_first`).
+            references: The values by replica; only one if the worker has
+                reduced over its replicas (`reduces_on_host_first`).
             merge: `"Add"`, `"Max"` or `"Min"`.
             elements: Elements of each; `None` for a dynamic shape.
 
@@ -332,14 +332,14 @@ class CollectiveReplicas(VariableCollectives):
 
 
 def _num_elements(tensors: Sequence[Tensor]) -> int | None:
-    """Sum of the tensors' elements; `None` if one is empty or of dynamic shape."""
+    """Returns the sum of elements; `None` if a tensor is empty or dynamic."""
     if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
         return None
     return sum(cast(int, tensor.num_elements) for tensor in tensors)
 
 
 def _hash(value: object) -> int:
-    """A hash that is the same in all processes, and exact as a float64."""
+    """Returns a hash that is equal in all processes, and exact as a float64."""
     digest = hashlib.sha256(repr(value).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 

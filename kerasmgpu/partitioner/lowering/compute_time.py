@@ -1,8 +1,8 @@
-"""Compute time of a worker per step, without waiting for other workers.
+"""Measures a worker's compute time per step, without waits for other workers.
 
 All workers finish a step together, so the time of whole steps doesn't show
-which one is slow. The time from the batch, or from the end of the last
-collective, to when the inputs of the next collective are ready, does.
+which worker is slow. Hence the time is measured from the arrival of the batch,
+or the end of a collective, until the inputs of the next collective are ready.
 """
 
 import tensorflow as tf
@@ -21,11 +21,11 @@ class ComputeTime:
             self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def clock(self, build: Function) -> "Clock":
-        """A clock that adds its operations to a function of steps."""
+        """Returns a clock that writes its nodes into a function of steps."""
         return Clock(build, self._seconds.handle, self._steps.handle)
 
     def take(self) -> float:
-        """Mean seconds per step since the last call; NaN without a step."""
+        """Returns mean seconds per step since the last call; NaN if no step."""
         steps = float(self._steps.numpy())
         seconds = float(self._seconds.numpy())
         self._steps.assign(0.0)
@@ -34,7 +34,7 @@ class ComputeTime:
 
 
 class Clock:
-    """The operations that measure one function.
+    """Writes the operations that measure one function.
 
     Args:
         build: The `Function` of the function.
@@ -51,7 +51,7 @@ class Clock:
         self._spans: list[Reference] = []
 
     def ready(self, reference: Reference) -> None:
-        """Records when the input of a collective is ready."""
+        """Writes nodes that record when the input of a collective is ready."""
         if self._free_since is None:
             self._free_since = self._time([self._build.started(HOST)])
         now = self._time([self._there(reference)])
@@ -60,11 +60,15 @@ class Clock:
         self._spans.append(self._build.sizes.op("Maximum", span, zero))
 
     def done(self, reference: Reference) -> None:
-        """Records when a collective is complete."""
+        """Writes a node that records when a collective is complete."""
         self._free_since = self._time([self._there(reference)])
 
     def finish(self) -> list[str]:
-        """Adds the times to the variables; returns names of nodes that must run."""
+        """Writes the nodes that add the times to the variables.
+
+        Returns:
+            Their names, as they must run; empty without collectives.
+        """
         if not self._spans:
             return []
         total = self._spans[0]
@@ -88,7 +92,7 @@ class Clock:
         return time
 
     def _there(self, reference: Reference) -> str:
-        """Name of a node on the host that fires once a value is computed.
+        """Returns the name of a host node that fires once a value is computed.
 
         On a GPU only a copy to the host waits for the value. One element is
         copied, so that the value's memory can be reused.

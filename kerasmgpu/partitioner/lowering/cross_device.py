@@ -1,7 +1,7 @@
 """Communication by the user's `tf.distribute.CrossDeviceOps`.
 
-Its all-reduce is traced as a function of the replicas' partial values; the nodes
-are copied into the written function.
+Its all-reduce is traced as a function of the replicas' partial values; the
+nodes are copied into the written function.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 class CrossDeviceReplicas(Replicas):
-    """Replicas of one process that sum by the user's `CrossDeviceOps`.
+    """Replicas of one process that all-reduce by the user's `CrossDeviceOps`.
 
     Args:
         mesh: Their `mesh.Mesh`.
@@ -128,7 +128,7 @@ class CrossDeviceReplicas(Replicas):
     def _all_reduce(
         self, values_by_replica: Sequence[Sequence[tf.Tensor]]
     ) -> list[list[tf.Tensor]]:
-        """Traces the user's all-reduce of several tensors."""
+        """Calls the user's all-reduce; returns each tensor's sums by replica."""
         pairs = []
         for tensors in values_by_replica:
             parts = []
@@ -144,7 +144,7 @@ class CrossDeviceReplicas(Replicas):
 
 
 def _static_shape(tensor: graphs.Tensor) -> list[int | None] | None:
-    """The static shape of a tensor, `None` if its rank is unknown."""
+    """Returns the static shape of a tensor; `None` if its rank is unknown."""
     if tensor.shape is None:
         return None
     return [size if isinstance(size, int) else None for size in tensor.shape]

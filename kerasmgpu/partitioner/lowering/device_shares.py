@@ -1,4 +1,4 @@
-"""What each device was passed of an input, and its micro-batches' rows of it."""
+"""Divides each device's rows of an input among its micro-batches."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.step.references import Reference
 def pass_to_devices(
     build: Function, tensor: Tensor, references: Sequence[Reference]
 ) -> Sequence[Reference]:
-    """Records what each device was passed of an input.
+    """Records which rows of an input each device was passed.
 
     Returns:
         References by micro-batch, each to all rows of its device.
@@ -22,7 +22,7 @@ def pass_to_devices(
 
 
 def passed_counts(build: Function, tensor: Tensor) -> list[Reference]:
-    """Rows of each micro-batch of an input that devices were passed."""
+    """Returns the number of rows of each micro-batch, of an input in shares."""
     counts = []
     for bounds in _passed_bounds(build, tensor):
         counts += [
@@ -33,7 +33,7 @@ def passed_counts(build: Function, tensor: Tensor) -> list[Reference]:
 
 
 def passed_rows(build: Function, tensor: Tensor, place: int) -> Reference:
-    """A micro-batch's rows of an input that devices were passed."""
+    """Cuts a micro-batch's rows out of those that its device was passed."""
     device, turn = divmod(place, build.mesh.micro_batches)
     reference = build.keep(("passed", tensor), list)[device]
     start, end = _passed_bounds(build, tensor)[device][turn : turn + 2]
@@ -45,7 +45,7 @@ def passed_rows(build: Function, tensor: Tensor, place: int) -> Reference:
 
 
 def _passed_bounds(build: Function, tensor: Tensor) -> list[list[Reference]]:
-    """For each device the bounds of its micro-batches; see `bounds_of`."""
+    """Returns by device the bounds of its micro-batches; see `bounds_of`."""
 
     def bounds() -> list[list[Reference]]:
         return [

@@ -41,7 +41,7 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 def emit(build: Build, program: Lowered) -> None:
-    """Writes all instructions of a program, whose inputs are given."""
+    """Writes all instructions of a program; `build` must have its inputs."""
     for instruction in program.instructions:
         build.time = program.turn_of(instruction)[0], -1
         _EMIT[type(instruction)](build, instruction)
@@ -71,7 +71,7 @@ def _operation(build: Build, operation: ir.Operation) -> None:
         build.note_ran(operation, [build.writer.last])
     else:
         outputs = _on_each(build, operation, inputs)
-    # Known sizes are no value of their own.
+    # Known sizes are computed on demand, from symbols, not read from nodes.
     note = build.hold if is_known(operation.node) else build.give
     for one, references in zip(operation.outputs, outputs):
         note(one, references)
@@ -127,7 +127,7 @@ def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
 
 
 def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
-    """The tensor whose parts are merged, in the type in which they are."""
+    """Returns the tensor to reduce; if widened, a new one of cast parts."""
     tensor, dtype = one.tensor, reduction.type_of(one)
     if dtype == tensor.dtype:
         return tensor
@@ -139,7 +139,7 @@ def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
 
 
 def _cast(build: Build, references: References, target: tf.DType) -> References:
-    """References by replica to values that are cast where they are."""
+    """Casts a value on each replica; once, if all references are the same."""
     if references[0].dtype == target:
         return references
     if len(set(references)) == 1:
@@ -168,7 +168,7 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
 def _delayed(
     build: Build, gather: ir.AllGather, parts: Sequence[Reference]
 ) -> list[Reference]:
-    """Parts that are there once other instructions have run."""
+    """Copies parts by `Identity` nodes that wait for `gather.after`."""
     made: list[Reference] = []
     names = []
     for place, part in enumerate(parts):
@@ -200,7 +200,7 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
     (source,), (made,) = broadcast.inputs, broadcast.outputs
     references = build.references(source)
-    # What is made of it may depend on its size.
+    # `give`, not `hold`: sizes can be read from it.
     build.give(made, build.replicas.agreed(build, references, source.tensor))
 
 
@@ -233,7 +233,7 @@ def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
 def _rows_passed(
     build: Build, one: ir.Value, symbol: sizes.Symbol
 ) -> list[Reference]:
-    """Rows of an input: one number, or one per local replica."""
+    """Returns an input's rows: one number, or one per share if sharded."""
     if symbol.is_entry:
         return [build.sizes.entry_of_value(symbol)]
     references = list(build.references(one))
@@ -255,7 +255,7 @@ def _first_only(build: Build, part: ir.FirstOnly) -> None:
 def _zeros_but(
     build: Build, whole: References, places: Sequence[int]
 ) -> list[Reference]:
-    """A value at some places, and zeros of its shape at the others."""
+    """Returns a value at some places, and zeros of its shape at the others."""
     return [
         whole[place]
         if place in places
@@ -266,6 +266,7 @@ def _zeros_but(
 
 def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
     (made,) = known.outputs
+    # On the host, one reference for all replicas.
     vector = build.sizes.vector(made.tensor.value, made.tensor.dtype)
     build.hold(made, build.same(vector))
 
@@ -296,7 +297,7 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
 def _with_entry(
     build: Build, vector: Reference, index: int, entry: Reference
 ) -> Reference:
-    """A vector with another entry."""
+    """Returns a copy of a vector with another entry at an index."""
     indices, updates = build.constant([[index]]), build.sizes.packed([entry])
     return build.sizes.op("TensorScatterUpdate", vector, indices, updates)
 
@@ -340,7 +341,7 @@ def sliced(
     start: Reference,
     count: Reference,
 ) -> Reference:
-    """`count` elements of an axis from `start` on, where the value is."""
+    """Slices `count` elements of an axis, from `start` on, where the value is."""
     end = build.sizes.plus(start, count)
     zero = build.sizes.scalar(0)
     bounds = [
@@ -364,9 +365,10 @@ def _rows_unless_one(
     sharded: Sharded,
     place: int,
 ) -> Reference:
-    """Rows of an axis; an axis of one element for all rows stays.
+    """Slices a replica's rows; keeps a single element that all rows share.
 
-    One element for one row is that row: replicas without rows get none.
+    If there is only one row in all, the element is that row, and is sliced:
+    replicas without rows get none.
     """
     start, count = build.sizes.bounds(sharded, place)
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
@@ -435,7 +437,7 @@ def _to_owners(build: Build, move: ToOwners) -> None:
 
 @contextlib.contextmanager
 def _varying(build: Build, vary: bool = True) -> Iterator[None]:
-    """Notes that what is written has other sizes in every step."""
+    """If `vary`, marks nodes written inside as having new sizes in each step."""
     before, build.writer.sizes_vary = build.writer.sizes_vary, vary
     yield
     build.writer.sizes_vary = before

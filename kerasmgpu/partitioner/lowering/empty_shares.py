@@ -1,11 +1,11 @@
 """Guards kernels that fail for shares without rows.
 
 For no rows TensorFlow's convolutions and pools on CPUs crash the process or
-return wrong shapes, and cuDNN's recurrent layers raise. Where a share may be
+return wrong shapes, and cuDNN's recurrent layers raise. Where a share can be
 empty, an `If` chooses: with rows, the kernel as it is; without, the kernel on
-one padding row, which is then dropped. The row is zeros, or ones for integers:
-lengths of sequences. Mirrored padding, which XLA refuses for no rows too,
-always gets the row: it only copies.
+one padding row, which is dropped from the result. The padding row is zeros, or
+ones for integers, which are lengths of sequences. Mirrored padding, which XLA
+refuses for no rows too, always gets the padding row, as it only copies.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,11 @@ def _padded(
     rank: int,
     device: str,
 ) -> Reference:
-    """An input with the padding row; local sizes of `rank` axes with one more."""
+    """Adds the padding row to sharded inputs, and 1 to the rows in local sizes.
+
+    Returns:
+        Reference to the new input; to the old one if it is of another kind.
+    """
     if isinstance(kind, Kept):
         return reference
     if isinstance(kind, Sharded):
@@ -111,7 +115,7 @@ def _padded(
 def _without_padding(
     writer: Writer, tensor: Tensor, axis: int, reference: Reference, device: str
 ) -> Reference:
-    """An output without the padding row."""
+    """Removes the padding row from an output."""
     rank = len(tensor.shape)
     begin = [int(n == axis) for n in range(rank)]
     start = writer.constant(begin, tf.int32, device)

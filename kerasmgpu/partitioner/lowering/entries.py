@@ -1,4 +1,4 @@
-"""Shards of a sparse input's entries, by row, computed on the host."""
+"""Computes on the host which entries of a sparse input each replica gets."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -18,10 +18,10 @@ _LAST = tf.int32.max
 
 
 def sort_by_row(build: Function, leaf: Sparse) -> None:
-    """Sorts the entries of a sparse input by row.
+    """Sorts the entries of a sparse input by row, and records the sorted ones.
 
     Sorted entries, the common case, stay as they are; others are sorted by row
-    and column (`tf.sparse.reorder`).
+    and column (`tf.sparse.reorder`) when the function runs.
 
     Args:
         build: The `Function`.
@@ -56,7 +56,7 @@ def _sorted(writer: Writer, inputs: Sequence[Reference]) -> list[Reference]:
 
 
 def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
-    """First entry and number of entries of each local replica's shard.
+    """Returns the first entry and number of entries of each local replica.
 
     Args:
         build: The `Function`.
@@ -91,7 +91,7 @@ def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
 
 
 def _row_numbers(build: Function, indices: Tensor) -> Reference:
-    """The first column of indices."""
+    """Returns the row number of each entry: the first column of indices."""
     return build.strided_slice(
         build.given(indices)[0],
         list(map(build.constant, ([0, 0], [0, 1], [1, 1]))),

@@ -1,8 +1,8 @@
-"""Rows of tables travel to the replicas that own them, and back.
+"""Sends rows of tables to the replicas that own them, and back.
 
-An all-to-all of uneven parts: each replica sends every other the rows that this
-one owns. In one process replicas take them from each other; between workers they
-are padded to one length, see `CollectiveReplicas.exchange`.
+This is an all-to-all of uneven pieces: each replica sends to every other the
+rows that the receiver owns. In one process, pieces are read directly; between
+workers, they are padded to one length, see `VariableCollectives.exchange`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from kerasmgpu.partitioner.lowering.building import Build
 
 Pieces = Sequence[Sequence[Reference]]
-"""For each place of this process a reference for each replica of the job."""
+"""References to pieces, by place of this process, then by replica of the job."""
 
 
 def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
-    """Looks up rows of a table, each micro-batch's in its turn."""
+    """Looks up rows of a table, by micro-batch in turn; returns them by place."""
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]
@@ -112,10 +112,11 @@ def _looked_up(
 
 
 def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
-    """Sends rows to the owners of the table's rows that their numbers say.
+    """Sends updates, by their row numbers, to the replicas that own the rows.
 
-    They arrive in the order of the batch. With several micro-batches the first
-    one of a device has what its device owns, and the others have nothing.
+    They arrive in the order of the batch. With several micro-batches, a
+    device's first micro-batch gets all updates for its device, and the others
+    get none.
 
     Returns:
         References by replica.
@@ -129,7 +130,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
         devices = build.of_devices([], replicas.of_devices)
 
     def flat(one: "Value") -> list[Reference]:
-        """Rows by device, without the other axes of the numbers."""
+        """Returns a value by device, with the axes of the numbers as one."""
         shape = one.tensor.shape[len(numbers.tensor.shape) :]
         rows = build.sizes.vector((-1, *shape))
         flat = [
@@ -147,7 +148,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
         pieces = _divided(devices, own, owners)
         return owners, devices.replicas.exchange_counts(devices, pieces)
 
-    # For each phase anew: a collective of a later one can't be waited for.
+    # One per phase: a phase can't wait for a collective of a later phase.
     key = ("routes", numbers, kind.table, build.time)
     owners, counts = build.keep(key, routes)
     pieces = _divided(devices, flat(sent), owners)
@@ -162,7 +163,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
 
 
 def _positions(build: "Build", flat: Reference) -> Reference:
-    """0, 1, 2 …: as many numbers as a vector has."""
+    """Returns the indices of a vector's elements: 0, 1, 2 …"""
     zero, one = build.sizes.scalar(0), build.sizes.scalar(1)
     bounds = [zero, build.sizes.size(flat), one]
     return build.op("Range", bounds, build.place_of(flat))[0]
@@ -174,10 +175,10 @@ def _owners(
     numbers: Sequence[Reference],
     take_turn: Callable[[int], None] = lambda place: None,
 ) -> list[Reference]:
-    """For each place, the replicas that own the rows of some numbers.
+    """Returns by place, for each row number, the replica that owns the row.
 
     Numbers out of range belong to the first or the last replica, whose kernel
-    then fails, or doesn't, as on one device.
+    handles them as on one device.
     """
     bounds = bounds_of(cast(int, table.rows.size), build.mesh.total)
     found = []
@@ -196,7 +197,7 @@ def _divided(
     owners: Sequence[Reference],
     take_turn: Callable[[int], None] = lambda place: None,
 ) -> Pieces:
-    """Divides each place's rows by their owners."""
+    """Divides each place's rows into a piece for each owner."""
     made = []
     for place, pair in enumerate(zip(rows, owners)):
         take_turn(place)

@@ -1,4 +1,4 @@
-"""A function of all replicas while it is written: values, sizes and order."""
+"""Writes a function of all replicas: its values, sizes and order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -20,41 +20,41 @@ References = Sequence[Reference] | OnEachPlace
 
 
 class RowShares(Protocol):
-    """Shares of rows, as the communicator of the replicas deals them."""
+    """Interface to the replicas' shares of rows; see `replicas.Replicas`."""
 
     def total_rows(self, build: "Function", rows: Rows) -> Reference:
-        """Number of rows, on all replicas, of an input passed in shares."""
+        """Returns the global number of rows of an input passed in shares."""
 
     def passed_counts(
         self, build: "Function", rows: Rows
     ) -> list[Reference] | None:
-        """Rows of each local share of an input; `None` if it is passed whole."""
+        """Returns each local share's number of rows; `None` if passed whole."""
 
     def shares(
         self, build: "Function", rows: Rows
     ) -> list[tuple[Reference, Reference]]:
-        """First row and number of rows of each local replica, on the host."""
+        """Returns each local replica's first row and number of rows."""
 
 
 class Clock(Protocol):
-    """Operations that measure a function; see `compute_time.Clock`."""
+    """Interface to write nodes that measure time; see `compute_time.Clock`."""
 
     def ready(self, reference: Reference) -> None:
-        """Records when the input of a collective is ready."""
+        """Writes nodes that record when the input of a collective is ready."""
 
     def done(self, reference: Reference) -> None:
-        """Records when a collective is complete."""
+        """Writes a node that records when a collective is complete."""
 
     def finish(self) -> list[str]:
-        """Adds up the times; returns names of nodes that must run."""
+        """Writes nodes that add up the times; returns names that must run."""
 
 
 class Function(OperationWriter):
-    """A function while it is written.
+    """Writes a function of all replicas.
 
     A value is a sequence of references, one per replica of this process. If all
-    are the same, the value is on one device, and TensorFlow sends it to the
-    others.
+    references are the same, the value is on one device, and TensorFlow sends it
+    to the others.
 
     Args:
         program: The `ir.lowered.Lowered` that is written.
@@ -65,14 +65,15 @@ class Function(OperationWriter):
     Attributes:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `Clock` of the function, or `None`.
-        last_collective: For each place the name of the last collective.
-        collectives: All of them: when each runs (see `time`), place, name.
-        time: When what is written now runs: a phase, a micro-batch's turn in
-            it, or -1 before all turns.
+        last_collective: Maps each place to the name of its last collective.
+        collectives: All collectives, as `(time, place, name)`.
+        time: When nodes that are written now run: a phase, and a micro-batch's
+            turn in it, or -1 before all turns.
         twins: Maps nodes that replicas run on their own copies of one value
             (`Runs.ON_COPIES`) to the nodes of all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
-        span: How many micro-batches, from its place on, a node is written for.
+        span: Number of consecutive micro-batches that share a node, the first
+            of them at its place.
         outputs: References to what it returns, once all is written.
     """
 
@@ -124,7 +125,7 @@ class Function(OperationWriter):
         )
 
     def captured(self, tensor: tf.Tensor) -> Reference:
-        """A reference to an eager tensor, which becomes an argument."""
+        """Returns a reference to an eager tensor, which becomes an argument."""
         if id(tensor) not in self.captures:
             reference = self.writer.add_input("captured", tensor.dtype)
             self.captures[id(tensor)] = (tensor, reference)
@@ -133,21 +134,21 @@ class Function(OperationWriter):
     # Values ------------------------------------------------------------------
 
     def give(self, one: Value, references: References) -> None:
-        """Records the references to a tensor in the kind of its definition."""
+        """Records references to a tensor in the kind of its definition."""
         self.hold(one, references)
         if one.kind != PER_WORKER:
             self._natural.setdefault(one.tensor, one)
 
     def hold(self, one: Value, references: References) -> None:
-        """Records the references to a value, one per replica."""
+        """Records references to a value, one per replica."""
         self._values[one] = references
 
     def references(self, one: Value) -> References:
-        """References to a value, one per replica."""
+        """Returns the references to a value, one per replica."""
         return self._values[one]
 
     def values(self) -> dict[str, Value]:
-        """The value that each reference is to."""
+        """Maps references to their values; omits those written on demand."""
         return {
             reference: one
             for one, references in self._values.items()
@@ -156,15 +157,15 @@ class Function(OperationWriter):
         }
 
     def natural(self, tensor: Tensor) -> Kind:
-        """The kind of a tensor by its definition."""
+        """Returns the kind in which a tensor is defined; see `give`."""
         return self._natural[tensor].kind
 
     def given(self, tensor: Tensor) -> References:
-        """References to a tensor in the kind of its definition."""
+        """Returns the references to a tensor in the kind of its definition."""
         return self._values[self._natural[tensor]]
 
     def parts(self, tensor: Tensor) -> Sequence[Reference]:
-        """Each replica's shard or partial value of a tensor.
+        """Returns each replica's shard or partial value of a tensor.
 
         Values of kind `PerReplica` are scaled by the replica's share of rows.
         """
@@ -181,22 +182,26 @@ class Function(OperationWriter):
     def times_share(
         self, reference: Reference, rows: Rows, place: int
     ) -> Reference:
-        """Writes a value times a replica's share of rows; 0 without rows."""
+        """Multiplies a value by a replica's fraction of rows; 0 without rows."""
         share = self.sizes.share(rows, reference.dtype, place)
         return self.op("MulNoNan", [reference, share], place)[0]
 
     def is_written(self, tensor: Tensor) -> bool:
-        """Whether a tensor has been written; one of known value may not be."""
+        """Whether a tensor's definition is written; known sizes have none."""
         return tensor in self._natural
 
     def same(self, reference: Reference) -> list[Reference]:
-        """One reference for all replicas."""
+        """Returns a reference repeated for each replica."""
         return [reference] * self.mesh.num
 
     # Micro-batches -----------------------------------------------------------
 
     def take_turn(self, instruction: Instruction, place: int) -> None:
-        """Nodes written from now on are a micro-batch's; see `turns.py`."""
+        """Assigns nodes written from now on to a turn, or to none.
+
+        To none if the instruction runs once for all micro-batches; see
+        `turns.py`.
+        """
         phase = self.program.phases.get(instruction)
         self.writer.turn = None if phase is None else (phase, place)
         if phase is not None:
@@ -205,11 +210,12 @@ class Function(OperationWriter):
     # Order -------------------------------------------------------------------
 
     def before_collective(self, place: int) -> list[str]:
-        """Names of the nodes that a collective at a place has to wait for.
+        """Returns names of the nodes that a collective at a place waits for.
 
         Workers run collectives between hosts and between replicas in one order:
-        started in different orders, they would deadlock. Those of micro-batches
-        are ordered at the end; see `turns.order_collectives`.
+        started in different orders, they would deadlock. With micro-batches
+        there are no names: `turns.order_collectives` orders collectives at the
+        end.
         """
         if self.program.phases:
             return []
@@ -221,7 +227,7 @@ class Function(OperationWriter):
         self.collectives.append((self.time, place, name))
 
     def note_done(self, node: Node, name: str | None = None) -> str:
-        """Records a node, by default that written last, as a copy of `node`.
+        """Records a node, by default the last one written, as a copy of `node`.
 
         Returns:
             Its name.
@@ -235,11 +241,11 @@ class Function(OperationWriter):
         self._ran[instruction] = names
 
     def ran(self, instructions: Sequence[Instruction], place: int) -> list[str]:
-        """Names of the nodes that some instructions were written as.
+        """Returns names of the nodes that some instructions were written as.
 
         Args:
             instructions: The instructions.
-            place: Of those on each replica, only the node of this one.
+            place: The replica whose node is taken if each replica has one.
         """
         names: dict[str, None] = {}
         for instruction in instructions:
@@ -250,7 +256,7 @@ class Function(OperationWriter):
         return list(names)
 
     def controls(self, node: Node, place: int) -> list[str]:
-        """Names of the control inputs of a node at a place."""
+        """Returns the names of the control inputs of a node at a place."""
         names: list[str] = []
         for control in node.controls:
             done = self._done.get(control, ())
@@ -263,9 +269,10 @@ class Function(OperationWriter):
         return list(dict.fromkeys(names))
 
     def wait_for(self, reference: Reference) -> None:
-        """Orders all side effects after an input.
+        """Makes all side effects wait for an input of the batch.
 
-        At the end of the data, without a batch, there are none.
+        So a step has no side effects at the end of the data, when no batch
+        comes. Each call replaces the input of the one before.
         """
         self._batch = reference
 
@@ -281,7 +288,7 @@ class Function(OperationWriter):
         self._required.append(self.writer.last)
 
     def started(self, place: int) -> str:
-        """Name of a node that fires once the batch has arrived."""
+        """Returns the name of a node that fires once the batch has arrived."""
         return self.keep(
             ("started", place),
             lambda: self.writer.barrier(
@@ -293,7 +300,7 @@ class Function(OperationWriter):
         )
 
     def effects(self) -> list[str]:
-        """Names of nodes with side effects, and of assertions."""
+        """Returns names of nodes with side effects, and of assertions."""
         return self._required + [
             name
             for node in self.graph.effects
@@ -316,6 +323,15 @@ class Function(OperationWriter):
 
 
 def last_collectives(last: Mapping[int, str | None], place: int) -> list[str]:
-    """The last collectives, by place, that one at a place comes after."""
+    """Returns names of the earlier collectives that one at a place must follow.
+
+    On the host it follows those of all places; on a replica, those of the
+    replica and the host. So all workers start host and replica collectives in
+    one order.
+
+    Args:
+        last: Maps places to the names of their last collectives.
+        place: The place of the new collective.
+    """
     places = list(last) if place == HOST else [place, HOST]
     return [name for name in map(last.get, places) if name]

@@ -1,8 +1,9 @@
-"""Symbolic sizes, computed on the host when the function runs.
+"""Writes symbolic sizes, which the host computes when the function runs.
 
 Each is written once, on its first use. The body of a loop or branch takes sizes
 of the enclosing function as arguments. Nothing here communicates: where a size
-depends on other workers' shares, `passes/localise_sizes.py` has gathered them.
+depends on other workers' shares, `passes/localise_sizes.py` has inserted
+instructions that gather their numbers of rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ Request = tuple[str, Symbol] | tuple[str, Rows, int]
 
 
 class Values(Protocol):
-    """The values of a function, and its rows; see `function_writer.Function`."""
+    """Interface to values and rows; see `function_writer.Function`."""
 
     parent: Any
 
@@ -41,7 +42,7 @@ class Values(Protocol):
 
 
 class HostSizes:
-    """The sizes of one function.
+    """Writes the sizes of one function.
 
     Args:
         build: `OperationWriter` of the function.
@@ -60,7 +61,7 @@ class HostSizes:
     def vector(
         self, value: SizeLike | tuple[SizeLike, ...], dtype: tf.DType = tf.int32
     ) -> Reference:
-        """A size as a scalar, or a tuple of sizes as a vector.
+        """Returns a size as a scalar, or a tuple of sizes as a vector.
 
         Args:
             value: Integer, `sizes.Size` or tuple of these.
@@ -77,7 +78,7 @@ class HostSizes:
     def with_axis(
         self, shape: Shape, axis: int, *sizes: Reference
     ) -> Reference:
-        """A shape as a vector, with one axis replaced.
+        """Returns a shape as a vector, with one axis replaced.
 
         Args:
             shape: Tuple of sizes.
@@ -93,11 +94,11 @@ class HostSizes:
         )
 
     def packed(self, entries: Sequence[Reference]) -> Reference:
-        """A vector of scalars."""
+        """Packs scalars into a vector."""
         return self.op("Pack", *entries)
 
     def scalar(self, size: SizeLike, dtype: tf.DType = tf.int32) -> Reference:
-        """A size as a scalar."""
+        """Returns a size as a scalar."""
         if isinstance(size, int):
             return self._build.constant(size, dtype)
         if dtype != tf.int32:
@@ -114,7 +115,7 @@ class HostSizes:
         return cast(Reference, total)
 
     def symbol(self, symbol: Symbol) -> Reference:
-        """The value of a symbol."""
+        """Returns the value of a symbol as a scalar, which is cached."""
         symbol = symbol.joined
         key = ("symbol", symbol)
         return self._build.keep(key, lambda: self._symbol(symbol))
@@ -133,22 +134,22 @@ class HostSizes:
         return self.size(values.given(tensor)[0], axis)
 
     def entry_of_value(self, symbol: Symbol) -> Reference:
-        """The value of a symbol with `is_entry`, read from its source."""
+        """Reads the value of a symbol with `is_entry` from its source."""
         tensor, index = symbol.source
         entry = self.entry(self._values.given(tensor)[0], index)
         return self._build.cast(entry, tf.int32)
 
     def shape(self, reference: Reference) -> Reference:
-        """The shape of a tensor, as a vector."""
+        """Returns the shape of a tensor as a vector, local if it is sharded."""
         place = self._build.place_of(reference)
         return self._build.op("Shape", [reference], place)[0]
 
     def size(self, reference: Reference, axis: int = 0) -> Reference:
-        """The size of an axis of a tensor."""
+        """Returns the size of an axis of a tensor, local if it is sharded."""
         return self.entry(self.shape(reference), axis)
 
     def entry(self, vector: Reference, index: int) -> Reference:
-        """An entry of a vector, at a fixed index."""
+        """Returns an entry of a vector, at a fixed index."""
         bounds = [
             self._build.constant([bound]) for bound in (index, index + 1, 1)
         ]
@@ -157,15 +158,15 @@ class HostSizes:
         )
 
     def entry_at(self, vector: Reference, index: Reference) -> Reference:
-        """An entry of a vector, at a computed index."""
+        """Returns an entry of a vector, at a computed index."""
         return self.op("GatherV2", vector, index, self.scalar(0))
 
     def start(self, rows: Rows, place: int) -> Reference:
-        """Index of a replica's first row."""
+        """Returns the index, among all rows, of a replica's first row."""
         return self._bound("start", rows, place)
 
     def count(self, rows: Rows, place: int) -> Reference:
-        """Number of a replica's rows."""
+        """Returns the number of a replica's rows."""
         if self._values.parent is None:
             counts = self._values.passed_counts(rows)
             if counts is not None:
@@ -181,7 +182,7 @@ class HostSizes:
         return start if bound == "start" else count
 
     def local(self, sharded: Sharded, place: int) -> Reference:
-        """Local size of a sharded axis on one replica."""
+        """Returns the local size of a sharded axis on one replica."""
         size = self.count(sharded.rows, place)
         for factor in (sharded.outer, sharded.inner):
             if factor != 1:
@@ -191,7 +192,10 @@ class HostSizes:
     def bounds(
         self, sharded: Sharded, place: int
     ) -> tuple[Reference, Reference]:
-        """First element and number of elements of a replica in each block."""
+        """Returns a replica's first element and number of elements per block.
+
+        These are of the sharded axis; `Sharded.outer` is the number of blocks.
+        """
         start = self.start(sharded.rows, place)
         count = self.count(sharded.rows, place)
         if sharded.inner == 1:
@@ -200,7 +204,7 @@ class HostSizes:
         return self.times(start, inner), self.times(count, inner)
 
     def share(self, rows: Rows, dtype: tf.DType, place: int) -> Reference:
-        """A replica's fraction of the rows, computed in float64."""
+        """Returns a replica's fraction of the rows, computed in float64."""
         numbers = [
             self._build.cast(number, tf.float64)
             for number in (self.count(rows, place), self.scalar(rows.size))
@@ -208,15 +212,15 @@ class HostSizes:
         return self._build.cast(self.op("RealDiv", *numbers), dtype)
 
     def times(self, one: Reference | None, two: Reference) -> Reference:
-        """A product of scalars; `None` is 1."""
+        """Multiplies two scalars; `None` counts as 1."""
         return two if one is None else self.op("Mul", one, two)
 
     def plus(self, one: Reference, two: Reference) -> Reference:
-        """A sum of scalars."""
+        """Adds two scalars."""
         return self.op("AddV2", one, two)
 
     def minus(self, one: Reference, two: Reference) -> Reference:
-        """A difference of scalars."""
+        """Subtracts the second scalar from the first."""
         return self.op("Sub", one, two)
 
     def op(self, type: str, *inputs: Reference, **attributes: Any) -> Reference:
@@ -224,7 +228,11 @@ class HostSizes:
         return self._build.op(type, inputs, HOST, **attributes)[0]
 
     def imported(self, request: Request) -> Reference:
-        """A size that the enclosing function passes."""
+        """Returns a size that the enclosing function passes as an argument.
+
+        Raises:
+            RuntimeError: If there is no enclosing function.
+        """
         if self._values.parent is None:
             raise RuntimeError(
                 f"A size has no source in the graph. Received: {request}."
@@ -236,7 +244,7 @@ class HostSizes:
         return self.imports[request]
 
     def exported(self, request: Request) -> Reference:
-        """A size that a body takes by `imported`."""
+        """Returns a size that a body requested by `imported`, to pass it."""
         method, *arguments = request
         compute: Callable[..., Reference] = getattr(self, cast(str, method))
         return compute(*arguments)

@@ -1,7 +1,7 @@
-"""Lengths of what collectives send, where values decide them.
+"""Pads values of dynamic shape to a few lengths for collectives.
 
-TensorFlow caches the shape of a collective by its keys: values are padded to one
-of a few lengths, each with an instance key of its own.
+TensorFlow caches the shape of a collective by its keys, so each length has an
+instance key of its own.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.step.references import Reference
 
 _MOST_COLLECTIVES = 1 << 16
-"""Upper bound of the collectives of a function."""
+"""Upper bound of the number of collectives of a function."""
 
 _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
 """Lengths that vectors of dynamic length are padded to."""
@@ -21,7 +21,7 @@ _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
 def padded_length(
     build: Function, length: Reference, instance: int
 ) -> tuple[Reference, Reference]:
-    """The least of `_LENGTHS` that isn't less than a length.
+    """Rounds a length up to one of `_LENGTHS`, when the function runs.
 
     Args:
         build: The `Function`.
@@ -29,7 +29,7 @@ def padded_length(
         instance: Instance key of the collective.
 
     Returns:
-        References to it, and to its own instance key.
+        References to the new length, and to its own instance key.
     """
     number, lengths = build.sizes, build.constant(_LENGTHS)
     is_less = build.cast(number.op("Less", lengths, length), tf.int32)
@@ -42,7 +42,7 @@ def padded_length(
 def entry_of(
     build: Function, matrix: Reference, row: int, column: int
 ) -> Reference:
-    """An entry of a matrix of sizes."""
+    """Returns an entry of a matrix of sizes, at fixed indices."""
     bounds = [row, column], [row + 1, column + 1], [1, 1]
     return build.strided_slice(
         matrix, list(map(build.constant, bounds)), shrink_axis_mask=3
@@ -50,12 +50,12 @@ def entry_of(
 
 
 def product(build: Function, vector: Reference) -> Reference:
-    """The product of a vector of sizes."""
+    """Returns the product of a vector of sizes."""
     return reduced(build, "Prod", vector)
 
 
 def reduced(build: Function, type: str, vector: Reference) -> Reference:
-    """A vector of sizes, reduced by an operation."""
+    """Reduces a vector of sizes to a scalar, by an operation such as `Sum`."""
     return build.sizes.op(type, vector, build.sizes.scalar(0))
 
 
@@ -65,7 +65,7 @@ def padded(
     paddings: Sequence[Reference],
     place: int | None = None,
 ) -> Reference:
-    """A value padded by zeros; `paddings` has two scalars per axis."""
+    """Pads a value by zeros; `paddings` are two per axis: before and after."""
     shape = build.constant([len(paddings) // 2, 2])
     matrix = build.reshape(build.sizes.packed(paddings), shape)
     return build.op("Pad", [reference, matrix], place)[0]

@@ -1,8 +1,8 @@
-"""Replicas whose shares are worked through in micro-batches.
+"""Communication of devices that work through several micro-batches each.
 
 A micro-batch is a share of the rows like any other, but several shares have one
-device. `Replicas` count shares; what devices send each other goes through the
-replicas of devices that they were split from.
+device. `Build.replicas` counts shares; devices communicate through
+`Replicas.of_devices`, which has one share per device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +37,9 @@ def reduce(
 def gather(
     build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[Reference]
 ) -> References:
-    """All-gathers rows, written once for each device; see `Replicas.gather`.
+    """All-gathers rows, once for each device; see `Replicas.gather`.
 
-    Of a sharded variable each device has one part.
+    Parts of a sharded variable are those of devices, not of micro-batches.
     """
     replicas = build.replicas
     if replicas.of_devices is None:
@@ -83,7 +83,7 @@ def reduce_scatter(
 
 
 def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
-    """By micro-batch, what the first one of its device has."""
+    """Returns for each micro-batch the reference of its device's first one."""
     return [
         parts[first_on_device(build.mesh, place)]
         for place in range(build.mesh.num)
@@ -99,7 +99,7 @@ def gather_in_turns(
         build: The `Build`.
         tensor: The tensor.
         sharded: Its kind.
-        parts: By micro-batch, its device's part.
+        parts: For each micro-batch, a reference to its device's part.
     """
     made: dict[int, Reference] = {}
     for places, devices in each_turn(build):
@@ -113,7 +113,10 @@ def gather_in_turns(
 def reduce_scatter_in_turns(
     build: Build, reduction: ReduceScatter, parts: Sequence[Sequence[Reference]]
 ) -> Sequence[Sequence[Reference]]:
-    """Reduce-scatters in each turn, and adds up; see `reduce_scatter`."""
+    """Reduce-scatters in each turn, and adds up the turns' results on devices.
+
+    See `reduce_scatter`.
+    """
     kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
     tensors = [one.tensor for one in reduction.inputs]
     totals: dict[tuple[int, int], list[Reference]] = {}
@@ -135,7 +138,10 @@ def reduce_scatter_in_turns(
 
 
 def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
-    """For each turn its places, and the function with a place per device."""
+    """Yields each turn's places, and the function with a place per device.
+
+    Collectives written in between have the turn's time; see `Function.time`.
+    """
     replicas = build.replicas
     if replicas.of_devices is None:
         yield range(build.mesh.num), build
@@ -153,7 +159,7 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
 def first_only(
     build: Build, one: Value, parts: Sequence[Reference]
 ) -> list[Reference]:
-    """Gives each device's part to its first micro-batch, and the others none."""
+    """Returns each device's part for its first micro-batch, else no rows."""
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
     shape[cast(Sharded, one.kind).axis] = 0

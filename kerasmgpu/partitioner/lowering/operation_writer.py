@@ -66,7 +66,7 @@ class OperationWriter:
             array, dtype, self.device(place), place == HOST
         )
 
-    # Each at the place of its first input by default.
+    # The next operations are at the place of their first input by default.
 
     def cast(
         self, reference: Reference, target: tf.DType, place: int | None = None
@@ -117,16 +117,16 @@ class OperationWriter:
         return self.op("StridedSlice", inputs, place, **masks)[0]
 
     def device(self, place: int) -> str:
-        """Name of the device of a place."""
+        """Returns the name of the device of a place."""
         if place == HOST:
             return self.mesh.host
         return self.mesh.devices[place]
 
     def place_of(self, reference: Reference) -> int:
-        """The replica on whose device a value is; `HOST` if it is on none.
+        """Returns the replica on whose device a value is; `HOST` if on none.
 
-        The host may have a replica's device: XLA then compiles what is placed
-        here with the operations of that replica.
+        If the host's device is that of a replica, this is the replica: XLA then
+        compiles nodes at this place with those of the replica.
         """
         devices = self.mesh.devices
         if reference.device is None or reference.device not in devices:
@@ -134,10 +134,10 @@ class OperationWriter:
         return devices.index(reference.device)
 
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
-        """The result of `make()`, cached under a key for this function."""
+        """Returns `make()`, cached under a key for this function."""
         if key not in self._kept:
             turn, self.writer.turn = self.writer.turn, None
-            self._kept[key] = make()  # For all micro-batches.
+            self._kept[key] = make()  # Belongs to no micro-batch's turn.
             self.writer.turn = turn
         kept: _Kept = self._kept[key]
         return kept

@@ -1,4 +1,4 @@
-"""Operations that are not written as copies; see `rules.table.Emit`."""
+"""Writes operations that are not just copied; see `rules.table.Emit`."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -25,8 +25,8 @@ Tensors: TypeAlias = list[Reference]
 WriteOperation: TypeAlias = Callable[
     [Function, Node, Plan, int, Tensors], Tensors
 ]
-"""Function `(build, node, plan, place, inputs)` that writes an operation for one
-replica and returns references to its outputs."""
+"""Function `(build, node, plan, place, inputs)` that writes an operation for
+one replica and returns references to its outputs."""
 
 
 def as_it_is(
@@ -48,7 +48,7 @@ def _local_mean(
 ) -> Tensors:
     """Writes the mean of a replica's rows, times its fraction of all rows.
 
-    Of no rows it is 0, not NaN.
+    Without rows it is 0, not NaN.
     """
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
@@ -60,7 +60,7 @@ def _local_mean(
 def _draw_rows(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Writes the draw of a replica's rows, from the counter of their first block."""
+    """Writes the draw of a replica's rows, from their first block's counter."""
     local_shape, key, counter, *rest = inputs
     per_block = 2 if node.outputs[0].dtype.size == 8 else 4
     sharded = cast(Sharded, plan.gives[0])
@@ -187,7 +187,7 @@ def _write_shape(
 def look_up_own(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Rows that a replica owns, and zeros for all others."""
+    """Looks up the rows that a replica owns; others are zeros."""
     ids = inputs[1]
     start, end = build.mesh.part_of(cast(Sharded, plan.wants[0]).rows, place)
     if start == end:  # Another micro-batch of the device has its part.
@@ -205,7 +205,7 @@ def look_up_own(
 
 
 def _zeros(build: Function, node: Node, place: int, ids: Reference) -> Tensors:
-    """Zeros of the shape of what is looked up."""
+    """Writes zeros of the shape of the rows that are looked up."""
     rank = len(node.inputs[1].shape)
     inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
     shape = build.concat([build.sizes.shape(ids), inner], 0, HOST)
@@ -216,7 +216,7 @@ def _zeros(build: Function, node: Node, place: int, ids: Reference) -> Tensors:
 def _update_own(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Updates of the rows that a replica owns, in their order."""
+    """Applies, in order, those updates whose rows a replica owns."""
     number, rows = ids_and_rows(node)
     ids, updates = node.inputs[number], node.inputs[rows]
     flat = build.flat(inputs[number], place)
@@ -239,7 +239,7 @@ def _update_own(
 def _update_owned(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Updates of the rows that a replica owns, which it was sent."""
+    """Applies updates that a replica was sent, as it owns their rows."""
     number, _ = ids_and_rows(node)
     arguments, rows = list(inputs), cast(Sharded, plan.wants[0]).rows
     arguments[number] = in_part(build, rows, place, inputs[number])
@@ -249,7 +249,7 @@ def _update_owned(
 def _sum_own(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Sums of the rows that a replica owns, of what it was sent."""
+    """Sums up, per row that a replica owns, the updates that it was sent."""
     rows = cast(Sharded, plan.gives[0]).rows
     start, end = build.mesh.part_of(rows, place)
     own = in_part(build, rows, place, inputs[1])
@@ -260,7 +260,7 @@ def _sum_own(
 def in_part(
     build: Function, rows: Rows, place: int, numbers: Reference
 ) -> Reference:
-    """Numbers of a table's rows as numbers in a replica's part of it."""
+    """Converts a table's row numbers to numbers in a replica's part of it."""
     start, _ = build.mesh.part_of(rows, place)
     first = build.constant(start, numbers.dtype, place)
     return build.op("Sub", [numbers, first], place)[0]
@@ -269,10 +269,10 @@ def in_part(
 def _own(
     build: Function, plan: Plan, place: int, ids: Reference
 ) -> tuple[Reference, Reference]:
-    """Which rows a replica owns, and all rows' numbers in its part.
+    """Returns which `ids` a replica owns, and all `ids` relative to its part.
 
     Numbers out of range belong to the first or the last replica, whose kernel
-    then fails, or doesn't, as on one device.
+    handles them as on one device.
     """
     kind = cast(Sharded, plan.wants[0])
     start, end = build.mesh.part_of(kind.rows, place)
@@ -312,4 +312,4 @@ WRITERS: Mapping[Emit | None, WriteOperation] = MappingProxyType(
         Emit.SUM_OWN: _sum_own,
     }
 )
-"""Function of each way to write an operation."""
+"""Maps each way to write an operation to the function that does so."""

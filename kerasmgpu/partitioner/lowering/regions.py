@@ -1,8 +1,7 @@
 """Writes loops and branches.
 
-A region of one replica is one function, called once, or by each replica; a
-region of all replicas is one function over what all replicas have, with sums and
-gathers inside.
+A body of one replica is called once, or by each replica. A body of all replicas
+takes the values of all replicas, with all-reduces and all-gathers inside.
 """
 
 import itertools
@@ -59,7 +58,7 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
 
 
 class _Bodies:
-    """The functions of a loop or branch, and calls of them."""
+    """Writes the bodies of a loop or branch when constructed, and then calls."""
 
     def __init__(self, parent: Build, region: Region, emit: Emit) -> None:
         self._node = region.node
@@ -82,7 +81,7 @@ class _Bodies:
                 widths = [1]
             builds.append(build)
             outputs.append(_outputs(build, body.outputs, widths))
-        # Now all has been asked for that the bodies don't know themselves.
+        # All bodies are emitted, so all sizes that they take are known.
         self._requests = list(
             dict.fromkeys(
                 key for build in builds for key in build.sizes.imports
@@ -92,7 +91,7 @@ class _Bodies:
         for build in builds:
             if build.last_collective:
                 self._has_collectives = True
-                # What comes after in the function around waits for them.
+                # Later collectives of the enclosing function wait for them.
                 for where in build.last_collective:
                     parent.last_collective.setdefault(where, None)
         self._types = tuple(one.dtype for one in outputs[-1])
@@ -139,12 +138,13 @@ class _Bodies:
     def call(
         self, parent: Build, place: int | None, first: int
     ) -> list[list[Reference]]:
-        """Writes a call.
+        """Writes a call of the loop or branch.
 
         Args:
             parent: The `Build` of the function that it is in.
             place: Where it runs; `None` for one that all replicas run together.
-            first: The replica whose references are passed, where there is one.
+            first: The replica whose references and sizes are passed; 0 if all
+                replicas run it together.
 
         Returns:
             For each output of the node, a list of references.
@@ -164,14 +164,14 @@ class _Bodies:
         dropped = [(number, inputs[number]) for number in self._dropped]
         for number, _ in reversed(dropped):
             del inputs[number]
-        # What all run together waits for what each of them has to do before.
+        # A call of all replicas waits for the control inputs of each of them.
         controls = parent.controls(node, HOST if place is None else place)
         if self._has_collectives:
             controls += parent.before_collective(HOST)
         attributes: dict[str, Any] = {"_lower_using_switch_merge": True}
         if self._is_loop:
             attributes["cond"], attributes["body"] = self._names
-            # Workers run the collectives of all rounds in one order.
+            # Workers must run the collectives of all iterations in one order.
             attributes["parallel_iterations"] = (
                 1 if self._has_collectives else _parallel_iterations(node)
             )
@@ -203,14 +203,14 @@ class _Bodies:
 def _drop_unused(
     condition: function_pb2.FunctionDef, body: function_pb2.FunctionDef
 ) -> list[int]:
-    """Takes the variables that a loop only passes on from its functions.
+    """Removes variables that a loop only passes on from its functions.
 
     Seen on TensorFlow 2.18 and 2.21: where such a variable is the last thing to
     reach a device, nothing there sees that the loop is over (a loop in a branch
     that isn't taken, or one of no rounds), and the program waits for ever.
 
     Returns:
-        Their numbers among what the loop carries.
+        Indices of the removed variables among the loop's inputs.
     """
     used = {
         reference
@@ -237,7 +237,7 @@ def _drop_unused(
 def _outputs(
     build: Build, outputs: list[Value], widths: list[int]
 ) -> list[Reference]:
-    """References to what a body returns."""
+    """Returns references to a body's outputs, `widths` for each output."""
     return [
         build.references(one)[n]
         for one, width in zip(outputs, widths)
@@ -246,12 +246,13 @@ def _outputs(
 
 
 def _parallel_iterations(node: Node) -> int:
-    """How many iterations of a loop may run at a time.
+    """Returns how many iterations of a loop can run at the same time.
 
-    On one device data order effects: the draw of an iteration waits for the
-    rows whose shape it takes. Here sizes come from the host, often from before
-    the loop, and the draws of all iterations would race. TensorFlow orders what
-    happens to variables, but no draws (2.18 to 2.21).
+    Only one if it has side effects. On one device, these are ordered by data:
+    an iteration's draw waits for the rows whose shape it takes. Here sizes come
+    from the host, often from before the loop, and the draws of all iterations
+    would race: TensorFlow orders operations on variables, but not draws (2.18
+    to 2.21).
     """
     if _has_effects(node):
         return 1
@@ -259,7 +260,7 @@ def _parallel_iterations(node: Node) -> int:
 
 
 def _has_effects(node: Node) -> bool:
-    """Whether the order of iterations matters for more than what they return."""
+    """Whether iterations have side effects that must keep their order."""
     return any(
         _has_effects(inner)
         or inner.is_stateful

@@ -1,4 +1,4 @@
-"""Replicas of one process: shares of rows, communication in shared memory."""
+"""Replicas of one process: their shares of rows, and sums in shared memory."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ _COMBINE = {
 
 
 class Together(Protocol):
-    """How the workers of a job give up an attempt at a step together."""
+    """Interface by which workers give up an attempt at a step together."""
 
     def begin(self) -> bool:
         """Begins an attempt; returns whether no worker has failed yet."""
@@ -47,14 +47,15 @@ class Together(Protocol):
 
 
 class Replicas:
-    """Communication of the replicas of a job of one process.
+    """Writes what the replicas of one process send each other.
 
     Args:
         mesh: Their `mesh.Mesh`.
-        together: How all workers run a step again, or `None`.
+        together: How all workers run a step again; `None` if they don't.
 
     Attributes:
-        of_devices: With micro-batches, the replicas with one share per device.
+        of_devices: With micro-batches, the replicas with one share per device;
+            else `None`.
     """
 
     of_devices: "Replicas | None" = None
@@ -64,7 +65,7 @@ class Replicas:
         self.together = together
 
     def split(self, micro_batches: int) -> "Replicas":
-        """The replicas with several shares per device; see `Mesh.split`."""
+        """Returns replicas with several shares per device; see `Mesh.split`."""
         if micro_batches == 1:
             return self
         shares = copy.copy(self)
@@ -77,7 +78,7 @@ class Replicas:
     def shares(
         self, build: Function, rows: Rows
     ) -> list[tuple[Reference, Reference]]:
-        """First row and number of rows of each local replica, on the host.
+        """Computes each local replica's first row and number of rows on the host.
 
         Returns:
             List of pairs of references, one per local replica.
@@ -99,12 +100,12 @@ class Replicas:
     def shares_of_counts(
         self, build: Function, rows: Rows, counts: Sequence[Reference]
     ) -> list[tuple[Reference, Reference]]:
-        """First row and number of rows of each local replica.
+        """Returns the first row and number of rows of each local replica.
 
         Args:
             build: The `Function`.
             rows: Rows of an input that is passed in shares.
-            counts: References to the numbers of rows.
+            counts: References to the local replicas' numbers of rows.
         """
         starts = [build.sizes.scalar(0)]
         for count in counts[:-1]:
@@ -112,19 +113,19 @@ class Replicas:
         return list(zip(starts, counts))
 
     def total_rows(self, build: Function, rows: Rows) -> Reference:
-        """Number of rows, on all replicas, of an input passed in shares."""
+        """Returns the global number of rows of an input passed in shares."""
         counts = cast(list[Reference], self.passed_counts(build, rows))
         return build.sizes.op("AddN", *counts)
 
     def passed_counts(
         self, build: Function, rows: Rows
     ) -> list[Reference] | None:
-        """Rows of each local share of an input; `None` if it is passed whole."""
+        """Returns each local share's number of rows; `None` if passed whole."""
         tensor = self._passed(build, rows)
         return None if tensor is None else self._counts(build, tensor)
 
     def _passed(self, build: Function, rows: Rows) -> Tensor | None:
-        """The first input that is passed in shares of these rows."""
+        """Returns the first input passed in shares of these rows, or `None`."""
         for tensor in build.graph.inputs:
             if not build.is_written(tensor) or tensor.dtype == tf.resource:
                 continue
@@ -134,7 +135,7 @@ class Replicas:
         return None
 
     def _counts(self, build: Function, tensor: Tensor) -> list[Reference]:
-        """Rows of each local share of an input that is passed in shares."""
+        """Returns the number of rows of each local share of an input."""
         if self.mesh.micro_batches > 1:
             return device_shares.passed_counts(build, tensor)
         return list(map(build.sizes.size, build.parts(tensor)))
@@ -142,7 +143,7 @@ class Replicas:
     def _computed_shares(
         self, build: Function, size: Reference
     ) -> list[tuple[Reference, Reference]]:
-        """Shares of a batch of dynamic size; see `bounds_of`."""
+        """Returns the shares of a batch of dynamic size; see `bounds_of`."""
         mesh, sizes = self.mesh, build.sizes
         total = sizes.scalar(mesh.total)
         each = sizes.op("FloorDiv", size, total)
@@ -198,7 +199,7 @@ class Replicas:
         parts: Sequence[Reference],
         place: int,
     ) -> Reference:
-        """Concatenates the local replicas' rows of a tensor."""
+        """Concatenates the local replicas' rows of a tensor at a place."""
         axis, shape = sharded.axis, tensor.shape
         if sharded.outer == 1:
             return build.concat(parts, axis, place)
@@ -215,7 +216,7 @@ class Replicas:
         return build.reshape(blocks, own, place)
 
     def worker_size(self, build: Function, sharded: Sharded) -> Reference:
-        """Sum of the local replicas' sizes of a sharded axis."""
+        """Returns the sum of the local replicas' sizes of a sharded axis."""
         return build.sizes.scalar(sharded.size)
 
     def reduce(
@@ -247,7 +248,7 @@ class Replicas:
         tensors: Sequence[Tensor],
         parts: Sequence[Sequence[Reference]],
     ) -> list[list[Reference]]:
-        """For each tensor, references by replica to the sum of its parts."""
+        """Returns for each tensor, by replica, the sum of its parts."""
         totals: dict[int, list[Reference]] = {}
         for numbers in packs(tensors, SMALL):
             sums = self._sum(build, [parts[n] for n in numbers])
@@ -266,7 +267,7 @@ class Replicas:
         Args:
             build: The `Function`.
             tensors: The tensors, which have one reduction.
-            kinds: What they become: sharded as a variable.
+            kinds: The sharded kinds of the results.
             parts: For each tensor, references by replica, in the type in which
                 it is summed.
 
@@ -283,7 +284,7 @@ class Replicas:
     def _scattered_sum(
         self, build: Function, kind: Sharded, parts: Sequence[Reference]
     ) -> list[Reference]:
-        """The sum of the local replicas' parts, cut into their rows."""
+        """Sums the local replicas' parts; returns each replica's rows of it."""
         places, axis = range(self.mesh.num), kind.axis
         sizes: Sequence[int] | Sequence[Reference]
         if is_of_variable(kind):
@@ -295,7 +296,8 @@ class Replicas:
         if self.mesh.shares_memory:
             return split(build, build.op("AddN", parts, 0)[0], axis, sizes)
         cut = [split(build, parts[n], axis, sizes, n) for n in places]
-        # Received first: written into its own part, a sum would keep the whole.
+        # Received pieces first: a sum in the buffer of the replica's own piece
+        # would keep its whole part alive.
         return [
             build.op(
                 "AddN", [one[n] for one in (*cut[n + 1 :], *cut[: n + 1])], n
@@ -306,15 +308,16 @@ class Replicas:
     def exchange_counts(
         self, build: Function, pieces: Sequence[Sequence[Reference]]
     ) -> Reference | None:
-        """Tells all workers how many rows each replica sends each other.
+        """All-gathers the number of rows that each replica sends to each other.
 
         Args:
             build: The `Function`.
-            pieces: For each local replica what it sends each of all replicas.
+            pieces: For each local replica, the piece that it sends to each of
+                all replicas.
 
         Returns:
-            Reference to a matrix, `[senders, receivers]`; `None` where no worker
-            has to know.
+            Reference to a matrix, `[senders, receivers]`; `None` in one
+            process, where nobody needs it.
         """
         return None
 
@@ -326,15 +329,16 @@ class Replicas:
         rank: int,
         is_back: bool = False,
     ) -> list[list[Reference]]:
-        """Sends each replica its piece of what each other one has.
+        """Sends pieces of different lengths from each replica to each other.
 
         Args:
             build: The `Function`.
-            pieces: For each local replica a piece for each of all replicas, whose
-                numbers of rows differ.
+            pieces: For each local replica, the piece that it sends to each of
+                all replicas; their numbers of rows differ.
             counts: See `exchange_counts`.
             rank: Rank of the pieces.
-            is_back: Whether receivers of `counts` send back.
+            is_back: Whether pieces go back, from the receivers of `counts` to
+                its senders.
 
         Returns:
             For each local replica the pieces from each of all replicas.
@@ -350,25 +354,26 @@ class Replicas:
     def of_first_worker(
         self, shapes: Sequence[Sequence[int | None]]
     ) -> Sequence[Sequence[int | None]]:
-        """The first worker's shapes of a batch, on all workers; collective.
+        """Returns the first worker's shapes of a batch, by a collective.
 
         Workers must make the same plans, and their batches may differ.
         """
         return shapes
 
     def common(self, numbers: Sequence[int]) -> set[int]:
-        """Intersects the workers' sets of numbers, by a collective."""
+        """Returns the intersection of the workers' numbers, by a collective."""
         return set(numbers)
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
-        """Waits for all workers to have computed a step.
+        """Writes nodes that wait until all workers have computed a step.
 
         Args:
             build: The `Function` of a function.
-            computed: Name of a node that fires when this worker has.
+            computed: Name of a node that fires when this worker has computed
+                it.
 
         Returns:
-            Name of a node that fires when all have.
+            Name of a node that fires when all workers have.
         """
         return computed
 
@@ -385,7 +390,7 @@ class Replicas:
     def _sum(
         self, build: Function, parts: Sequence[Sequence[Reference]]
     ) -> list[Reference]:
-        """Sums tensors of one shape; several are stacked first."""
+        """Sums the parts of tensors of one shape; stacks several first."""
         if len(parts) == 1:
             return build.op("AddN", parts[0], 0)
         stacks = [
@@ -399,7 +404,7 @@ class Replicas:
 def _pairs(
     build: Function, bounds: Sequence[tuple[int, int]]
 ) -> list[tuple[Reference, Reference]]:
-    """First rows and numbers of rows of shares of known bounds."""
+    """Returns first rows and numbers of rows of shares of known bounds."""
     scalar = build.sizes.scalar
     return [(scalar(start), scalar(end - start)) for start, end in bounds]
 
@@ -439,7 +444,8 @@ def unpacked(
 
     Pieces along the first axis would share the pack's buffer. An optimizer
     computes a variable's new value in place of the last piece that is left, and
-    the variable would keep the whole pack alive. A single piece is the vector.
+    the variable would keep the whole pack alive. A single piece is the vector
+    itself.
     """
     if len(lengths) == 1:
         return [pack]
@@ -455,7 +461,7 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
         largest: Bytes up to which a tensor is small.
 
     Returns:
-        Lists of indices of tensors.
+        Lists of indices of tensors; a large tensor is alone in its list.
     """
     groups: dict[Hashable, list[int]] = {}
     for number, tensor in enumerate(tensors):

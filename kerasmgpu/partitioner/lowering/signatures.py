@@ -1,7 +1,8 @@
-"""Attributes of operations that follow from their inputs and definitions.
+"""Completes attributes of operations from their inputs and definitions.
 
-An `OpDef` says which attribute is the type of an input, the number of tensors in
-a list of inputs, or the list of their types, and which ones have a default.
+An `OpDef` says which attribute is the type of an input, the number of tensors
+in a list of inputs, or the list of their types, and which attributes have a
+default.
 """
 
 import functools
@@ -44,8 +45,8 @@ def signature(
     Args:
         type: Type of the operation.
         types: Types of its inputs.
-        attributes: Names and values of those that neither the inputs nor the
-            defaults say. A function is passed by its name.
+        attributes: Names and values of attributes that neither the inputs nor
+            the defaults determine. A function is passed by its name.
 
     Raises:
         TypeError: If the operation takes no such inputs, or an attribute is
@@ -72,7 +73,7 @@ def signature(
 
 
 def _value(kind: str | None, given: Any) -> attr_value_pb2.AttrValue:
-    """An attribute of a type that the definition names: `"func"`."""
+    """Converts a value to an attribute; `kind` is its type, such as `"func"`."""
     if kind == "func":
         return function_attribute(given)
     if kind == "list(func)":
@@ -83,7 +84,11 @@ def _value(kind: str | None, given: Any) -> attr_value_pb2.AttrValue:
 def _add_those_of_inputs(
     operation: Any, node: node_def_pb2.NodeDef, types: list[tf.DType]
 ) -> None:
-    """Sets the attributes of a `NodeDef` that the types of its inputs say."""
+    """Sets the attributes of a `NodeDef` that its inputs' types determine.
+
+    Raises:
+        TypeError: If the operation takes other inputs.
+    """
     first = 0
     for argument, count in zip(
         operation.input_arg, _counts(operation, node, types)
@@ -103,7 +108,7 @@ def _add_those_of_inputs(
 def _wanted(
     argument: Any, node: node_def_pb2.NodeDef, given: list[tf.DType]
 ) -> list[tf.DType]:
-    """The types that an argument takes, of which the first may set them."""
+    """Returns the types an argument takes; sets its attribute if missing."""
     name = argument.type_list_attr or argument.type_attr
     if argument.type_list_attr:
         if name not in node.attr:
@@ -120,9 +125,13 @@ def _wanted(
 def _counts(
     operation: Any, node: node_def_pb2.NodeDef, types: list[tf.DType]
 ) -> list[int]:
-    """How many inputs each argument of an operation takes.
+    """Returns how many inputs each argument of an operation takes.
 
-    Lists whose length no attribute says take what is left, all as many.
+    Lists of a length that no attribute gives share the remaining inputs
+    equally.
+
+    Raises:
+        TypeError: If the number of inputs doesn't fit.
     """
     counts = [_known_count(one, node) for one in operation.input_arg]
     lists = [
@@ -143,7 +152,7 @@ def _counts(
 
 
 def _known_count(argument: Any, node: node_def_pb2.NodeDef) -> int | None:
-    """Inputs that an argument takes; `None` where no attribute says it."""
+    """Returns how many inputs an argument takes; `None` if not known yet."""
     if argument.number_attr:
         known = node.attr.get(argument.number_attr)
         return None if known is None else known.i

@@ -1,10 +1,10 @@
-"""Micro-batches take turns on their device: control dependencies.
+"""Adds control dependencies, so that micro-batches take turns on their device.
 
-`passes/order_micro_batches.py` gives each instruction that runs on every
-micro-batch a phase, and the writer records for each of its nodes whose turn it
-belongs to: a phase, and a micro-batch. Here the nodes of a turn that need
-nothing of their own turn wait for the end of the turn before, so that its
-activations are freed before others are made.
+`passes/order_micro_batches.py` assigns each instruction that runs for every
+micro-batch to a phase, and the writer records the turn of each node: a phase
+and a micro-batch. Nodes that need no other node of their turn are made to wait
+for the end of the turn before, so that its activations are freed before others
+are made.
 """
 
 import collections
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 _EXPENSIVE = {Trait.BRANCH, Trait.LOOP, Trait.PRODUCT, Trait.RECURRENT}
 
 Turn = tuple[int, int]
-"""A phase and a micro-batch's place."""
+"""A phase, and the place of a micro-batch."""
 
 
 def order_collectives(build: Build) -> None:
-    """Orders collectives by turns: they are written one by one for all."""
+    """Makes collectives wait for one another in the order of their turns.
+
+    They were written in another order: each instruction's for all
+    micro-batches.
+    """
     last: dict[int, str | None] = {}
     for _, place, name in sorted(build.collectives, key=lambda one: one[0]):
         node = build.writer.node(name)
@@ -39,7 +43,7 @@ def order_collectives(build: Build) -> None:
 
 
 def take_turns(build: Build) -> None:
-    """Orders the turns of each device."""
+    """Makes each turn of a device wait for the end of the turn before."""
     writer = build.writer
     if not writer.turns:
         return
@@ -58,7 +62,7 @@ def take_turns(build: Build) -> None:
         earlier: set[str] = set()
         for turn, next_turn in itertools.pairwise(sorted(turns)):
             _add_ancestors(earlier, last[turn], nodes)
-            # A node that is needed before can't wait.
+            # A node that an earlier turn needs can't wait for its end.
             waiting = [n for n in first[next_turn] if n not in earlier]
             if not waiting:
                 continue
@@ -74,7 +78,10 @@ def take_turns(build: Build) -> None:
 
 
 def assign_last(build: Build) -> None:
-    """Lets assignments wait for all that doesn't need them, on all workers."""
+    """Makes assignments wait for all other nodes, on all workers.
+
+    Nodes that need an assignment still run after it.
+    """
     nodes = build.writer.needed_nodes(build.outputs)
     assigning = {
         name
@@ -92,8 +99,8 @@ def assign_last(build: Build) -> None:
                 ends.pop(source, None)
             ends[name] = None
     build.op("NoOp", [], HOST, "computed", list(ends))
-    # Workers agree behind the collectives that `computed` waits for, and before
-    # those of what is read again once it is assigned.
+    # Workers agree after the collectives that `computed` waits for, and before
+    # those of values that are read after an assignment.
     build.last_collective = {}
     computed = build.replicas.agree_to_assign(build, build.writer.last)
     for name in assigning:
@@ -104,10 +111,11 @@ def assign_last(build: Build) -> None:
 def _order_products(
     nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
 ) -> None:
-    """Lets each product of a turn wait for what the trace has before it.
+    """Makes each product of a turn wait for earlier nodes of the turn.
 
-    TensorFlow may run the backward pass through all layers first and the
-    gradients of weights last, and would hold all gradients of activations.
+    Otherwise TensorFlow could run the backward pass through all layers first
+    and compute the gradients of weights last, with all gradients of activations
+    alive.
     """
     before: dict[Turn, dict[str, None]] = collections.defaultdict(dict)
     for name, turn in turn_of.items():
@@ -125,7 +133,11 @@ def _order_products(
 def _ends(
     nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
 ) -> tuple[dict[Turn, list[str]], dict[Turn, list[str]]]:
-    """For each turn, nodes that need none of it, and nodes that none needs."""
+    """Returns the first nodes of each turn, and the last.
+
+    The first need no other node of their turn, and no other node of the turn
+    needs the last.
+    """
     inner: set[str] = set()
     used: set[str] = set()
     for name, turn in turn_of.items():
@@ -148,7 +160,7 @@ def _add_ancestors(
     names: Iterable[str],
     nodes: "Mapping[str, node_def_pb2.NodeDef]",
 ) -> None:
-    """Adds nodes, and all that they need, to a set that is closed so far."""
+    """Adds nodes, and all nodes that they depend on, to `found`."""
     waiting = list(names)
     while waiting:
         name = waiting.pop()

@@ -27,13 +27,14 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 class _Members(NamedTuple):
-    """Who takes part in a collective: hosts, or replicas.
+    """The members of a collective: hosts, or replicas.
 
     Attributes:
         name: `"hosts"` or `"replicas"`.
-        own: Indices of those of this process among all.
-        places: Their places.
-        sizes: For each of all, its elements along the sharded axis.
+        own: Indices of this process's members among all.
+        places: Places of this process's members.
+        sizes: For every member, the elements of its part along the sharded
+            axis.
     """
 
     name: str
@@ -58,7 +59,10 @@ class VariableCollectives(Collectives):
         sharded: Sharded,
         parts: Sequence[Reference],
     ) -> list[Reference]:
-        """All-gathers parts; see `sent_types.has_parts`."""
+        """All-gathers a variable's parts; returns references by replica.
+
+        See `sent_types.has_parts`.
+        """
         axis, members = sharded.axis, self._members(sharded)
         sent_type = GATHERED_AS[tensor.dtype]
         if members.name == "hosts":
@@ -128,8 +132,8 @@ class VariableCollectives(Collectives):
     ) -> list[list[Reference]]:
         """Reduce-scatters tensors of one type by one all-to-all.
 
-        Each member sends every other the rows that this one gets, as one
-        vector, and adds what it receives in the order of the members.
+        Each member sends to every other the receiver's rows, as one vector, and
+        adds up the vectors that it receives in the order of the members.
 
         Returns:
             For each tensor, references by member of this process.
@@ -165,7 +169,7 @@ class VariableCollectives(Collectives):
     def _of_replicas(
         self, build: Function, own: Reference, kind: Sharded
     ) -> list[Reference]:
-        """A worker's rows, split over its replicas."""
+        """Splits a worker's rows over its replicas."""
         bounds = _bounds(kind, self.mesh.total)
         bounds = bounds[self.mesh.first :][: self.mesh.num + 1]
         counts = [end - start for start, end in zip(bounds, bounds[1:])]
@@ -232,7 +236,7 @@ class VariableCollectives(Collectives):
         return results
 
     def _members(self, sharded: Sharded) -> _Members:
-        """Who takes part in a collective, and the sizes of their parts."""
+        """Returns the members of a collective, with the sizes of their parts."""
         mesh, bounds = self.mesh, _bounds(sharded, self.mesh.total)
         name, own = "replicas", range(mesh.first, mesh.first + mesh.num)
         places: Sequence[int] = range(mesh.num)
@@ -253,7 +257,7 @@ class _Part(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Elements of the longest part."""
+        """Number of elements of the longest part."""
         return self._elements(self.members.longest)
 
     def _elements(self, size: int) -> int:
@@ -262,7 +266,7 @@ class _Part(NamedTuple):
     def rows_to_send(
         self, build: Function, whole: Reference, place: int
     ) -> Reference:
-        """A matrix with a row for each member: its part, flat and padded."""
+        """Returns a matrix with a row per member: its part, flat and padded."""
         sizes, longest = self.members.sizes, self.longest
         if self.axis == 0 and len(set(sizes)) == 1:
             shape = build.constant([len(sizes), longest])
@@ -281,7 +285,7 @@ class _Part(NamedTuple):
     def own_rows(
         self, build: Function, vector: Reference, own: int
     ) -> Reference:
-        """A member's rows, from their elements and padding."""
+        """Returns a member's rows, from a vector of them and padding."""
         shape = _with_size(self.tensor, self.axis, self.members.sizes[own])
         elements = math.prod(shape)
         if elements < self.longest:
@@ -291,14 +295,14 @@ class _Part(NamedTuple):
 
 
 def _bounds(sharded: Sharded, total: int) -> list[int]:
-    """Bounds of the replicas' parts along the sharded axis."""
+    """Returns the bounds of the replicas' parts along the sharded axis."""
     inner = cast(int, sharded.inner)
     rows = bounds_of(cast(int, sharded.rows.size), total)
     return [bound * inner for bound in rows]
 
 
 def _with_size(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
-    """A static shape with another size of an axis."""
+    """Returns a tensor's static shape, with another size of an axis."""
     shape = cast(tuple[int, ...], tensor.shape)
     return (*shape[:axis], size, *shape[axis + 1 :])
 
@@ -319,7 +323,7 @@ def _stacked(
     missing: int,
     place: int,
 ) -> Reference:
-    """A part with `missing` zeros more along an axis, and a new first axis."""
+    """Pads a part by `missing` zeros along an axis, and adds a first axis."""
     if missing:
         paddings = [build.sizes.scalar(0)] * (2 * len(tensor.shape))
         paddings[2 * axis + 1] = build.sizes.scalar(missing)

@@ -43,10 +43,11 @@ class Writer:
         last: Name of the node that was written last, empty without one.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
-        turn: The turn that nodes are written for; see `turns.py`.
-        turns: Names of nodes with the turn that each belongs to.
-        sizes_vary: Whether what is written now has other sizes in every step.
-        of_varying_sizes: Names of such nodes, which XLA would compile anew.
+        turn: The turn that nodes are written for, or `None`; see `turns.py`.
+        turns: Maps names of nodes to their turns.
+        sizes_vary: Whether nodes written now have other sizes in every step.
+        of_varying_sizes: Names of such nodes; XLA would compile them anew in
+            every step.
     """
 
     def __init__(self) -> None:
@@ -161,7 +162,7 @@ class Writer:
     def _placed(
         self, known: list[Reference], is_on_host: bool
     ) -> list[Reference]:
-        """References to what is already written, at the place HOST or not."""
+        """Returns references to a known node, with the given `is_on_host`."""
         if not known or known[0].is_on_host == is_on_host:
             return known
         if is_on_host:
@@ -177,18 +178,18 @@ class Writer:
         device: str,
         controls: Sequence[str] = (),
     ) -> str:
-        """Writes a node that runs once a tensor is computed; returns its name."""
+        """Writes a node that waits for a tensor and nodes; returns its name."""
         (batch,) = self.op("Identity", [reference], host, "batch")
         self.op("NoOp", [], device, "start", [batch.node, *controls])
         return self.last
 
     def keep_all_or_none(self, references: Sequence[Reference]) -> None:
-        """Excludes parts of a collective from dead-node elimination.
+        """Makes dead-node elimination keep all nodes of a collective, or none.
 
-        The nodes wait for each other: if one is needed, all are.
+        They wait for each other: if one is needed, all are.
 
         Args:
-            references: References to an output of each.
+            references: References to an output of each node.
         """
         names = [reference.node for reference in references]
         self._members.update(dict.fromkeys(names, names))
@@ -248,7 +249,7 @@ class Writer:
         return definition
 
     def _by_device(self, names: Sequence[str]) -> list[str]:
-        """Joins control outputs: names of one node per device.
+        """Joins control outputs; returns the name of one node per device.
 
         TensorFlow sends a message between devices for each control output of a
         function.
@@ -267,7 +268,7 @@ class Writer:
     def needed_nodes(
         self, outputs: Sequence[str]
     ) -> dict[str, node_def_pb2.NodeDef]:
-        """`{name: node}` without dead nodes, in order.
+        """Returns `{name: node}` without dead nodes, in order.
 
         Reads of a variable are dead if no value depends on them; control
         dependencies on them are removed.
@@ -324,15 +325,19 @@ class Writer:
         return list(self._nodes.values())
 
     def node(self, name: str) -> node_def_pb2.NodeDef:
-        """The node of a name."""
+        """Returns the node of a name."""
         return self._nodes[name]
 
     def sort(self, twins: Mapping[str, Sequence[str]]) -> None:
-        """Sorts the nodes: what one needs stands before it.
+        """Sorts the nodes topologically; as far as possible, the order stays.
 
         Args:
-            twins: For nodes that are compared, those that they are compared
-                with; what one needs stands before all.
+            twins: Maps the name of a node to the names of nodes like it on all
+                replicas, its own included; nodes that any of these needs come
+                before all of them.
+
+        Raises:
+            RuntimeError: If nodes wait for each other.
         """
         names = list(self._nodes)
         number = {name: position for position, name in enumerate(names)}
@@ -350,8 +355,8 @@ class Writer:
                 needed_by[source].append(position)
         ready = [position for position in needs if not needs[position]]
         done: dict[str, node_def_pb2.NodeDef] = {}
-        # Of what can run the first: the order decides what TensorFlow runs
-        # first, and so what it holds at a time.
+        # Takes the earliest ready node: TensorFlow starts nodes in this order,
+        # which bounds memory.
         while ready:
             position = heapq.heappop(ready)
             done[names[position]] = self._nodes[names[position]]
@@ -367,7 +372,7 @@ class Writer:
         self._nodes = done
 
     def reference(self, name: str) -> Reference:
-        """The reference that an input of a written node is."""
+        """Returns the `Reference` for a name among written nodes' inputs."""
         return self._references[name]
 
     def _add(
@@ -405,7 +410,7 @@ class Writer:
     def _needed(
         self, outputs: Sequence[str], effects: Sequence[str]
     ) -> set[str]:
-        """Names of the nodes that outputs and effects depend on."""
+        """Returns names of the nodes that outputs and effects depend on."""
         needed: set[str] = set()
         waiting = [*map(node_name, outputs), *effects]
         while waiting:

@@ -96,7 +96,7 @@ def _is_written_by_rule(instruction: Instruction) -> bool:
 
 
 def _of_shape(shape: Value) -> Iterator[Rows]:
-    """Yields the `Rows` that a local shape depends on, besides those it shards."""
+    """Yields the `Rows` that a local shape depends on, but not its own."""
     kind = cast(LocalSizes, shape.kind)
     axis = kind.sharded.axis
     for known in (shape.tensor.value, kind.shape):
@@ -118,7 +118,7 @@ def _of_value(one: Value) -> Iterator[Rows]:
 
 
 def _as_many_as(known: object) -> Iterator[Rows]:
-    """Yields, for each symbol in sizes, the `Rows` of which it is the number."""
+    """Yields the `Rows` whose number is a symbol in some sizes, per symbol."""
     for size in sizes.as_tuple(known):
         if isinstance(size, sizes.Size):
             for symbol in size.symbols:

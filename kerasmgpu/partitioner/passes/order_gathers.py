@@ -76,7 +76,7 @@ def gather_in_turns(program: Lowered) -> None:
 
 
 def bytes_alive(program: Lowered) -> int:
-    """Returns the peak bytes of gathered weights that are whole on a replica."""
+    """Returns the peak bytes of gathered weights on a replica."""
     found = _gathered(program)
     most = 0
     for number, one in enumerate(found):
