@@ -117,7 +117,7 @@ class MultiWorkerMirroredStrategy(
         num_replicas: Replicas of this worker, the same on all workers.
             Default: all its GPUs, or all its logical CPU devices. Workers that
             see the same GPUs divide them.
-        devices: Names of this worker's devices instead of a number.
+        devices: Names of this worker's devices, instead of `num_replicas`.
         virtual_devices: Number of logical CPU devices to make and use on this
             worker.
         timeout_seconds: Seconds without a heartbeat after which another worker
@@ -236,7 +236,7 @@ def strategy(
         num_replicas: Number of replicas in this process. Default: all visible
             GPUs; with no GPU, all logical CPU devices (one unless more were
             made).
-        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        devices: Names such as `["GPU:0", "GPU:2"]`, instead of `num_replicas`.
         virtual_devices: Number of logical CPU devices to make and use, for
             development and tests without GPUs. They must be made before
             TensorFlow starts.
@@ -331,7 +331,7 @@ def _communication_options(
 def _cross_device_ops(
     all_reduce: str, num_packs: int, names: Sequence[str]
 ) -> tf.distribute.CrossDeviceOps | None:
-    """Returns the `tf.distribute.CrossDeviceOps` of an algorithm."""
+    """Returns an algorithm's `CrossDeviceOps`; `None`: TensorFlow's choice."""
     num_packs = checked_integer(num_packs, "num_packs", 1)
     if all_reduce == "ring":
         raise InputError(
@@ -357,7 +357,7 @@ def _cross_device_ops(
 def _resolver(
     worker: cluster.Worker | None,
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Returns TensorFlow's cluster resolver for a worker, or an empty one."""
+    """Returns TensorFlow's cluster resolver; one without workers for `None`."""
     if worker is None:
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({})
@@ -373,7 +373,7 @@ def _resolver(
 def _worker(
     resolver: tf.distribute.cluster_resolver.ClusterResolver,
 ) -> cluster.Worker | None:
-    """Returns the `cluster.Worker` that a TensorFlow resolver describes."""
+    """Returns the worker that a resolver describes; `None` if it is alone."""
     spec = resolver.cluster_spec().as_dict()
     if not spec:
         return None

@@ -92,12 +92,12 @@ class ExactSteps(_Strategy):
     number of rows, such as gathered ones, are not counted."""
 
     gathered_bytes: int = 0
-    """Bytes of gathered weights that are whole at most, on each replica, in a
-    training step under `shard`."""
+    """Peak bytes of weights that are gathered, and so whole, on each replica,
+    in a training step under `shard`."""
 
     @functools.cached_property
     def trained_step(self) -> TrainedStep:
-        """The last training step that was partitioned; its FLOPs, by rows."""
+        """`TrainedStep`, which counts the FLOPs of the last training step."""
         return TrainedStep()
 
     @property
@@ -123,7 +123,7 @@ class ExactSteps(_Strategy):
         return super().scope()
 
     def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
-        """Divides new variables over the replicas; see `MirroredStrategy`."""
+        """Sets which new variables are sharded; see `MirroredStrategy`."""
         self.shard = shard if callable(shard) else checked_shard(shard)
         self.min_shard_bytes = checked_integer(
             min_shard_bytes, "min_shard_bytes", minimum=0
@@ -152,7 +152,7 @@ class ExactSteps(_Strategy):
         return workers.any_of(self, flag)
 
     def of_each_worker(self, number: int) -> list[int]:
-        """All-gathers a number, in the order of the workers."""
+        """Returns the numbers of all workers, in their order; collective."""
         return [int(each) for each in workers.gather(self, [number])[:, 0]]
 
     def from_first_worker(self, data: bytes) -> bytes:
@@ -216,7 +216,7 @@ class ExactSteps(_Strategy):
     def execution(
         self, program: Program, written: Written, steps: int
     ) -> Execution:
-        """Returns a function of an iterator that runs several steps."""
+        """Returns a function that takes an iterator and runs several steps."""
         make = Execution if program.in_more_parts is None else RepeatedExecution
         return make(program, written, steps, self.experimental_local_results)
 
@@ -237,18 +237,20 @@ class ExactSteps(_Strategy):
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Runs a function eagerly on one device, then updates the copies.
+        """Runs a function eagerly on one device; returns its result.
+
+        The copies of the variables that it assigns are then updated.
 
         Args:
             function: Function as it runs on one device.
-            *arguments: Its arguments, with all rows.
+            *arguments: The function's arguments, with all rows.
         """
         return self.extended.run_on_one_device(
             function, arguments, self.replicas.mesh.first == 0
         )
 
     def whole(self, batch: Any) -> Any:
-        """All-gathers a batch that `prepared` returned; collective."""
+        """All-gathers the rows of a batch from `prepared`; collective."""
         return self._whole(batch)
 
     @functools.cached_property
@@ -391,7 +393,7 @@ class ExactSteps(_Strategy):
 
 
 _SECONDS_OF_REST = 1.0
-"""For TensorFlow's threads to leave collectives that were aborted."""
+"""Time in which TensorFlow's threads leave collectives that were aborted."""
 
 
 class _Together:
@@ -408,9 +410,12 @@ class _Together:
     def start_anew(self, flag: bool) -> bool:
         """Resets collectives once all workers have given up.
 
-        TensorFlow (2.18 to 2.21) frees its executor of collectives then, and
-        its connections: another worker that is still in its attempt, or a
-        thread that is just leaving an aborted collective, would use them.
+        The reset frees the executor and the connections of collectives
+        (TensorFlow 2.18 to 2.21), which a worker that is still in its attempt,
+        or a thread that is just leaving an aborted collective, would use.
+
+        Returns:
+            Boolean, whether `flag` is true on any worker.
         """
         context.abort_step()
         self._meet()

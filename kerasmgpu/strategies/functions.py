@@ -82,7 +82,7 @@ def partition(
             decorator is returned.
         num_replicas: Number of devices. Default: all GPUs; with no GPU, all
             logical CPU devices.
-        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        devices: Names such as `["GPU:0", "GPU:2"]`, instead of `num_replicas`.
         virtual_devices: Number of logical CPU devices to make and use.
         jit_compile: Whether XLA compiles each device's part between
             collectives.
@@ -178,12 +178,13 @@ def make_parallel(
 
 
 class PartitionedFunction:
-    """A partitioned function, as `partition` returns it.
+    """Calls a function partitioned; `partition` returns it.
 
     Args:
         fn: Function as it runs on one device.
-        partitioned: Function that is called with a function of one nest and
-            its `name`, and returns a `partitioner.runtime.function.Partitioned`.
+        partitioned: Function that takes a function of one nest, and its name
+            as `name`, and returns a
+            `partitioner.runtime.function.Partitioned`.
         scope: Function that returns the context in which functions are traced.
     """
 
@@ -261,10 +262,10 @@ class PartitionedFunction:
         captured: list[tf.Tensor],
         variables: list[tf.Variable],
     ) -> "PartitionedFunction":
-        """Returns the backward function of a program, partitioned.
+        """Returns the partitioned backward function of a program; cached.
 
-        It maps tensors, and gradients of the program's outputs, to gradients of
-        the tensors, of captured tensors and of variables.
+        The function maps input tensors, and gradients of the program's outputs,
+        to gradients of these tensors, of captured tensors and of variables.
         """
         if program not in self._backward:
 

@@ -18,8 +18,8 @@ class InputSpeed:
     """Result of `compare_input`; `str()` is one line.
 
     Attributes:
-        input_examples_per_second: Float, the pipeline alone.
-        model_examples_per_second: Float, the model alone.
+        input_examples_per_second: Float, throughput of the pipeline alone.
+        model_examples_per_second: Float, throughput of the model alone.
 
     Example:
 
@@ -50,8 +50,8 @@ def compare_input(
     """Measures the throughput of the input and of the model, each alone.
 
     For the input, a step that computes nothing reads batches as in `fit`, to
-    each replica's device. For the model, it trains on the first batch, cached
-    in memory, in every step; its variables and its optimizer's are then
+    each replica's device. For the model, every step trains on the first batch,
+    cached in memory; the variables of the model and its optimizer are then
     restored. Both are medians of 3 epochs by `ThroughputLogger`: tracing is
     left out, the time of an epoch's first batch (to fill a shuffle buffer, for
     example) is not. Choose `steps` much larger than the number of prefetched

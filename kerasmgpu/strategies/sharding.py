@@ -1,4 +1,4 @@
-"""Which variables are sharded over the replicas, and along which axis."""
+"""Chooses which variables are sharded over replicas, and along which axis."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from kerasmgpu.replica_arithmetic import shard_axis
 
 @dataclasses.dataclass(frozen=True)
 class NewVariable:
-    """A variable that is created in the scope of a strategy with `shard`.
+    """Describes a variable that is created under a strategy with `shard`.
 
     Attributes:
         path: Keras's path, such as `"dense/kernel"`; the name of a variable
@@ -45,7 +45,7 @@ Shard: TypeAlias = str | Callable[[NewVariable], bool | int | None] | None
 
 
 class Sharding:
-    """Chooses the axis of each new variable.
+    """Chooses the axis along which each new variable is sharded, if any.
 
     Args:
         shard: `"optimizer"`, `"weights"`, `"embeddings"`, or a function of a
@@ -67,8 +67,8 @@ class Sharding:
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
         """Whether a variable of these settings can be sharded at all.
 
-        One that is combined when it is read, as sums of metrics are, has a value
-        of its own on each replica.
+        A variable that is combined when it is read, such as a metric's sum, has
+        a value of its own on each replica, and can't be sharded.
         """
         on_read = tf.VariableSynchronization.ON_READ
         return (
@@ -77,17 +77,17 @@ class Sharding:
         )
 
     def infers_shapes(self) -> bool:
-        """Whether code runs only to know the shapes of its results."""
+        """Whether Keras calls layers only to infer their outputs' shapes."""
         return made_variables.infers_shapes()
 
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
     ) -> int | None:
-        """The axis along which a variable is sharded, or `None`.
+        """Returns the axis along which to shard a variable, or `None`.
 
         Args:
             settings: Arguments of `tf.Variable`.
-            value: Its initial value.
+            value: The variable's initial value.
         """
         if value.shape.rank in (None, 0) or not value.shape.is_fully_defined():
             return None
@@ -121,7 +121,7 @@ class Sharding:
         variable: NewVariable,
         reference: int | None,
     ) -> int | None:
-        """The axis that a user's function has chosen."""
+        """Returns the axis for a user's choice; raises if that is invalid."""
         if chosen is None or chosen is False:
             return None
         if chosen is True:
@@ -147,7 +147,7 @@ class Sharding:
         return axis
 
     def _fits(self, variable: NewVariable, axis: int) -> bool:
-        """Whether each replica gets some elements of an axis."""
+        """Whether an axis has at least one element for each replica."""
         return variable.shape[axis] >= self._num_replicas()
 
 
