@@ -32,7 +32,7 @@ from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime.tracing import done_once
 
 _made_in = {}
-"""Strategies whose scope objects were made in, by the objects' ids.
+"""Maps ids of objects to the strategies in whose scopes they were made.
 
 Not a `WeakKeyDictionary`: users' layers may define `__eq__`.
 """
@@ -58,7 +58,7 @@ def _record(owner: Any, strategy: ExactStrategy) -> None:
 def _open_name_scope(
     original: Original, self: Any
 ) -> AbstractContextManager[Any]:
-    """The context in which a layer is built and called."""
+    """Returns the context in which a layer is built and called."""
     names = original(self)
     if self.built:
         return names
@@ -105,7 +105,7 @@ def _init_optimizer(
 
 
 def scope_of(owner: Any) -> AbstractContextManager[Any]:
-    """Returns the scope that `owner` was made in; a no-op if in one already."""
+    """Returns the scope that `owner` was made in; a no-op inside any scope."""
     strategy = _made_in.get(id(owner))
     if strategy is None or tf.distribute.has_strategy():
         return contextlib.nullcontext()
@@ -118,9 +118,9 @@ def build_optimizer(model: keras.Model) -> None:
     A step may take another path while the optimizer is not built (loss scaling
     does), so `tf.function` then traces it twice. If the optimizer is built
     beforehand, one trace is enough. If a layer has no weights yet, the step
-    builds the optimizer, and is traced twice; so does a `train_step` that
-    doesn't name it: one of a GAN uses other optimizers, and this one, which
-    `compile` made by default, would get slots that nobody needs.
+    builds the optimizer, and is traced twice. The same holds for a `train_step`
+    that doesn't name `optimizer`: a GAN's uses other optimizers, and the one
+    that `compile` makes by default would get slots that nothing needs.
 
     Args:
         model: Compiled `keras.Model` in one of our scopes.
@@ -135,7 +135,7 @@ def build_optimizer(model: keras.Model) -> None:
 
 
 def _names_optimizer(train_step: Callable[..., Any]) -> bool:
-    """Whether a function's code names `optimizer`, or Keras's `train_step`."""
+    """Whether code names `optimizer` or `train_step`; true if it is unknown."""
     function: Any = inspect.unwrap(train_step)
     if not isinstance(function, types.FunctionType):
         return True  # Unknown: one trace is cheaper.
@@ -167,7 +167,7 @@ def build_as_first_step(model: keras.Model, specification: Any) -> None:
 
 
 def _symbolic(leaf: Any) -> Any:
-    """Returns the `KerasTensor` of a leaf, with an unknown batch size."""
+    """Returns a `KerasTensor` of unknown batch size for a leaf's `TypeSpec`."""
     if not isinstance(leaf, tf.TypeSpec):
         return leaf
     shape = list(leaf.shape)

@@ -23,9 +23,9 @@ class CheckedStep:
 
     Args:
         model: Compiled `keras.Model`.
-        with_gradients: Boolean, whether gradients are checked, too. They are
-            always in a `train_step` that doesn't call `compute_loss`, but for
-            those that a `LossScaleOptimizer` checks.
+        with_gradients: Boolean, whether gradients are checked, too. In a
+            `train_step` that doesn't call `compute_loss` they always are,
+            except those that a `LossScaleOptimizer` checks.
 
     Attributes:
         step: The model's bound `train_step`, without checks.
@@ -46,7 +46,7 @@ class CheckedStep:
             )
 
     def done(self, replica: int) -> int:
-        """Steps that passed the checks, by a local replica's count."""
+        """Returns how many steps passed the checks on a local replica."""
         copies = getattr(self._done, "values", [self._done])
         return int(copies[min(replica, len(copies) - 1)])
 
@@ -107,10 +107,10 @@ class CheckedStep:
             )
 
     def _waiting(self, original: Callable[..., Any]) -> Any:
-        """A learning rate that waits for the checks.
+        """Returns the learning rate, with control dependencies on the checks.
 
-        In a branch, as of a `LossScaleOptimizer`, it doesn't: that one skips
-        updates by itself.
+        It has none in a branch, such as that of a `LossScaleOptimizer`, which
+        skips updates by itself.
         """
         rate = original()
         checks = self._of_this_graph()
@@ -128,7 +128,7 @@ class CheckedStep:
 
 
 def _sum_of(gradients: list[Any]) -> tf.Tensor | None:
-    """The sum of all elements: not finite if one of them isn't."""
+    """Sums all elements: not finite if one isn't; `None` if there are none."""
     parts = [
         tf.reduce_sum(
             tf.cast(getattr(gradient, "values", gradient), tf.float32)

@@ -1,9 +1,10 @@
-"""Callbacks that run on the first worker of a job only: trackers' and others.
+"""Runs callbacks on the first worker of a job only: trackers' and others.
 
 Such a callback may read variables, and save the model: under `shard`, and for a
 metric, a read is a collective. So its hooks run by `first_worker_reads.run`, in
-which the other workers give their parts. These have a follower in its place,
-with the same hooks, and the first worker tells them where and which.
+which the other workers give their parts. On these a follower with the same
+hooks takes the callback's place; the first worker tells them all places and
+hooks.
 """
 
 import functools
@@ -25,7 +26,7 @@ def agree(
     strategy: ExactStrategy,
     is_led: Callable[[keras.callbacks.Callback], bool],
 ) -> None:
-    """Prepares the first worker's callbacks, and the others' followers.
+    """Makes hooks that the first worker runs collective, and adds followers.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`, changed in place.
@@ -52,7 +53,7 @@ def agree(
 def _lead(callback: keras.callbacks.Callback) -> list[str]:
     """Makes a callback's hooks run by `_run`; returns their names.
 
-    For good: the model of its next `fit` need not be one of a job.
+    They stay so in later `fit`s: outside of a job `_run` only calls the hook.
     """
     inner = getattr(callback, "on_first_worker", callback)
     names = [
@@ -79,7 +80,7 @@ def _follower(
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """What followers run: they give their parts."""
+    """Hook of a follower; `_run` makes it give its parts of what is read."""
 
 
 def _run(

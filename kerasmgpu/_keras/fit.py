@@ -181,7 +181,7 @@ class Fit:
             future.result()
 
     def rewind(self, num_epochs: int, num_batches: int | None) -> int:
-        """Puts the data in the state that it has after some epochs.
+        """Advances the data to their state after some epochs.
 
         Args:
             num_epochs: Integer, number of completed epochs.
@@ -207,7 +207,7 @@ class Fit:
         return 0
 
     def _pass_epoch(self, num_batches: int | None) -> None:
-        """Makes the iterators that Keras makes in an epoch; reads no batch."""
+        """Makes the iterators that Keras makes in an epoch, without reading."""
         iterator = self.iterator
         if not self.length_known:
             # The epoch ends by exhaustion: Keras makes no second iterator.
@@ -220,7 +220,7 @@ class Fit:
                 pass
 
     def _read_epoch(self) -> int:
-        """Reads an epoch's batches as Keras does, without running steps."""
+        """Reads an epoch's batches as Keras does; returns their number."""
         iterator, read = self.iterator, 0
         with iterator.catch_stop_iteration():
             for *_, batches in iterator._enumerate_iterator():
@@ -268,7 +268,10 @@ class Fit:
         self.step = self.skipped = num_steps
 
     def advance(self, step: int) -> None:
-        """Records that `step` steps are done and another follows."""
+        """Records that `step` steps are done, and calls the watcher.
+
+        Does nothing while the steps are among those that were skipped.
+        """
         if self.skipped < step:
             self.step = step
             self.watcher.after_step(self)

@@ -37,7 +37,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
 
     Attributes:
         steps_asked: Integer, steps of the epoch that have been asked for.
-        steps_done: Integer, those before the last execution.
+        steps_done: Integer, steps of the epoch before the last execution.
     """
 
     steps_asked = steps_done = 0
@@ -58,7 +58,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
             )
             super().__init__(feeder, *args, **kwargs)
             feeder.set_batch_size(self._batch_size(kwargs.get("x")))
-            # Of a data set that the user distributed, that itself.
+            # A data set that the user distributed is fed as it is.
             self.feed: Feed | None = feeder.feed or Feed(
                 self._distributed_dataset
             )
@@ -70,7 +70,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
             running.iterator = self
 
     def _batch_size(self, x: Any) -> int | None:
-        """Rows of the batches that Keras forms of `x`; `None` if unknown."""
+        """Returns the rows of Keras's batches of `x`; `None` if unknown."""
         datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
         # The adapter of a data set assumes that its elements have a `shape`.
         if isinstance(x, datasets):
@@ -122,7 +122,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return item
 
     def _watched(self) -> fit.Fit | None:
-        """Returns the innermost `fit` if it is watched and uses this iterator."""
+        """Returns the watched innermost `Fit` that reads this, or `None`."""
         running = fit.innermost()
         if running is None or running.watcher is None:
             return None
@@ -173,7 +173,7 @@ class _Feeder:
         return self.feed.dataset
 
     def set_batch_size(self, known: int | None) -> None:
-        """Adds to the feed the rows of its batches, where they are known."""
+        """Adds the number of rows of a batch to the feed, if it is known."""
         if self.feed is not None:
             rows = known or pipelines.batch_size(self._dataset)
             self.feed = dataclasses.replace(self.feed, batch_size=rows)
@@ -220,7 +220,7 @@ class _Source:
         return iter(self._dataset if self._draws_seeds else ())
 
     def iterator_to_read(self) -> Any:
-        """Returns a new iterator, which is freed in the background."""
+        """Returns a new iterator; a thread frees it unless it runs Python."""
         iterator = self._feed.iterator()
         if not self._runs_python:
             freed_iterators.free(iterator)

@@ -69,8 +69,8 @@ def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 def _require_same(executions: list[int]) -> None:
     """Raises if workers evaluated different numbers of batches.
 
-    No collective would tell: each replica sums its own rows' metrics, and the
-    sums are added once, at the end.
+    No collective would show it: each replica sums its own rows' metrics, and
+    the sums are added once, at the end.
     """
     if len(set(executions)) > 1:
         found = ", ".join(

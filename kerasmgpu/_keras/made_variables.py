@@ -1,4 +1,4 @@
-"""The variable of Keras that is being created, for strategies that shard.
+"""Tells strategies that shard which variable Keras is creating.
 
 TensorFlow's variable creators see a name and a value. Keras knows the path, and
 whether an optimizer or an `Embedding` creates it. Checked on Keras 3.10 and 3.15.
@@ -19,10 +19,10 @@ from kerasmgpu.engine.seams import Original, seam
 
 @dataclasses.dataclass(frozen=True)
 class MadeVariable:
-    """A variable of Keras that is being created.
+    """Describes a variable that Keras is creating.
 
     Attributes:
-        path: Its path, such as `"dense/kernel"`.
+        path: The variable's path, such as `"dense/kernel"`.
         is_slot: Whether an optimizer creates it.
         is_embedding: Whether it is a table of an `Embedding` layer.
     """
@@ -42,7 +42,7 @@ _thread = _Thread()
 
 
 def current() -> MadeVariable | None:
-    """The variable that this thread creates, or `None`."""
+    """Returns the variable that this thread is creating, or `None`."""
     return _thread.variables[-1] if _thread.variables else None
 
 

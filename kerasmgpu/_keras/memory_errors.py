@@ -1,7 +1,7 @@
 """Explains a training step that ran out of memory.
 
-`kerasmgpu.memory` knows what was alive, and which settings would fit. It
-stands above this room and is found by its name, only then.
+`kerasmgpu.memory` predicts what was alive, and which settings would fit. It
+imports this package, so it is imported by name, and only when it is needed.
 """
 
 import importlib
@@ -20,7 +20,9 @@ _FIRST_PARTS = "kerasmgpu.memory.first_parts"
 def explained(
     error: tf.errors.ResourceExhaustedError, model: keras.Model, feed: Feed
 ) -> tf.errors.ResourceExhaustedError:
-    """Returns the error, with what was alive and what would fit before it.
+    """Returns the error, its text preceded by what was alive and would fit.
+
+    If nothing can be predicted, logs why and returns the error unchanged.
 
     Args:
         error: The error of a training step.
@@ -40,6 +42,8 @@ def explained(
 
 def first_micro_batches(model: keras.Model, feed: Feed) -> int:
     """Returns the micro-batches that `micro_batches="auto"` begins with.
+
+    Returns 1 if nothing can be predicted.
 
     Args:
         model: See `explained`.

@@ -42,9 +42,9 @@ def apply(
 
     Args:
         original: The unbound method.
-        optimizer: Its optimizer.
-        grads: Its gradients.
-        trainable_variables: Its variables, or `None`.
+        optimizer: The optimizer.
+        grads: The gradients to apply.
+        trainable_variables: The variables to update, or `None`.
     """
     recorded = _thread.recorded
     if recorded is None:
@@ -119,8 +119,8 @@ class FunctionWithNorms:
         Returns:
             Paths of the variables that have a gradient, and a NumPy array
             `[variables, 2]` of the L2 norms of the gradient, before clipping,
-            and of the change of the variable. `None`: no step since the last
-            call.
+            and of the change of the variable. `None` if no step has run since
+            the last call.
         """
         squares, self._squares = self._squares, None
         if squares is None:
@@ -138,7 +138,7 @@ def _recording() -> Iterator[_Squares]:
 
 
 def _loss_scale(optimizer: Any) -> Any:
-    """The factor by which the loss and its gradients are too large."""
+    """Returns the factor by which the loss and its gradients are scaled."""
     dynamic = getattr(optimizer, "dynamic_scale", None)
     if dynamic is not None:
         return _float(dynamic.value)

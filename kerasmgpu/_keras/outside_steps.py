@@ -1,4 +1,4 @@
-"""Losses and updates outside of steps, such as in a callback, are one device's."""
+"""Computes losses and updates outside of steps (callbacks) as on one device."""
 
 from typing import Any
 

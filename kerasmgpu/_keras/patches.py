@@ -1,4 +1,4 @@
-"""Methods of single objects of Keras, replaced for a while."""
+"""Replaces methods of single objects of Keras for a while."""
 
 import functools
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Patches:
-    """Methods that are replaced until `undo`."""
+    """Replaces methods of objects until `undo`."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
@@ -17,7 +17,8 @@ class Patches:
         Args:
             owner: The object.
             name: String, the method.
-            how: Function of the original, and of its arguments.
+            how: Function to call instead, with the original method and the
+                arguments.
         """
         original = getattr(owner, name)
 

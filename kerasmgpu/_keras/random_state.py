@@ -1,4 +1,4 @@
-"""RNG state of all global generators of a program.
+"""Reads and restores the RNG state of all global generators of a program.
 
 Not included: the state in the kernels of stateful ops (`tf.random.uniform`),
 which can't be read, and `tf.random.Generator`s and layers' `SeedGenerator`s,

@@ -1,4 +1,4 @@
-"""What was made outside `strategy.scope()`: refused, or a warning."""
+"""Finds what was made outside `strategy.scope()`; raises, or warns."""
 
 import weakref
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from kerasmgpu.engine.extended import in_job, most_replicas
 from kerasmgpu.errors import InputError
 
 _checked = weakref.WeakKeyDictionary()
-"""Models to the parts with which they last passed the check."""
+"""Maps models to the parts with which they last passed the check."""
 _has_warned = False
 
 
@@ -55,8 +55,8 @@ def check(model: keras.Model) -> None:
 def warn_if_forgotten(model: keras.Model) -> None:
     """Warns, once in a process, that `fit` leaves a strategy's replicas unused.
 
-    A model in the scope of any strategy, TensorFlow's among them, is where it
-    is meant to be.
+    Doesn't warn of a model in any strategy's scope, be it one of TensorFlow's:
+    it is meant to be there.
     """
     global _has_warned
     replicas = most_replicas()
@@ -109,7 +109,7 @@ def _require_no_scope(model: keras.Model) -> None:
 
 
 def require_own_weights(model: keras.Model) -> None:
-    """Raises if a model made outside our scopes would train variables inside.
+    """Raises if a model made outside our scopes trains variables made inside.
 
     Args:
         model: `keras.Model` that none of our strategies trains.

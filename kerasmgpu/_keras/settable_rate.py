@@ -11,8 +11,8 @@ import keras
 def settable_rate(model: keras.Model) -> Iterator[Callable[[float], Any]]:
     """Context in which a variable is the learning rate; yields its `assign`.
 
-    A schedule is replaced by a variable meanwhile; then the training step is
-    traced anew, and the one from before is put back at the end.
+    A variable replaces a schedule in this context: the training step is traced
+    anew for it, and at the end schedule and former step are restored.
 
     Args:
         model: Compiled `keras.Model` with one optimizer.

@@ -1,4 +1,4 @@
-"""Why nothing of a model is sharded, although its strategy has `shard`."""
+"""Says why nothing of a model is sharded, although its strategy has `shard`."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
 def why_none(model: keras.Model, strategy: ExactStrategy) -> str | None:
-    """Returns a line if `shard` divides no variable of a model, or `None`.
+    """Returns the reason if `shard` divides no variable of a model, or `None`.
 
     Args:
         model: `keras.Model` with all its variables, those of the optimizer

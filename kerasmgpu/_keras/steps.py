@@ -40,7 +40,7 @@ def _maybe_symbolic_build(
     iterator: Any = None,
     data_batch: Any = None,
 ) -> None:
-    """Skipped for our models: tracing the first step creates the variables."""
+    """Skips our models: tracing their first step creates the variables."""
     scope.check(self)
     if not is_ours(self._distribute_strategy):
         original(self, iterator, data_batch)
@@ -69,14 +69,14 @@ def _make_predict_function(
 
 
 class Steps:
-    """Function of Keras that executes training or test steps.
+    """Runs partitioned steps as a model's `train_function` or `test_function`.
 
     Args:
         model: The model.
         step: Its bound `train_step` or `test_step`.
 
     Attributes:
-        written: The `program.Written` that runs; `None` before the first step.
+        written: The `Written` that runs; `None` before the first step.
         executions: Integer, executions that found a batch.
     """
 
@@ -240,7 +240,7 @@ class Steps:
 
 
 class PredictSteps:
-    """Function of Keras that executes predict steps.
+    """Runs partitioned steps as a model's `predict_function`.
 
     Args:
         model: The model.

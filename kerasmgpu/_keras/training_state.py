@@ -27,9 +27,9 @@ def read(
         with_metrics: Boolean, whether to include the state of metrics.
         all_workers: Boolean, whether there are several workers. Partial sums
             of replicas are then summed over all workers.
-        keeps: Boolean, whether this worker needs the arrays. The others read
-            variable by variable, too, since a sharded one takes all of them,
-            and keep none.
+        keeps: Boolean, whether this worker needs the arrays. Others read each
+            variable, too, since reading a sharded one is a collective of all
+            workers, and return empty arrays.
 
     Returns:
         `(saved, arrays)`. `saved` is a dictionary of plain data:
@@ -136,7 +136,9 @@ def _leaves(value: Any) -> list[Any]:
 def _indices_of_weights(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> list[int | None] | None:
-    """Returns indices of the variables an optimizer updates; `None`: not built.
+    """Returns indices of the variables that an optimizer updates.
+
+    `None` if it isn't built.
 
     An optimizer that only a custom `train_step` uses is built in the first
     step, too late for a restore.

@@ -1,4 +1,4 @@
-"""Steps without metric results, for loops without callbacks that read them.
+"""Leaves the metrics' results out of steps if no callback reads them.
 
 At the end of an epoch Keras reads the metrics themselves. The logs of a single
 step are for callbacks with a batch hook, the progress bar among them; without
@@ -112,7 +112,7 @@ def _looks(callback: keras.callbacks.Callback, hooks: tuple[str, ...]) -> bool:
 
 
 def _only_saves(callback: keras.callbacks.Callback) -> bool:
-    """Whether this is a Keras callback that saves, once per epoch.
+    """Whether a callback is one of Keras's that saves once per epoch.
 
     Its batch hook only counts batches.
     """

@@ -44,7 +44,7 @@ warn_outside_range()
 
 
 def _trainer(module: str) -> type:
-    """One of the two trainer classes that `keras.Model` inherits from.
+    """Returns one of the two trainer classes that `keras.Model` inherits from.
 
     They are found by their modules, since Keras 3.16 renames the classes
     (`TensorFlowTrainer` to `Trainer`, `Trainer` to `BaseTrainer`) and keeps

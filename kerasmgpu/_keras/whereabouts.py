@@ -1,6 +1,6 @@
-"""Where a thread is in training, read from its Python stack.
+"""Tells where a thread is in training, by its Python stack.
 
-Nothing is recorded while training runs: a stack tells it when it is needed.
+Nothing is recorded while training runs: the stack is read when it is needed.
 """
 
 import sys
@@ -43,10 +43,10 @@ _LOOPS = ("fit", "evaluate", "predict")
 
 
 def of(frames: Sequence[FrameType]) -> tuple[str, str]:
-    """Returns the kind of a thread's place in training, and words for it.
+    """Returns the kind of a thread's place in training, and a text about it.
 
     Args:
-        frames: Its frames, the innermost first.
+        frames: Frames of the thread, the innermost first.
     """
     loops = [frame for frame in frames if _is_loop(frame)]
     inner = frames[: frames.index(loops[0])] if loops else frames
@@ -86,7 +86,7 @@ def _is_loop(frame: FrameType) -> bool:
 
 
 def _callback(frames: Sequence[FrameType]) -> str | None:
-    """The hook of a callback that runs: the outermost one."""
+    """Returns the name of the outermost callback hook that runs, or `None`."""
     found = None
     for frame in frames:
         owner = frame.f_locals.get("self")
@@ -100,7 +100,7 @@ def _callback(frames: Sequence[FrameType]) -> str | None:
 def _in_collective(
     loops: Sequence[FrameType], inner: Sequence[FrameType], names: set[str]
 ) -> str:
-    """Words for a collective outside of steps and callbacks."""
+    """Describes the place of a collective outside of steps and callbacks."""
     line = users_line(_summaries(inner))
     if not loops or line is not None:
         return "in a collective of all workers" + (f", {line}" if line else "")
@@ -117,7 +117,7 @@ def _in_collective(
 
 
 def _of_loop(loops: Sequence[FrameType], before: str = "") -> str:
-    """The part of training that the innermost loop runs."""
+    """Describes what the innermost loop runs, after `before`; empty without."""
     if not loops:
         return ""
     name = loops[0].f_code.co_name
@@ -146,7 +146,7 @@ def _step(loop: FrameType) -> str:
 
 
 def _summaries(frames: Sequence[FrameType]) -> list[traceback.FrameSummary]:
-    """Frames for `users_line`, the innermost last."""
+    """Converts frames for `users_line`, the innermost last."""
     return [
         traceback.FrameSummary(
             frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name

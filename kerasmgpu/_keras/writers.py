@@ -78,8 +78,8 @@ def redirect(
 ) -> None:
     """Redirects the callbacks' files; called before they get their model.
 
-    Removes callbacks that only print from other workers' lists; those that run
-    on the first worker have followers there.
+    On all workers but the first, callbacks that only print are removed, and
+    followers replace those that run on the first worker only.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`.
@@ -195,7 +195,7 @@ def _is_file(path: Any, settings: dict[str, Any]) -> bool:
 
 
 def _saved_variables(model: keras.Model) -> list[Any]:
-    """TensorFlow's variables that a model's file holds."""
+    """Returns TensorFlow's variables that a model's file holds."""
     variables = list(model.variables)
     for optimizer in training_state.optimizers(model):
         variables += optimizer.variables
@@ -205,7 +205,7 @@ def _saved_variables(model: keras.Model) -> list[Any]:
 def _on_first_worker(
     model: keras.Model, what: str, save: Callable[[], None]
 ) -> None:
-    """Saves on the first worker; the others give what it reads, if sharded."""
+    """Saves on the first worker; others give it parts of sharded variables."""
     strategy = model.distribute_strategy
     if strategy.num_workers > 1 and first_worker_reads.are_collective(
         _saved_variables(model)
@@ -219,9 +219,11 @@ def _seam_of_save(owner: Any, name: str, what: str, writes: bool) -> None:
     """Makes a function of Keras save on the first worker only.
 
     Args:
-        owner, name: The function, of a model and a path.
-        what: What a program calls.
-        writes: Whether it writes the file itself, which is then renamed.
+        owner, name: Owner and name of the function, which takes a model and a
+            path.
+        what: String, the function that programs call, for errors.
+        writes: Whether the function writes the file itself; the file is then
+            renamed atomically.
     """
 
     @seam(owner, name)
