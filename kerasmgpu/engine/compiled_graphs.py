@@ -1,9 +1,9 @@
 """Tells reads of sharded variables which graphs XLA compiles.
 
-TensorFlow knows that `jit_compile=True` before it traces a function, and writes
-it down when it has. A function that is called in a compiled one is traced once
-more for it: the trace from outside reads parts of variables, which XLA can't.
-Checked on TensorFlow 2.18 and 2.21.
+TensorFlow knows `jit_compile=True` before it traces a function, but records it
+in the graph only afterwards. A function that a compiled one calls is traced
+once more for it: the trace from outside reads parts of variables, which XLA
+can't. Checked on TensorFlow 2.18 and 2.21.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""State of TensorFlow's process-wide eager context, and of its logger."""
+"""Reads and sets TensorFlow's process-wide eager context and logger."""
 
 import logging
 import random
@@ -39,7 +39,8 @@ def abort_step() -> None:
 def reset_collectives() -> None:
     """Makes collectives usable again after `abort_step`.
 
-    Enabling them anew makes a new executor of them (TensorFlow 2.18 to 2.21).
+    To enable collectives anew makes a new executor for them (TensorFlow 2.18 to
+    2.21).
     """
     current = context.context()
     server = current._collective_ops_server_def.SerializeToString()
@@ -52,7 +53,7 @@ def global_seed() -> int | None:
 
 
 def operation_seeds() -> random.Random | None:
-    """Returns the generator of operations' seeds; `None` without a seed."""
+    """Returns the generator of operations' seeds; `None` if no seed is set."""
     return getattr(context.context(), "_rng", None)
 
 

@@ -19,7 +19,7 @@ def choose(
         num_replicas: Number of devices; the first ones are chosen. Default: all
             GPUs; with no GPU, all logical CPU devices (one unless more were
             made).
-        devices: Names instead of a number, such as `["GPU:0", "GPU:2"]`.
+        devices: Names such as `["GPU:0", "GPU:2"]`, instead of `num_replicas`.
         virtual_devices: Number of logical CPU devices to make. Replicas then
             run on those, even if there are GPUs.
 
@@ -166,7 +166,7 @@ def _names(kind: str) -> list[str]:
 
 
 def _named(devices: Sequence[str]) -> list[str]:
-    """Returns the checked names of a list, which must be distinct."""
+    """Returns short names; raises unless they are known and distinct."""
     if isinstance(devices, str) or not list(devices):
         raise InputError(
             'devices must be a list of names such as ["GPU:0", "GPU:1"]. '

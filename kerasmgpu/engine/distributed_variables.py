@@ -1,7 +1,7 @@
-"""Variables with a copy per replica: as numbers, sliced, and as sums.
+"""Lets variables with a copy per replica be numbers, slices and sums.
 
-Each replaces a method of TensorFlow's `DistributedVariable`, or what assigns to
-one. Checked on TensorFlow 2.18 and 2.21.
+Each patch replaces a method of TensorFlow's `DistributedVariable`, or a
+function that assigns to such a variable. Checked on TensorFlow 2.18 and 2.21.
 """
 
 import functools
@@ -47,10 +47,10 @@ attribute(DistributedVariable, "__array__", _array)
 
 @seam(DistributedVariable, "__getitem__")
 def _getitem(original: Original, self: Any, key: Any) -> Any:
-    """Slices for assignment to all copies: `v[1:3].assign(…)`.
+    """Returns a slice whose `assign` updates all copies: `v[1:3].assign(…)`.
 
-    TensorFlow slices the value of one copy. In a cross-replica context the slice
-    has no `assign`; outside of the scope `assign` updates one copy only.
+    TensorFlow slices the value of one copy. In a cross-replica context that
+    slice has no `assign`; outside of the scope its `assign` updates one copy.
     """
     in_replica = not tf.distribute.in_cross_replica_context()
     if (
@@ -125,7 +125,7 @@ def _subtracted(variable: Any, value: Any) -> Any:
 
 
 def _copies(variable: DistributedVariable) -> Iterator[tuple[int, Any]]:
-    """Returns this process's copies with their global replica indices."""
+    """Yields this process's copies, each after its replica's global index."""
     first = variable.distribute_strategy.replicas.mesh.first
     return enumerate(variable.values, first)
 

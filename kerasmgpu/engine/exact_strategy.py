@@ -26,7 +26,7 @@ class ExactStrategy(Protocol):
             normalisation uses.
         micro_batches: Parts in which a replica works through its rows of a
             batch, or `"auto"`.
-        shard: What is divided over the replicas, or `None`.
+        shard: Which variables are divided over the replicas, or `None`.
         min_shard_bytes: Bytes of the smallest variable that is divided.
         extended: A `OneDevice`, TensorFlow's engine.
     """
@@ -49,13 +49,13 @@ class ExactStrategy(Protocol):
 
     @property
     def is_first_worker(self) -> bool:
-        """Whether this process writes files."""
+        """Whether this is the job's first process, which writes files."""
 
     def any_worker(self, flag: bool) -> bool:
         """Whether `flag` is true on any worker; collective."""
 
     def of_each_worker(self, number: int) -> list[int]:
-        """All-gathers a number, in the order of the workers."""
+        """Returns the numbers of all workers, in their order; collective."""
 
     def from_first_worker(self, data: bytes) -> bytes:
         """Broadcasts the first worker's bytes to all workers; collective."""
@@ -71,7 +71,7 @@ class ExactStrategy(Protocol):
         """Converts an iterator's batch to inputs of a partitioned function."""
 
     def whole(self, batch: Any) -> Any:
-        """All-gathers a batch that `prepared` returned; collective."""
+        """All-gathers the rows of a batch from `prepared`; collective."""
 
     # Steps.
 
@@ -90,7 +90,7 @@ class ExactStrategy(Protocol):
     def execution(
         self, program: Program, written: Written, steps: int
     ) -> Execution:
-        """Returns a function of an iterator that runs several steps."""
+        """Returns a function that takes an iterator and runs several steps."""
 
     def trains(
         self, program: Program, written: Written, rows: int | None
@@ -100,7 +100,7 @@ class ExactStrategy(Protocol):
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Runs a function eagerly on one device, then updates the copies."""
+        """Runs a function eagerly on one device; returns its result."""
 
 
 def is_ours(strategy: object) -> TypeGuard[ExactStrategy]:

@@ -38,14 +38,14 @@ _made: "weakref.WeakSet[_SharedNames]" = weakref.WeakSet()
 _HEARTBEAT_FACTOR = 4
 """TensorFlow's heartbeat time-out divided by ours, so that ours expires first.
 
-A worker waits for the answer to a heartbeat for half of TensorFlow's."""
+A worker waits for a heartbeat's answer for half of TensorFlow's time-out."""
 
 
 _GROUPS = 100
 """Groups of collectives that TensorFlow may number for one strategy."""
 
 _SECONDS_OF_A_WAIT = 2.0
-"""Longest wait for a key, between looks for a lost worker."""
+"""Longest wait for a key before the next check for a lost worker."""
 
 
 class _SharedNames(OneDevice):
@@ -88,7 +88,7 @@ class LocalExtended(_SharedNames, MirroredExtended):
         all_gather: Callable[..., Any],
         together: Together | None,
     ) -> Replicas:
-        """Returns the partitioner's replicas, with the all-reduce the user chose.
+        """Returns the partitioner's replicas, with the user's all-reduce.
 
         Args:
             mesh: Their mesh.
@@ -200,7 +200,10 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
     def _get_variable_creator_initial_value(
         self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
     ) -> Any:
-        """The first worker's value: TensorFlow broadcasts no bfloat16."""
+        """Returns a function of a copy's initial value, the first worker's.
+
+        TensorFlow can't broadcast bfloat16 values: they are sent as float32.
+        """
         settings, given = kwargs, kwargs["initial_value"]
         create = super()._get_variable_creator_initial_value
         is_narrow = (
@@ -226,20 +229,20 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         return lambda: self._broadcast(made, is_narrow)
 
     def _broadcast(self, made: Callable[[], tf.Tensor], narrow: bool) -> Any:
-        """Calls the function of a new variable's value; a joint call."""
+        """Returns `made()`, a new variable's value; counts a joint call."""
         joint_calls.note("new variable")
         return tf.cast(made(), tf.bfloat16) if narrow else made()
 
     def wait_for_workers(self, name: str, timeout_seconds: float) -> None:
-        """Waits until all workers have called this with a name.
+        """Waits until all workers have called this with the same name.
 
-        By keys of TensorFlow's coordination service: the first worker waits
-        for those of all others, which wait for the first one's. (While
-        TensorFlow's `wait_at_barrier` waits no other Python thread runs.) A
-        call that has failed may be repeated.
+        Each worker sets a key in TensorFlow's coordination service: the first
+        worker waits for the keys of all others, which wait for the first one's.
+        (While TensorFlow's `wait_at_barrier` waits, no other Python thread
+        runs.) A call that has failed may be repeated.
 
         Raises:
-            tf.errors.DeadlineExceededError: If some have not within the time.
+            tf.errors.DeadlineExceededError: If not all workers call it in time.
         """
         joint_calls.note(name)
         name = f"{name} of {self._number}"
@@ -263,7 +266,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         if self._task_id == 0:
             for worker in others:
                 wait(worker)
-            if self._passed:  # All workers have left that one behind.
+            if self._passed:  # All workers are past that wait.
                 service.delete_config_key_value(self._passed)
             self._passed = name
         with contextlib.suppress(tf.errors.AlreadyExistsError):
@@ -293,7 +296,11 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         )
 
     def _note(self, what: str, values: Any) -> None:
-        """Counts a joint call of the workers, outside of steps."""
+        """Counts a joint call outside of steps.
+
+        Raises:
+            InputError: If only the first worker makes it.
+        """
         if self.is_one_device or not tf.executing_eagerly():
             return
         if self.announce is not None and not isinstance(values, tf.Variable):
@@ -320,7 +327,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
 
 
 def _milliseconds(seconds: float) -> int:
-    """Converts seconds, rounded up: 0 would select TensorFlow's default."""
+    """Converts seconds and rounds up: 0 would select TensorFlow's default."""
     return math.ceil(1000 * seconds)
 
 
@@ -362,5 +369,5 @@ def in_job() -> bool:
 
 
 def most_replicas() -> int:
-    """Replicas of the largest of this process's strategies, or 1."""
+    """Returns the most replicas of any strategy in this process, or 1."""
     return max((made._num_replicas_in_sync for made in _made), default=1)

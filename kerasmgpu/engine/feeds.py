@@ -1,4 +1,4 @@
-"""Feeds: how the batches of a data set reach the steps."""
+"""Describes how the batches of a data set reach the steps, by `Feed`s."""
 
 import dataclasses
 import weakref
@@ -27,8 +27,8 @@ class Feed:
             user has distributed it.
         has_own_length: Whether this worker reads other files than the others,
             so that its number of batches may differ from theirs.
-        batch_size: Rows of its global batches but maybe the last one; `None`
-            where they are unknown. Used for estimates only.
+        batch_size: Rows of each global batch, except perhaps the last one;
+            `None` if they are unknown. Used for estimates only.
     """
 
     dataset: Any
@@ -55,9 +55,9 @@ class Feed:
 
     @property
     def batch_shapes(self) -> list[tuple[int | None, ...]] | None:
-        """For each tensor of a global batch its shape, with `batch_size` rows.
+        """Shape of each tensor of a global batch, with `batch_size` rows.
 
-        `None` where the number of rows is unknown.
+        `None` if `batch_size` is.
         """
         if self.batch_size is None:
             return None
@@ -163,7 +163,8 @@ def set_map(
 
     Args:
         distributed: `tf.distribute.DistributedDataset`.
-        mapped: Returns the distributed data set of batches that were mapped.
+        mapped: Function that takes a function of a batch, and returns the
+            distributed data set of mapped batches.
     """
     distributed.map = mapped
     distributed.prefetch = lambda buffer_size: distributed
@@ -178,7 +179,7 @@ def _has_fixed_rows(specification: Any) -> bool:
 
 
 def _shapes(specification: Any) -> list[tf.TensorShape]:
-    """Shapes of a leaf's tensors; unknown for those of a composite tensor."""
+    """Returns shapes of a leaf's tensors; unknown ones for a composite leaf."""
     if isinstance(specification, tf.TensorSpec):
         return [specification.shape]
     tensors = tf.nest.flatten(specification, expand_composites=True)
@@ -186,7 +187,7 @@ def _shapes(specification: Any) -> list[tf.TensorShape]:
 
 
 def _of_any_rows(specification: Any) -> Any:
-    """Returns a leaf's specification; for shares, with any number of rows."""
+    """Returns a leaf's `TypeSpec`; for shares, that of any number of rows."""
     if not hasattr(specification, "_value_specs"):
         return specification
     share = specification._value_specs[0]

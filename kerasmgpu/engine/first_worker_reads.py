@@ -1,9 +1,9 @@
-"""The first worker reads variables, and the others give their parts.
+"""Lets the first worker read variables of which the others give their parts.
 
 Reading a sharded variable, or a sum over the replicas, is a collective of all
-workers. Where the first one alone needs the values, it announces each variable,
-and the others take part in that one collective: they hold one variable at a
-time, and need not know what the first worker reads, or in which order.
+workers. Where the first worker alone needs the values, it announces each
+variable, and the others take part in its collective: they hold one variable at
+a time, and need not know which ones the first worker reads, in which order.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ _END = b""
 
 
 def are_collective(variables: Iterable[Any]) -> bool:
-    """Whether reading one of some `tf.Variable`s takes all workers."""
+    """Whether reading any of some `tf.Variable`s is a collective."""
     return any(
         isinstance(one, ShardedVariable) or is_sum(one) for one in variables
     )
@@ -29,13 +29,15 @@ def are_collective(variables: Iterable[Any]) -> bool:
 def run(
     strategy: ExactStrategy, what: str, function: Callable[[], None]
 ) -> None:
-    """Runs a function that reads variables on the first worker; collective.
+    """Runs a function on the first worker; others give what it reads of them.
+
+    Collective.
 
     Args:
         strategy: The strategy of the job.
         what: String, what the function does, for the error of a worker that
             calls it alone.
-        function: Function without arguments.
+        function: Function without arguments, which reads variables.
 
     Raises:
         InputError: If not all workers call it within
@@ -43,7 +45,7 @@ def run(
     """
     extended = strategy.extended
     if extended.announce is not None:
-        return function()  # Within another one, on the first worker.
+        return function()  # Inside another `run`, on the first worker.
     _wait_for_workers(strategy, what)
     if not strategy.is_first_worker:
         while (number := strategy.from_first_worker(_END)) != _END:
@@ -52,7 +54,7 @@ def run(
 
     def announce(variable: Any) -> None:
         number = extended.number_of(variable)
-        extended.announce = None  # It is all workers that hear it.
+        extended.announce = None  # The broadcast itself is no read.
         strategy.from_first_worker(str(number).encode())
         extended.announce = announce
 
@@ -65,7 +67,7 @@ def run(
 
 
 def _wait_for_workers(strategy: ExactStrategy, what: str) -> None:
-    """Waits until all workers have come here; a collective has no time-out."""
+    """Waits for all workers, with a time-out, which collectives lack."""
     extended = strategy.extended
     seconds = extended.read_timeout_seconds
     name = f"kerasmgpu/first worker reads/{extended.times_first_read}"

@@ -1,9 +1,9 @@
 """Keeps open scopes when TensorFlow's default graph is reset within them.
 
 `keras.utils.clear_session()` replaces this thread's default graph, which holds
-the open strategy scopes: what followed would be on one device, and the scope
-could not be left. Under our strategies the new graph takes them over. Checked
-on TensorFlow 2.18 and 2.21.
+the open strategy scopes: later code would run on one device, and the scope
+could not be left. Under our strategies the new graph takes the scopes over.
+Checked on TensorFlow 2.18 and 2.21.
 """
 
 from typing import Any

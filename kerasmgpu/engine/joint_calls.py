@@ -1,14 +1,14 @@
-"""Calls that all workers of a job make together, in the same order.
+"""Counts the calls that all workers of a job make together, in one order.
 
-Each contains collectives: steps of a model, metrics' results, reads of sharded
-variables, partitioned functions. Where workers wait for one another for ever,
-the calls that each has made tell where they parted (`job/places.py`).
+Each call contains collectives: a step of a model, metrics' results, a read of a
+sharded variable, a partitioned function. If workers wait for one another for
+ever, the calls of each show where their orders differ (`job/places.py`).
 """
 
 import threading
 
 _KEPT = 64
-"""Names of calls: workers wait for one another, and can't be far apart."""
+"""Latest names that are kept: workers can't be many calls apart."""
 
 
 class JointCalls:
@@ -42,4 +42,4 @@ class JointCalls:
 
 
 joint_calls = JointCalls()
-"""Those of this process, which belongs to one job at most."""
+"""Counts the calls of this process, which belongs to one job at most."""

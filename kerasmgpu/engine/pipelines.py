@@ -1,10 +1,10 @@
-"""Stateful parts of a `tf.data` pipeline, the size of its batches, its files.
+"""Inspects a `tf.data` pipeline: its stateful parts, batch size and files.
 
 Every epoch makes a new iterator. Random operations in a data set's functions
 restart with it (so `fit(x, y, shuffle=True)` after `set_random_seed` has
-the same order in every epoch). State that outlives an iterator: the seeds of
-`shuffle`, which are drawn when an iterator is made, caches, variables and
-Python code.
+the same order in every epoch). Other state outlives an iterator: the seeds of
+`shuffle`, which are drawn when an iterator is made, caches, variables and the
+state of Python code.
 """
 
 from collections.abc import Iterator
@@ -106,10 +106,10 @@ def runs_python(dataset: tf.data.Dataset) -> bool:
 
 
 def batch_size(dataset: Any) -> int | None:
-    """Rows of the batches that a data set forms; `None` if unknown.
+    """Returns the rows of the batches that a data set forms; `None` if unknown.
 
-    It is what the last `batch` of the pipeline got. A later `map` may change the
-    number of rows, so use it for estimates only.
+    They are the argument of the pipeline's last `batch`. A later `map` may
+    change the number of rows, so use it for estimates only.
     """
     size = getattr(dataset, "_batch_size", None)
     if size is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 Original = Callable[..., Any]
-"""What a seam replaced, and its dispatcher calls."""
+"""Function or method that a seam replaced, and that its dispatcher calls."""
 
 _Patch = TypeVar("_Patch", bound=Callable[..., Any])
 

@@ -1,11 +1,11 @@
-"""Gradient tapes in a strategy's cross-replica context.
+"""Makes gradient tapes work in a strategy's cross-replica context.
 
-For custom loops in eager code, or a `train_step` called directly. A variable is
-read from one of its copies there, and the tape records that copy; asked for the
-gradient of the variable, TensorFlow finds no replica and fails. The patches
-pass the copy to the tape instead. And the handle of a sharded variable holds no
-value: its shape, which the gradient of a loop begins with, is the static one.
-Checked on TensorFlow 2.18 and 2.21.
+Custom loops in eager code need it, and a `train_step` called directly. There a
+variable is read from one of its copies, and the tape records that copy; asked
+for the gradient of the variable, TensorFlow finds no replica and fails. The
+patches pass the copy to the tape instead. A sharded variable's handle holds no
+value: its shape, with which the gradient of a loop begins, is replaced by the
+static shape. Checked on TensorFlow 2.18 and 2.21.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ def _accumulator(
 
 @seam(gen_resource_variable_ops, "variable_shape")
 def _variable_shape(original: Original, input: Any, *args: Any) -> Any:
-    """The shape of a variable, for sums of its gradients in a loop."""
+    """Returns a variable's shape, for sums of its gradients in a loop."""
     if args or tf.executing_eagerly() or not ShardedVariable.exists:
         return original(input, *args)
     if getattr(tf.distribute.get_strategy().extended, "is_one_device", False):
