@@ -108,9 +108,17 @@ AllocatorAttributes. A Status is returned through a pointer, the first argument.
 #define OUTPUT_WITH \
   _ZN10tensorflow15OpKernelContext15allocate_outputEiRKNS_11TensorShapeEPPNS_6TensorEN3tsl19AllocatorAttributesE
 
+/* TensorFlow 2.18 is loaded for itself only, and RTLD_NEXT doesn't find it. */
+static void *original(const char *name) {
+  void *found = dlsym(RTLD_NEXT, name);
+  if (found) return found;
+  void *library = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  return dlsym(library, name);
+}
+
 void *OUTPUT(void *status, void *self, int index, void *shape, void *output) {
   static void *(*real)(void *, void *, int, void *, void *);
-  if (!real) real = dlsym(RTLD_NEXT, TEXT(OUTPUT));
+  if (!real) real = original(TEXT(OUTPUT));
   in_output++;
   void *result = real(status, self, index, shape, output);
   in_output--;
@@ -120,7 +128,7 @@ void *OUTPUT(void *status, void *self, int index, void *shape, void *output) {
 void *OUTPUT_WITH(void *status, void *self, int index, void *shape, void *output,
                   uint64_t attributes) {
   static void *(*real)(void *, void *, int, void *, void *, uint64_t);
-  if (!real) real = dlsym(RTLD_NEXT, TEXT(OUTPUT_WITH));
+  if (!real) real = original(TEXT(OUTPUT_WITH));
   in_output++;
   void *result = real(status, self, index, shape, output, attributes);
   in_output--;
