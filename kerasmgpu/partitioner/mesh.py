@@ -1,4 +1,4 @@
-"""The mesh of replicas: plain data, and the arithmetic of shares of rows."""
+"""The mesh of replicas as plain data, and the arithmetic of shares of rows."""
 
 import dataclasses
 import functools
@@ -13,21 +13,22 @@ from kerasmgpu.partitioner.step.places import HOST
 class Mesh:
     """The replicas of a job: their devices and shares, without communication.
 
-    `Mesh.on` makes one.
+    `Mesh.on` creates one.
 
     Args:
         devices: Full names of this process's devices, one per replica.
-        host: Full name of its CPU.
-        worker: Its index in the job.
-        num_workers: Processes of the job, which have as many replicas each.
+        host: Full name of this process's CPU.
+        worker: Index of this process in the job.
+        num_workers: Number of processes in the job; all have the same number of
+            replicas.
         shares_memory: Whether devices read each other's tensors without a copy,
             as logical CPU devices do.
         has_cpus: Whether some of the devices are CPUs.
         sums_are_copies: Whether an all-reduce leaves a copy of the result on
-            each device; otherwise it is on one device.
+            each device; otherwise the result is on one device.
         gathers_are_copies: The same for an all-gather.
-        micro_batches: Shares of each device; see `split`. Numbers of replicas
-            count shares then.
+        micro_batches: Number of shares per device; see `split`. If there are
+            several, `devices`, `num`, `total` and `first` count shares.
 
     Attributes:
         num: Number of replicas in this process.
@@ -54,7 +55,7 @@ class Mesh:
         num_workers: int = 1,
         shares_memory: bool | None = None,
     ) -> "Mesh":
-        """A mesh of some devices.
+        """Creates the mesh of some devices.
 
         Args:
             devices: See `Mesh`.
@@ -84,19 +85,22 @@ class Mesh:
 
     @property
     def is_anywhere(self) -> bool:
-        """Whether it is one replica without an assigned device."""
+        """Whether it is one replica without an assigned device; see `alone`."""
         return self.devices == ("",)
 
     @property
     def reduces_on_host_first(self) -> bool:
-        """Whether a worker reduces over its replicas in shared memory first.
+        """Whether each worker first reduces over its replicas in shared memory.
 
         The workers' results are then reduced over the hosts.
         """
         return self.shares_memory and self.num_workers > 1
 
     def alone(self) -> "Mesh":
-        """One replica without an assigned device: it runs on its caller's."""
+        """Returns a mesh of one replica, which runs on its caller's device.
+
+        The number of all replicas, `total`, is kept.
+        """
         return dataclasses.replace(
             self,
             devices=("",),
@@ -107,7 +111,10 @@ class Mesh:
         )
 
     def split(self, micro_batches: int) -> "Mesh":
-        """The mesh with several consecutive shares per device: micro-batches."""
+        """Returns the mesh with several micro-batches per device.
+
+        They are consecutive shares of the rows.
+        """
         shares = (name for name in self.devices for _ in range(micro_batches))
         return dataclasses.replace(
             self, devices=tuple(shares), micro_batches=micro_batches
@@ -123,9 +130,10 @@ class Mesh:
         )
 
     def part_of(self, rows: Rows, place: int) -> tuple[int, int]:
-        """First row of a replica's part of a sharded variable, and its end.
+        """Returns `(start, end)`: a replica's rows of a sharded variable.
 
-        Of a device's micro-batches the first has its part, the others nothing.
+        Of a device's micro-batches, only the first has rows; the others' ranges
+        are empty.
         """
         size, number = cast(int, rows.size), self.micro_batches
         device, turn = divmod(self.first + place, number)
@@ -134,14 +142,19 @@ class Mesh:
 
 
 def first_on_device(mesh: Mesh, place: int) -> int:
-    """The place of the first micro-batch on the device of a place."""
+    """Returns the place of the first micro-batch on the same device.
+
+    The place `HOST` is returned unchanged.
+    """
     if place == HOST:
         return HOST
     return place // mesh.micro_batches * mesh.micro_batches
 
 
 def bounds_of(size: int, num_replicas: int) -> list[int]:
-    """Bounds of the shares of `size` rows; the first shares get one row more.
+    """Divides rows into consecutive shares that differ by at most one row.
+
+    The first shares are the longer ones.
 
     Returns:
         The first row of each share, and the end of the last one.

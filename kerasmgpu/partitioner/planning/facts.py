@@ -23,7 +23,7 @@ _MOST_PASSES = 20
 def infer(graph: Graph, joins: Joins) -> None:
     """Sets `shape`, `value` and `element` of all tensors of a graph.
 
-    Those of the inputs must be set.
+    Those of the graph's inputs must be set before.
 
     Args:
         graph: `Graph`.
@@ -38,7 +38,7 @@ def infer(graph: Graph, joins: Joins) -> None:
 
 
 class Inference:
-    """Inference over a graph and the bodies of its loops and branches.
+    """Infers facts of a graph and of the bodies of its loops and branches.
 
     Args:
         graph: `Graph`.
@@ -67,17 +67,26 @@ class Inference:
                 _infer_shapes(node, axes)
 
     def infer_branch(self, graph: Graph) -> None:
-        """Runs one pass over a body that may not run: joins no rows."""
+        """Runs one pass over a branch's body.
+
+        It might not run, so no rows are recorded as equal.
+        """
         self._in_branch += 1
         self.infer(graph)
         self._in_branch -= 1
 
     def elements(self, node: Node) -> Elements:
-        """The `Elements` of the list that a node makes."""
+        """Returns the `Elements` of the list that a node makes.
+
+        All calls for a node return the same object.
+        """
         return self._elements.setdefault(node, Elements())
 
     def lasting(self, known: Any) -> Any:
-        """A shape or value; symbols that are local to a loop become `None`."""
+        """Returns a shape or value with `None` for sizes local to a body.
+
+        Such sizes depend on symbols of the body's tensors.
+        """
         if isinstance(known, tuple):
             return tuple(map(self.lasting, known))
         return known if self._is_lasting(known) else None
@@ -91,10 +100,11 @@ class Inference:
         )
 
     def needs_another_pass(self, is_last: bool) -> bool:
-        """Whether another pass is needed.
+        """Updates assumptions about lists; returns whether to run a pass again.
 
         Args:
-            is_last: Whether only one more pass is allowed.
+            is_last: Whether only one more pass is allowed: if the assumptions
+                aren't settled, all are given up.
         """
         lists = [one for one in self._elements.values() if not one.is_joined]
         changed = not is_last and any([one.assume() for one in lists])
@@ -134,9 +144,10 @@ def _set_value(tensor: Tensor, value: Value) -> None:
 
 
 def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
-    """Joins the row symbols of axes with one label, unless `joins` is `None`.
+    """Joins the row symbols of axes with the same label.
 
-    Returns the axes of the operation, or `None`.
+    If `joins` is `None`, nothing is joined. Returns the operation's axes;
+    `None` if none describe it.
     """
     axes = table.axes_of(node)
     if axes is None:
@@ -154,7 +165,10 @@ def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
 
 
 def _settle(node: Node, axes: table.Axes) -> None:
-    """Without broadcasting, axes with one label get the best known size."""
+    """Sets each input axis to the best known size of its label.
+
+    It is for operations that don't broadcast.
+    """
     known = {}
     for label, size in axes.sizes_of_labels(node):
         if size is not None:
@@ -168,7 +182,10 @@ def _settle(node: Node, axes: table.Axes) -> None:
 
 
 def _vagueness(size: SizeLike) -> tuple[int, int]:
-    """Sort key: numbers first, then rows, then older symbols."""
+    """Returns a sort key: numbers first, then sizes in rows, then others.
+
+    Among the latter two, sizes of older symbols come first.
+    """
     if isinstance(size, int):
         return 0, 0
     latest = max(symbol.joined.id for symbol in size.symbols)
@@ -176,7 +193,10 @@ def _vagueness(size: SizeLike) -> tuple[int, int]:
 
 
 def _join(one: Size, two: Size, joins: Joins) -> bool:
-    """Joins the row symbols of two sizes that are otherwise equal."""
+    """Joins the row symbols of two sizes if the sizes are otherwise equal.
+
+    Returns whether they were joined.
+    """
     rows = [
         [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]
         for size in (one, two)
@@ -242,10 +262,10 @@ def _has_rows(size: SizeLike | None) -> bool:
 
 
 def is_known(node: Node) -> bool:
-    """Whether a node computes known sizes, which are written on demand.
+    """Whether all outputs are known sizes, so that the node needn't run.
 
-    Its control dependencies, checks of the same sizes for example, still run:
-    operations with effects are never dead.
+    Known sizes are written on demand. The node's control dependencies, such as
+    checks of the same sizes, still run: operations with effects are never dead.
     """
     return (
         len(node.outputs) > 0

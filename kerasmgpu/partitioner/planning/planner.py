@@ -1,8 +1,9 @@
 """Plans how each tensor of a graph is distributed over the replicas.
 
-Kinds are propagated from the inputs along the operations, by the rules. A partial
-sum that some operation needs whole is summed once, for all. Lists and loops are
-planned again until nothing changes.
+Kinds are propagated from the inputs along the operations, by the rules. A
+partial sum that some operation needs whole is summed once, for all of its
+consumers. The graph is planned again until neither the kinds of lists nor the
+set of these sums changes.
 """
 
 import dataclasses
@@ -39,17 +40,23 @@ from kerasmgpu.partitioner.step.records import Trait, record
 _MOST_PASSES = 50
 
 LEAST_SHARED = 1 << 12
-"""Elements of a factor from which on sharding a whole product pays."""
+"""Elements that the larger factor of a product of whole values must have for
+sharding to pay."""
 
 
 class Planner:
     """Plans a graph and those of its loops and branches.
 
     Args:
-        rows: List of the `Rows` of the inputs that are sharded.
+        rows: List of the `Rows` by which inputs are sharded; others that occur
+            are added.
         cost: The `cost.CostModel` that it chooses plans by.
-        gathers: Whether weights are gathered where there are rows, whatever
-            that sends; see `_with_whole_weights`.
+        gathers: Whether operations on a batch's rows take whole weights, even
+            if gathering these sends more; see `_with_whole_weights`.
+
+    Attributes:
+        lists: Kinds of lists, by the node that makes the list or the tensor
+            that holds it.
     """
 
     def __init__(
@@ -78,6 +85,9 @@ class Planner:
 
         Returns:
             `Plans`.
+
+        Raises:
+            RuntimeError: If the kinds don't settle.
         """
         self._outer = set(graph.nodes)
         self._scattered = scattered(graph, kinds)
@@ -157,15 +167,18 @@ class Planner:
     def _rank(
         self, node: Node, kinds: Sequence[Kind], plan: Plan
     ) -> tuple[bool, float]:
-        """How good a plan is: shared by the replicas, then by what it sends."""
+        """Returns a sort key: shared work first, then fewer bytes sent."""
         sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
         return not plan.is_local, sent
 
     def _by_batch_rows(
         self, node: Node, kinds: Sequence[Kind]
     ) -> list[Kind] | None:
-        """Kinds in which activations that are sharded as a weight is are
-        sharded by the batch's rows; `None` without such inputs."""
+        """Returns kinds in which activations are sharded by a batch's rows.
+
+        They replace kinds of activations that are sharded as a weight is, along
+        an axis of a variable. `None` if there are no such activations.
+        """
         other: list[Kind] = []
         for tensor, kind in zip(node.inputs, kinds):
             if is_of_variable(kind) and tensor.dtype != tf.resource:
@@ -205,10 +218,11 @@ class Planner:
         return table.replicated(node)
 
     def _updates(self, node: Node, plan: Plan, kinds: Sequence[Kind]) -> bool:
-        """Whether one sum is added to a function of variables.
+        """Whether a plan adds a partial sum to values computed from variables.
 
-        In an optimizer's step the gradient is summed first, and the rest runs
-        once and not on each replica. In loops sums wait for the loop's end.
+        That is so in an optimizer's step: the gradient is summed first instead,
+        so that the rest runs once and not on each replica. In loops such sums
+        stay partial until the loop's end.
         """
         sums = [t for t, kind in zip(node.inputs, kinds) if kind == PARTIAL]
         return (
@@ -222,7 +236,7 @@ class Planner:
         )
 
     def _note_state(self, node: Node, plan: Plan) -> None:
-        """Records whole values that are functions of variables."""
+        """Records outputs that are whole and computed from variables."""
         traits = record(node.type).traits
         if plan.gives == (REPLICATED,) and (
             Trait.READS in traits
@@ -232,7 +246,7 @@ class Planner:
             self._state.update(node.outputs)
 
     def _generated(self, node: Node) -> Plan | None:
-        """The plan in which each replica generates its own rows."""
+        """Plans that each replica generates its rows; `None` if it can't."""
         if Trait.GENERATES not in record(node.type).traits:
             return None
         sharded = self._rows_of(node.outputs[0])
@@ -245,10 +259,12 @@ class Planner:
         return table.by_label(node, axes, label, sharded)
 
     def _shared(self, node: Node) -> Plan | None:
-        """The plan of a product of whole values, sharded by a dynamic axis.
+        """Plans a product of whole values, sharded by an axis of unknown size.
 
-        The rows that a mask selects belong to no replica, but their product
-        takes longer than slicing them.
+        The rows that a mask selects are such an axis. They belong to no
+        replica, but slicing them takes less time than computing the whole
+        product on each. Returns `None` if there is no such axis, or sharding
+        doesn't pay.
         """
         if (
             Trait.PRODUCT not in record(node.type).traits
@@ -268,7 +284,7 @@ class Planner:
         return None
 
     def _rows_of(self, tensor: Tensor) -> Sharded | None:
-        """How a whole tensor could be sharded, if it has an axis of rows."""
+        """Returns how a tensor can be sharded by rows; `None` without rows."""
         for axis, size in enumerate(tensor.shape or ()):
             for rows in self._rows:
                 if isinstance(rows.size, int) and axis > 0:
@@ -279,12 +295,15 @@ class Planner:
         return None
 
     def _sliced(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
-        """The kind of a whole value that each replica slices for free."""
+        """Records a whole value as free to slice; returns its sharded kind."""
         plans.free.add(tensor)
         return dataclasses.replace(kind, rows=self._known(kind.rows))
 
     def _known(self, rows: Rows) -> Rows:
-        """The rows of this size: inputs of one size are sharded alike."""
+        """Returns the recorded `Rows` equal to `rows`; records `rows` if new.
+
+        Inputs with equal numbers of rows are sharded alike.
+        """
         for known in self._rows:
             if known == rows:
                 return known
@@ -294,7 +313,11 @@ class Planner:
     def _resharded(
         self, tensor: Tensor, kind: Kind, plan: Plan, plans: Plans
     ) -> Kind:
-        """Shards again the rows that an operation without a rule has made."""
+        """Shards rows again that an operation without a rule made whole.
+
+        Slicing them sends nothing. Returns the tensor's kind, unchanged for any
+        other tensor.
+        """
         if plan.rule or kind != REPLICATED:
             return kind
         sharded = self._rows_of(tensor)
@@ -306,7 +329,7 @@ class Planner:
     def _note_sums(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
-        """Records partial inputs that a plan needs whole."""
+        """Records partial inputs that a plan needs whole, and reduces them."""
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
             if not isinstance(kind, Partial) or isinstance(
                 want, (PerReplica, Partial)
@@ -320,7 +343,7 @@ class Planner:
             plans.kinds[tensor] = self._reduced(tensor, kind)
 
     def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
-        """What a partial tensor is reduced to, for all of its consumers."""
+        """Returns the kind that all consumers of a partial tensor get."""
         if kind != PARTIAL:
             return REPLICATED
         if tensor in self._scattered:
@@ -330,9 +353,10 @@ class Planner:
         return REPLICATED
 
     def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
-        """Records parts that are sums over the parts of a sharded variable.
+        """Records a partial sum over the axis of a sharded variable.
 
-        They may be activations, which have the batch's rows.
+        It can be an activation, which `_reduced` then shards by the batch's
+        rows.
         """
         if any(map(is_of_variable, plan.wants)) or any(
             other in self._of_variables and isinstance(want, Partial)
@@ -343,7 +367,7 @@ class Planner:
     def _note_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
-        """Records outputs that are cheap to compute whole as well."""
+        """Records sharded outputs that are cheap to compute whole as well."""
         if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return
         if not any(isinstance(kind, Sharded) for kind in plan.gives):
@@ -365,7 +389,7 @@ def plan_mesh(
 
     Args:
         graph: The function's `Graph`, with its facts inferred.
-        placements: For each of its inputs a kind per mesh axis.
+        placements: For each of the function's inputs, a kind per mesh axis.
         cost: The cost model.
         **settings: Other arguments of `Planner`.
 
@@ -382,12 +406,12 @@ def plan_mesh(
 
 
 def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:
-    """A tensor's kind on each mesh axis."""
+    """Returns a tensor's kind on each mesh axis."""
     return tuple(of_axis.kinds[tensor] for of_axis in plans)
 
 
 def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
-    """The different rows by which inputs are sharded."""
+    """Returns the distinct `Rows` of batches by which inputs are sharded."""
     rows = [
         kind.rows
         for kind in kinds
@@ -398,11 +422,11 @@ def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
 
 
 def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
-    """Tensors of which each replica needs its own part only.
+    """Finds tensors that replicas need only in parts; returns their kinds.
 
-    They are what is assigned to sharded variables, and what elementwise
-    operations compute that from, gradients among it. Partial sums among them
-    are reduce-scattered.
+    These are the values that are assigned to sharded variables, and the inputs
+    of elementwise operations that compute such values: gradients, for instance.
+    Partial sums among them are reduce-scattered.
 
     Args:
         graph: The graph of a function.
@@ -433,9 +457,9 @@ def _has_rows(kinds: Sequence[Kind]) -> bool:
 
 
 def _with_whole_weights(node: Node, kinds: Sequence[Kind]) -> list[Kind]:
-    """Kinds with weights whole where an operation has a batch's rows, too.
+    """Returns `kinds`, with weights whole if any input has a batch's rows.
 
-    Where activations travel instead, all micro-batches must be there.
+    Sending activations instead would need those of all micro-batches at once.
     """
     if not _has_rows(kinds):
         return list(kinds)
@@ -459,7 +483,7 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
 
 
 def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:
-    """Whether a size is known only once the tensor has been computed."""
+    """Whether a size becomes known only when the tensor is computed."""
     return isinstance(size, sizes.Size) and any(
         symbol.source is not None and symbol.source[0] is tensor
         for symbol in size.symbols

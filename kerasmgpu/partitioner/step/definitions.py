@@ -65,14 +65,14 @@ def _no_attribute(value: Any) -> TypeError:
 
 
 def function_attribute(name: str) -> attr_value_pb2.AttrValue:
-    """The name of a function as an `AttrValue`."""
+    """Converts the name of a function to an `AttrValue`."""
     value = attr_value_pb2.AttrValue()
     value.func.name = name
     return value
 
 
 def functions_attribute(names: Sequence[str]) -> attr_value_pb2.AttrValue:
-    """Names of functions as an `AttrValue`."""
+    """Converts names of functions to an `AttrValue`."""
     value = attr_value_pb2.AttrValue()
     for name in names:
         value.list.func.add().name = name
@@ -80,10 +80,10 @@ def functions_attribute(names: Sequence[str]) -> attr_value_pb2.AttrValue:
 
 
 def argument(name: str, dtype: tf.DType) -> op_def_pb2.OpDef.ArgDef:
-    """An input or output of a function's signature."""
+    """Returns an `ArgDef`: an input or output of a function's signature."""
     return op_def_pb2.OpDef.ArgDef(name=name, type=dtype.as_datatype_enum)
 
 
 def node_name(reference: str) -> str:
-    """Name of the node in a reference or a control dependency."""
+    """Returns the name of the node in a reference or a control dependency."""
     return reference.removeprefix("^").split(":", 1)[0]

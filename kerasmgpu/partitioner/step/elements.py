@@ -1,4 +1,4 @@
-"""Shapes of the elements of tensor lists, by iteration to a fixed point.
+"""Infers shapes of the elements of tensor lists, by fixed-point iteration.
 
 The backward pass of a loop reads the elements that its forward pass inserted,
 and TensorFlow seldom knows their shapes. Inference therefore runs several
@@ -13,18 +13,27 @@ from typing import Any, TypeAlias
 from kerasmgpu.partitioner.step.sizes import Shape, Value
 
 Element: TypeAlias = "Shape | Elements | None"
-"""Contents of a resource or a list; see `Tensor`."""
+"""The shape of a handle's variable, or the `Elements` of a list; `None` if
+unknown. See `graph.Tensor`."""
 
 
 def common_sizes(one: Shape | None, two: Shape | None) -> Shape | None:
-    """The common sizes of two shapes; `None` for different ranks."""
+    """Keeps the sizes that are equal in two shapes; the others become `None`.
+
+    Returns `None` if the ranks differ, or if one is unknown.
+    """
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(a if a == b else None for a, b in zip(one, two))
 
 
 def common(one: "Element", two: "Element") -> "Element":
-    """The common part of two `Tensor.element`s."""
+    """Returns what holds for both elements; `None` if nothing is known.
+
+    The arguments are `Tensor.element`s. Two lists are joined, since the result
+    can be either. A list paired with anything else loses what is known of its
+    elements.
+    """
     if isinstance(one, Elements) and isinstance(two, Elements):
         one.join(two)
         return one
@@ -39,11 +48,12 @@ def common(one: "Element", two: "Element") -> "Element":
 
 
 class Elements:
-    """The elements of a list, and of all lists that may alias it.
+    """Facts about the elements of a list, and of all lists that may alias it.
 
     Attributes:
-        shape: Their assumed shape; `None` if there is none.
-        value: Their assumed `Tensor.value`, if they hold sizes.
+        shape: The assumed shape of all elements; `None` if none is assumed.
+        value: The assumed `Tensor.value` of all elements, if they hold sizes;
+            otherwise `None`.
     """
 
     def __init__(self) -> None:
@@ -62,13 +72,13 @@ class Elements:
 
     @property
     def is_joined(self) -> bool:
-        """Whether another object stands for this one."""
+        """Whether another object, to which it was joined, holds its facts."""
         return self._joined is not None
 
     def put(
         self, node: Hashable, shape: Shape | None, value: "Value" = None
     ) -> None:
-        """Records an inserted element.
+        """Records the facts of an inserted element.
 
         Args:
             node: The operation that inserts it.
@@ -78,14 +88,14 @@ class Elements:
         self._cell()._put[node] = (shape, value)
 
     def join(self, other: "Elements") -> None:
-        """Records that two lists may alias."""
+        """Records that two lists may alias, so that they share their facts."""
         one, two = self._cell(), other._cell()
         if one is not two:
             two._joined = one
             one._put.update(two._put)
 
     def assume(self) -> bool:
-        """Updates the assumption; returns whether it changed."""
+        """Assumes what inserted elements agree on; returns whether it's new."""
         before = self._assumed
         self._assumed = tuple(
             rule.applied(_agreement([put[n] for put in self._put.values()]))
@@ -94,7 +104,16 @@ class Elements:
         return self._assumed != before
 
     def give_up(self, wholly: bool = False) -> bool:
-        """Drops assumptions that don't hold; returns whether there were any."""
+        """Gives up, for good, assumptions that inserted elements contradict.
+
+        `assume` then leaves these out.
+
+        Args:
+            wholly: Whether to give up all assumptions instead.
+
+        Returns:
+            Whether any were given up.
+        """
         found = False
         for n, rule in enumerate(self._given_up):
             for put in (
@@ -104,7 +123,7 @@ class Elements:
         return found
 
     def clear(self) -> None:
-        """Clears the inserted elements before the next pass."""
+        """Forgets the inserted elements; the next pass records them anew."""
         self._put = {}
 
     def _cell(self) -> "Elements":
@@ -112,7 +131,7 @@ class Elements:
 
 
 class _Discarded:
-    """Entries of a shape or value that are given up as unknown."""
+    """Entries of an assumed shape or value that stay unknown."""
 
     def __init__(self) -> None:
         self._all = False
@@ -127,7 +146,7 @@ class _Discarded:
         )
 
     def give_up(self, assumed: Any, found: Any) -> bool:
-        """Compares an assumption with a result; returns whether it was wrong."""
+        """Gives up entries that a result contradicts; returns if any do."""
         if assumed is None or assumed == found:
             return False
         if (
@@ -146,7 +165,10 @@ class _Discarded:
 
 
 def _agreement(facts: Iterable[Any]) -> Any:
-    """Merges the known entries of several shapes or values."""
+    """Fills in a shape or value from several; the first known entry counts.
+
+    Returns `None` if all are unknown, or if two have different lengths.
+    """
     result = None
     for known in facts:
         if known is None:

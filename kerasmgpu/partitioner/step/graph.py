@@ -1,7 +1,7 @@
 """The one-device step as a graph of nodes.
 
 Nodes are in topological order. Bodies of loops and branches are graphs as well.
-`reading.py` reads a trace, `simplification.py` simplifies it.
+`reading.py` reads a trace as a graph, `simplification.py` simplifies the graph.
 """
 
 import dataclasses
@@ -16,8 +16,10 @@ from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.sizes import Shape, StaticShape
 
 MUST_COMPILE = "_kerasmgpu_compiled"
-"""Attribute of operations of a function that is made with `jit_compile=True`:
-some kernels, such as grouped convolutions on CPUs, exist in XLA only."""
+"""Attribute that marks operations of a function made with `jit_compile=True`.
+
+They must be compiled: some kernels, such as grouped convolutions on CPUs, exist
+in XLA only."""
 
 _DROPPED_ATTRIBUTES = (
     "_class",
@@ -31,11 +33,17 @@ _DROPPED_ATTRIBUTES = (
 class Tensor:
     """An output of a node.
 
-    `shape` is a tuple of sizes (see `sizes.py`), or `None` where the rank is
-    not known; `static` is TensorFlow's static shape. `value` is the
-    known value of a small integer tensor: a size for a scalar, a tuple of sizes for a
-    vector, `None` otherwise. `element` is the shape of the variable of a
-    handle, or the `elements.Elements` of a list of tensors.
+    Attributes:
+        node: The `Node`.
+        index: Number of the output.
+        dtype: Its `tf.DType`.
+        static: TensorFlow's static shape; `None` if the rank is unknown.
+        shape: Tuple of symbolic sizes (see `sizes.py`); `None` if the rank is
+            unknown.
+        value: The known value of a small integer tensor: a size for a scalar, a
+            tuple of sizes for a vector; otherwise `None`.
+        element: For a variable's handle the variable's shape, for a list of
+            tensors its `elements.Elements`; `None` if unknown.
     """
 
     __slots__ = (
@@ -61,9 +69,9 @@ class Tensor:
         self.dtype = dtype
         self.static: StaticShape | sizes.MaybeNone = shape
         self.shape: Shape | sizes.MaybeNone = shape
-        # A `Value`, of which readers know the member.
+        # A `Value`; readers know whether it is a scalar or a vector.
         self.value: Any = None
-        # An `Element`, of which readers know the member.
+        # An `Element`; readers know whether it is a shape or `Elements`.
         self.element: Any = None
         self._symbols: dict[int, sizes.Symbol] = {}
 
@@ -74,7 +82,7 @@ class Tensor:
     def is_narrow(self) -> bool:
         """Whether it holds floats of fewer than 32 bits.
 
-        Partial sums may fit such a type although their total overflows it: they
+        Partial sums can fit such a type while their total overflows it: they
         are added in 32 bits and then cast, as on one device.
         """
         return self.dtype.is_floating and self.dtype.size < 4
@@ -98,13 +106,16 @@ class Tensor:
         return elements * self.dtype.size
 
     def learn(self, static: "StaticShape | None") -> None:
-        """Merges another static shape of the same tensor into this one."""
+        """Fills unknown sizes of `static` from another shape of the tensor.
+
+        `shape` becomes the same.
+        """
         if self.static is not None:
             static = sizes.filled_in(self.static, static)
         self.static = self.shape = static
 
     def complete(self) -> None:
-        """Gives each axis of unknown size a new symbol."""
+        """Replaces each unknown size in `shape` by the symbol of its axis."""
         if self.shape is not None:
             self.shape = tuple(
                 sizes.of(self.symbol(axis)) if size is None else size
@@ -112,7 +123,7 @@ class Tensor:
             )
 
     def symbol(self, axis: int) -> sizes.Symbol:
-        """The symbol for the size of an axis of unknown size."""
+        """Returns the symbol for the size of an axis; always the same one."""
         if axis not in self._symbols:
             self._symbols[axis] = sizes.Symbol(f"{self}[{axis}]", (self, axis))
         return self._symbols[axis]
@@ -120,12 +131,12 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Sparse:
-    """A sparse tensor among the arguments, by its leaves.
+    """A sparse tensor among the arguments, as the inputs that hold its parts.
 
     Attributes:
         indices: `Tensor` `[entries, rank]`.
-        values: `[entries]`.
-        dense_shape: `[rank]`.
+        values: `Tensor` `[entries]`.
+        dense_shape: `Tensor` `[rank]`.
         shape: Its static shape: a tuple of integers and `None`.
     """
 
@@ -138,8 +149,9 @@ class Sparse:
 class Node:
     """One operation.
 
-    `definition` is its `NodeDef` without name, inputs and device; `bodies` are
-    the graphs of the functions that it holds, in the order of `Record.bodies`.
+    `definition` is its `NodeDef` without name, inputs and device, `None` for an
+    input; `bodies` are the graphs of the functions that it holds, in the order
+    of `Record.bodies`.
     """
 
     __slots__ = (
@@ -184,7 +196,7 @@ class Node:
 
     @property
     def needs(self) -> list["Node"]:
-        """Nodes of its data and control inputs."""
+        """Nodes that it depends on: those of its inputs, then its controls."""
         return [*(tensor.node for tensor in self.inputs), *self.controls]
 
     @property
@@ -193,7 +205,7 @@ class Node:
         return op_definition(self.type).is_stateful
 
     def attr(self, name: str) -> Any:
-        """An attribute as a Python value; `None` if it isn't set."""
+        """Returns an attribute as a Python value; `None` if it isn't set."""
         if name not in self.definition.attr:
             return None
         return _python_value(self.definition.attr[name])
@@ -221,7 +233,7 @@ class Graph:
 
 
 def op_definition(type: str) -> Any:
-    """The `OpDef` of a type of operation."""
+    """Returns the `OpDef` of a type of operation; `None` if unregistered."""
     if type == "Input":
         return _INPUT
     return op_def_registry.get(type)
@@ -230,7 +242,7 @@ def op_definition(type: str) -> Any:
 def outputs_of(
     definition: node_def_pb2.NodeDef,
 ) -> list[tuple[str, tf.DType]]:
-    """Name and type of each output of a `NodeDef`: `("sum:0", tf.float32)`."""
+    """Returns each output's name and type: `("sum:0", tf.float32)`."""
     found = []
     for arg in op_definition(definition.op).output_arg:
         numbers = [arg.type]
@@ -258,12 +270,12 @@ _INPUT = _Input()
 def new_node(
     type: str, name: str, definition: node_def_pb2.NodeDef | None = None
 ) -> Node:
-    """A node with an empty list of inputs and outputs.
+    """Creates a node without inputs and outputs.
 
     Args:
         type: Type of the operation.
         name: Its name in messages and dumps.
-        definition: `NodeDef` to take the attributes from.
+        definition: `NodeDef` to take the attributes and the device from.
     """
     template = node_def_pb2.NodeDef(op=type)
     device = ""
@@ -276,7 +288,7 @@ def new_node(
 
 
 def constant_array(node: Node) -> np.ndarray:
-    """The NumPy array of a constant."""
+    """Returns the value of a constant's node as a NumPy array."""
     return tf.make_ndarray(node.definition.attr["value"].tensor)
 
 

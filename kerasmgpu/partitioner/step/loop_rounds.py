@@ -1,4 +1,4 @@
-"""How often the body of a loop runs, by symbol."""
+"""Bounds how many rounds (iterations) a loop runs, as a symbolic size."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -8,16 +8,17 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
 def rounds_of(loop: Node, earlier: Mapping[Node, Any]) -> SizeLike | None:
-    """Returns the most rounds of a loop; `None` if they depend on values.
+    """Returns the most rounds a loop can run; `None` if values decide.
 
-    They follow from its condition, if that compares a counter with a known
-    size, and else from the lengths of its lists. A loop that may end before,
-    as a decoder at the end of a sentence, is taken to run to its bound.
+    They follow from the limit of a counter, if the loop's condition compares
+    one with a known size; otherwise from the length of a list that the loop
+    takes. A loop that can end earlier, such as a decoder at the end of a
+    sentence, counts with its limit.
 
     Args:
         loop: Node of a loop.
-        earlier: Rounds of the loops before it. The loop of a gradient has as
-            many as the loop whose gradient it is.
+        earlier: Rounds of the loops before it. A loop of a gradient has as many
+            rounds as the loop of its forward pass.
     """
     condition, body = loop.bodies
     bounds = [
@@ -37,7 +38,7 @@ def rounds_of(loop: Node, earlier: Mapping[Node, Any]) -> SizeLike | None:
 
 
 def _tests(condition: Tensor) -> Iterator[Node]:
-    """The comparisons that must all hold for another round."""
+    """Yields the comparisons `a < b` that must all hold for another round."""
     if condition.node.type == "LogicalAnd":
         for tensor in condition.node.inputs:
             yield from _tests(tensor)
@@ -52,7 +53,10 @@ def _bound(
     test: Node,
     earlier: Mapping[Node, Any],
 ) -> SizeLike | None:
-    """Rounds until `counter < limit` fails; the counter is increased by 1."""
+    """Returns the rounds until `counter < limit` fails; `None` if unknown.
+
+    The counter has to be a loop variable that each round increases by 1.
+    """
     counter, limit = test.inputs
     if counter not in condition.inputs:
         return None

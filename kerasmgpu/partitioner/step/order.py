@@ -1,11 +1,11 @@
-"""Control dependencies for effects that only data dependencies order.
+"""Adds control dependencies between effects that only data dependencies order.
 
 TensorFlow's automatic control dependencies order accesses to one variable, and
 effects outside of TensorFlow. In a graph without them
-(`tf.compat.v1.wrap_function`) two operations may be ordered only because one
-takes the result of the other, or its shape. On replicas sizes come from the
-host without waiting, so such orders become control dependencies before the
-graph is simplified.
+(`tf.compat.v1.wrap_function`) two operations can be ordered only because one
+takes the result of the other, or its shape. Replicas get sizes from the host
+without waiting, so such orders become control dependencies before the graph is
+simplified.
 """
 
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
@@ -18,7 +18,7 @@ def add_controls(graph: Graph) -> None:
     """Adds control dependencies where only data dependencies order effects.
 
     Args:
-        graph: `graph.Graph`, before dead nodes are removed.
+        graph: `graph.Graph`, before dead nodes are removed; it is changed.
     """
     ordered = _ordered_by_tensorflow(graph)
     for node in graph.nodes:
@@ -31,7 +31,7 @@ def add_controls(graph: Graph) -> None:
 
 
 def _ordered_by_tensorflow(graph: Graph) -> set[Node]:
-    """Nodes with automatic control dependencies: the effects of the graph."""
+    """Returns the effects, which automatic control dependencies order."""
     found, waiting = set(), list(graph.effects)
     while waiting:
         node = waiting.pop()
@@ -43,7 +43,7 @@ def _ordered_by_tensorflow(graph: Graph) -> set[Node]:
 
 
 def _before(node: Node) -> list[Node]:
-    """The nearest ancestors of a node that share state with it."""
+    """Returns the nearest stateful ancestors that share state with a node."""
     states = _states(node)
     found, seen, waiting = [], set(), list(node.needs)
     while waiting:
@@ -69,7 +69,11 @@ def _is_stateful(node: Node) -> bool:
 
 
 def _states(node: Node) -> set[Tensor | None]:
-    """Resources that an operation may change; `None` for Python and files."""
+    """Returns the resource handles among a node's inputs, and perhaps `None`.
+
+    `None` stands for all other state, such as Python's and files. It is added
+    if the node has bodies or no handles.
+    """
     states: set[Tensor | None] = {
         tensor for tensor in node.inputs if tensor.dtype.name == "resource"
     }

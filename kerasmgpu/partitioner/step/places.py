@@ -1,4 +1,4 @@
-"""Places of operations: a replica, by its number, or the host."""
+"""Places where operations run: a replica, by its number, or the host."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ HOST = -1
 
 
 class OnEachPlace:
-    """References to a value that is written at a place on its first use there.
+    """Maps a place to a reference to a value, written there on first use.
 
     Args:
         make: Function of a place that writes the value and returns the
@@ -32,5 +32,5 @@ class OnEachPlace:
         return self._made[place]
 
     def __iter__(self) -> Iterator[Any]:
-        # Not the references: `set()` has one entry if they are alike, else two.
+        # Yields no references: `set(self)` has one entry if all are alike, else 2.
         return iter((self,) if self._are_alike else (self, None))

@@ -21,7 +21,7 @@ from kerasmgpu.partitioner.step.sizes import StaticShape
 
 
 def read(func_graph: FuncGraph) -> Graph:
-    """Reads a traced function.
+    """Reads a traced function as a graph, orders its effects and simplifies it.
 
     Args:
         func_graph: `FuncGraph`, as a `tf.function`'s trace has it.
@@ -35,7 +35,7 @@ def read(func_graph: FuncGraph) -> Graph:
 
 
 def _overstates_sizes(node: Node) -> bool:
-    """Whether a branch's static sizes are more specific than its bodies'.
+    """Whether a node is a branch with static sizes that a body doesn't have.
 
     TensorFlow's gradient of a branch gives it the shapes of its first body
     (2.18 to 2.21), and the shapes of its consumers follow from these.
@@ -48,7 +48,7 @@ def _overstates_sizes(node: Node) -> bool:
 
 
 def _has_sizes(shape: StaticShape | None, wanted: StaticShape | None) -> bool:
-    """Whether a static shape knows all sizes that another one knows."""
+    """Whether `shape` has all sizes that are known in `wanted`."""
     if wanted is None:
         return True
     return (shape is not None and len(shape) == len(wanted)) and all(
@@ -57,7 +57,7 @@ def _has_sizes(shape: StaticShape | None, wanted: StaticShape | None) -> bool:
 
 
 def _forget_sizes(nodes: Iterable[Node]) -> None:
-    """Clears the static sizes of nodes, so that the rules infer them."""
+    """Clears static sizes, those in bodies too, so that rules infer them."""
     for node in nodes:
         for tensor in node.outputs:
             if tensor.static is not None:
@@ -164,7 +164,7 @@ class _Reader:
         return node
 
     def _function(self, name: str, shapes: list[tf.TensorShape]) -> Graph:
-        """The graph of a function of the library."""
+        """Reads a function of the library, for inputs of the given shapes."""
         with self._source.as_default():
             definition = functions.get_function_def(name, self._source)
             try:
@@ -186,7 +186,8 @@ class _Reader:
 
         Returns:
             `(results, nodes, last)`: tensors that replace the call's outputs,
-            the nodes, and a `NoOp` that runs after all effects.
+            the nodes of its body, and a `NoOp` that runs after all their
+            effects.
         """
         definition = self._definitions[op.name]
         name = (
@@ -219,6 +220,9 @@ class _Reader:
 
 
 def shape_of(tensor: tf.Tensor) -> StaticShape | None:
-    """The static shape of a `tf.Tensor`; `None` for unknown sizes or rank."""
+    """Returns the static shape of a `tf.Tensor`.
+
+    `None` stands for an unknown size; it is returned for an unknown rank.
+    """
     shape = tensor.shape
     return None if shape.rank is None else tuple(shape.as_list())

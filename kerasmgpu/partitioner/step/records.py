@@ -52,19 +52,23 @@ class Trait(enum.Enum):
 class Record:
     """Rules and traits of a type of operation.
 
+    Rules return `None` where they don't apply, or nothing is known.
+
     Attributes:
         axes: Function of a node that returns its `table.Axes`, or `None`.
-        plan: Function `(node, kinds)` that returns a `table.Plan`, or `None`.
+        plan: Function of a node and its inputs' kinds that returns a
+            `table.Plan`, or `None`.
         shape: Function of a node that returns its outputs' shapes, or `None`;
             without it, labels give the sizes of their axes.
         value: Function of a node that returns its output's value, or `None`.
-        facts: Function `(node, inference)` that sets what is known of the
-            outputs; `inference` is a `facts.Inference`.
-        control: Function `(node, kinds, plan)` that returns a `table.Plan` of
-            an operation on lists or with bodies; `plan(body, kinds)` plans the
-            graph of a function.
-        bodies: Attributes that name the functions that it holds.
-        linear: `Axes.linear` of an elementwise operation.
+        facts: Function `(node, inference)` that sets `shape`, `value` and
+            `element` of the outputs; `inference` is a `facts.Inference`.
+        control: Function `(node, kinds, planner)` that returns a `table.Plan`
+            of an operation on lists or with bodies; `planner(body, kinds)`
+            plans the graph of a body.
+        bodies: Names of the attributes that hold the operation's functions.
+        linear: Numbers of the inputs in which an elementwise operation is
+            linear; see `table.Axes`.
         traits: Its properties.
     """
 
@@ -121,10 +125,10 @@ def operation(
 
 
 def record(type: str) -> Record:
-    """The record of a type of operation; empty where nothing is declared."""
+    """Returns the record of a type of operation; an empty one if undeclared."""
     return _records.get(type, _UNKNOWN)
 
 
 def declared() -> frozenset[str]:
-    """All types that the files of rules imported so far declare."""
+    """Returns all types that the rule files imported so far declare."""
     return frozenset(_records)

@@ -1,4 +1,4 @@
-"""References to tensors of a function that is written."""
+"""References to tensors of a function that is being written."""
 
 import tensorflow as tf
 
@@ -6,11 +6,11 @@ import tensorflow as tf
 class Reference(str):
     """A reference to a tensor: its name, its type, and where it is.
 
-    It is the string that a `NodeDef` has as an input, `"node:output:0"` or the
-    name of an argument of the function, and compares as such: names stand in
-    `NodeDef`s and are keys, where types and places say nothing.
+    It is the string that a `NodeDef` has as an input: `"node:output:0"`, or the
+    name of an argument of the function. It compares and hashes as this string;
+    type and device are ignored.
 
-    The place is kept as a device. The number of a place says which only in its
+    It keeps the device and not the place, because a place is a number in one
     mesh, and a function is written on two: that of devices, and that of their
     micro-batches.
 
@@ -18,8 +18,8 @@ class Reference(str):
         name: The string.
         dtype: Type of the tensor.
         device: Name of the device of its node; `None` for an argument.
-        is_on_host: Whether it is at the place `HOST`, which may have the device
-            of a replica.
+        is_on_host: Whether it is at the place `HOST`. The device does not tell:
+            a replica can be on the same CPU.
 
     Attributes:
         node: Name of its node.

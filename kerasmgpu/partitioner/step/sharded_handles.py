@@ -1,10 +1,10 @@
-"""Rewrites of what a step does with handles of sharded variables.
+"""Rewrites operations on handles of sharded variables.
 
-Each replica can read its part, assign it, look rows up in it and update rows of
-it. Operations that need more than that work on the whole value here, and assign
-it: `variable[1:3].assign(…)`, scatters by index vectors. Reads in loops are
-loop-invariant: they are moved in front of the loop, which would else gather the
-variable in each iteration.
+Each replica can read its part of the variable, assign it, look rows up in it
+and update rows of it. Other operations, such as `variable[1:3].assign(…)` and
+scatters by index vectors, are rewritten: they compute the whole new value,
+which is then assigned. Reads in loops are loop-invariant: they are moved in
+front of the loop, which would otherwise gather the variable in each iteration.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ _ON_VALUES = {
     "ResourceScatterNdUpdate": "TensorScatterUpdate",
     "ResourceStridedSliceAssign": "TensorStridedSliceUpdate",
 }
-"""Operations on a handle, and the same ones on its value."""
+"""Maps operations on a handle to the same operations on its value."""
 
 _ATTRIBUTES = ("Index", "Tindices", "Tparams")
 _MASKS = ("begin", "ellipsis", "end", "new_axis", "shrink_axis")
@@ -35,8 +35,8 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
     """Rewrites operations on handles of sharded variables.
 
     Args:
-        graph: The `Graph` of a function or body; it is changed.
-        handles: Inputs of it that are handles of sharded variables.
+        graph: The `Graph` of a function or body; it is changed and returned.
+        handles: Those of its inputs that are handles of sharded variables.
     """
     if not handles:
         return graph
@@ -53,7 +53,7 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
             ]
             rewritten(body, inner)
         if Trait.LOOP in record(node.type).traits:
-            # A loop passes handles on; what it returns is what it was given.
+            # A loop returns the handles that it is given.
             pairs = zip(node.outputs, node.inputs)
             same.update(
                 (made, given) for made, given in pairs if given in handles
@@ -69,7 +69,11 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
 
 
 def _on_value(node: Node) -> list[Node]:
-    """Makes a node one on the variable's value; returns the nodes before it."""
+    """Rewrites an operation on a handle to one on its value; returns new nodes.
+
+    The node itself becomes the assignment of the result. If the operation only
+    reads, a new node takes its place, and the node becomes a `NoOp`.
+    """
     handle, dtype = node.inputs[0], _dtype(node)
     read = _read(handle, f"{node.name}/Read", dtype, node.controls)
     value = new_node(_ON_VALUES[node.type], f"{node.name}/Value")
@@ -81,7 +85,7 @@ def _on_value(node: Node) -> list[Node]:
             kept[f"{name}_mask"] = node.attr(f"{name}_mask") or 0
     set_attributes(value.definition, {**kept, type_name: dtype})
     value.inputs = [read.outputs[0], *node.inputs[1:]]
-    if node.outputs:  # Only a read has some.
+    if node.outputs:  # Only reads have outputs.
         value.name, value.outputs = node.name, node.outputs
         for tensor in value.outputs:
             tensor.node = value
@@ -96,7 +100,7 @@ def _on_value(node: Node) -> list[Node]:
 
 
 def _dtype(node: Node) -> tf.DType:
-    """The type of the variable that a node reads or changes."""
+    """Returns the type of the variable that a node reads or changes."""
     if node.outputs:
         return node.outputs[0].dtype
     return node.inputs[-1].dtype
@@ -119,7 +123,7 @@ def _read(
 
 
 def _hoisted(loop: Node, handles: Collection[Tensor]) -> list[Node]:
-    """Moves reads of a loop's body in front of the loop; returns them."""
+    """Moves a loop body's reads of handles before the loop; returns them."""
     condition, body = loop.bodies
     reads = []
     for number, handle in enumerate(loop.inputs):
@@ -151,7 +155,7 @@ def _hoisted(loop: Node, handles: Collection[Tensor]) -> list[Node]:
 def _replace(
     graph: Graph, same: dict[Tensor, Tensor], removed: Collection[Node]
 ) -> None:
-    """Removes nodes of a body; their consumers take other tensors."""
+    """Removes nodes from a body; others take `same[tensor]` for a tensor."""
     graph.nodes = [node for node in graph.nodes if node not in removed]
     graph.effects = [node for node in graph.effects if node not in removed]
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Common-subexpression and dead-node elimination, and topological order."""
+"""Common-subexpression and dead-node elimination, and topological sorting."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 def simplified(graph: Graph) -> Graph:
-    """Common-subexpression and dead-node elimination, bodies included."""
+    """Eliminates common subexpressions and dead nodes, in bodies too.
+
+    The graph is changed and returned.
+    """
     graph = without_dead_nodes(_merged(_without_memory_hints(graph)))
     for node in graph.nodes:
         node.bodies = [simplified(body) for body in node.bodies]
@@ -18,10 +21,10 @@ def simplified(graph: Graph) -> Graph:
 
 
 def _without_memory_hints(graph: Graph) -> Graph:
-    """Drops control dependencies on nodes that can neither fail nor have effects.
+    """Drops control dependencies that order neither effects nor checks.
 
-    TensorFlow's gradients make small constants wait for other gradients, to save
-    memory. Each would cost a message between devices.
+    TensorFlow's gradients make small constants wait for other gradients, to
+    save memory. Each such dependency would cost a message between devices.
     """
     waited_for = set()
     for node in graph.nodes:
@@ -41,20 +44,20 @@ def _without_memory_hints(graph: Graph) -> Graph:
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """Dead-node elimination."""
+    """Removes the nodes that no output or effect depends on."""
     needed = _needed(graph)
     graph.nodes = [node for node in graph.nodes if node in needed]
     return graph
 
 
 def ordered(graph: Graph) -> list[Node]:
-    """The nodes of a graph in topological order, without inputs."""
+    """Returns a graph's nodes in topological order, without its inputs."""
     nodes = in_order(graph.nodes, lambda node: node.needs)
     return [node for node in nodes if node.type != "Input"]
 
 
 def _merged(graph: Graph) -> Graph:
-    """Common-subexpression elimination."""
+    """Eliminates common subexpressions and identities; changes the graph."""
     same, representative, known = {}, {}, {}
 
     def now(tensor: Tensor) -> Tensor:
@@ -102,7 +105,7 @@ def _can_merge(node: Node) -> bool:
 
 
 def _needed(graph: Graph) -> set[Node]:
-    """Ancestors of outputs and effects."""
+    """Returns the nodes of outputs, the effects, and all their ancestors."""
     needed = set()
     waiting = [tensor.node for tensor in graph.outputs] + list(graph.effects)
     while waiting:

@@ -4,7 +4,7 @@ A batch has `rows` rows, sentences have `time` tokens: such numbers are only
 known when the step runs. Sizes computed from them (`rows * time`, `time + 1`)
 are known symbolically, and that is enough to tell whether a reshape keeps rows
 separate. A size is a Python `int` if it is known, a `Size` if it depends on
-symbols, and `None` if nothing is known.
+symbols, and `None` if nothing is known of it.
 """
 
 import itertools
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 MaybeNone: TypeAlias = Any
-"""Stands for `None` in a union of which the reader knows the member, as in
-typeshed: `X | MaybeNone` needs no cast where the rank, say, is known."""
+"""Stands for `None` in a union whose readers know whether a value is `None`.
+
+As in typeshed, `X | MaybeNone` needs no cast where, say, the rank is known."""
 
 Source: TypeAlias = tuple[Any, int]
-"""A tensor of the graph (`graph.Tensor`), and an axis of it or an index."""
+"""A tensor of the graph (`graph.Tensor`), and the number of one of its axes or
+entries."""
 
 _ids = itertools.count()
 _num_joins = 0
@@ -31,10 +33,10 @@ class Symbol:
 
     Args:
         name: Name in messages and dumps.
-        source: The `(tensor, axis)` of a graph whose size it is.
+        source: `(tensor, axis)`: the axis of a graph's tensor whose size it is.
         is_rows: Whether it is the number of rows of an input.
-        is_entry: Whether it is an entry of the source's value, a vector,
-            instead: `(tensor, index)`.
+        is_entry: Whether it is an entry of a vector instead. The source is then
+            `(tensor, index)`.
     """
 
     __slots__ = ("id", "name", "source", "is_rows", "is_entry", "_joined")
@@ -58,7 +60,7 @@ class Symbol:
 
     @property
     def joined(self) -> "Symbol":
-        """The representative of all symbols that are joined with this one."""
+        """The symbol that stands for all symbols joined with this one."""
         return self if self._joined is None else self._joined.joined
 
     def join(self, other: "Symbol") -> None:
@@ -71,27 +73,27 @@ class Symbol:
 
 
 Terms: TypeAlias = dict[tuple[Symbol, ...], int]
-"""Coefficients by symbols, each as often as its power, sorted by number."""
+"""Coefficients by monomial: a tuple of symbols, sorted by number, in which each
+symbol occurs as often as its power."""
 
 
 class Size:
     """A polynomial with integer coefficients; immutable.
 
-    Made by `of` and by arithmetic. Results that depend on no symbol are plain
+    `of` and arithmetic create it. Results that depend on no symbol are plain
     integers.
     """
 
     __slots__ = ("_terms", "_as_of")
 
     def __init__(self, terms: "Terms") -> None:
-        # {symbols in order of their numbers, each as often as its power:
-        #  coefficient}
+        # In terms of the symbols as they were joined when `_as_of` was set.
         self._terms = terms
         self._as_of = _num_joins
 
     @property
     def terms(self) -> "Terms":
-        """Coefficients by symbols, each as often as its power."""
+        """Coefficients by monomial, in terms of the symbols joined by now."""
         if self._as_of != _num_joins:
             terms: Terms = {}
             for symbols, coefficient in self._terms.items():
@@ -187,7 +189,7 @@ Value: TypeAlias = SizeLike | Shape | None
 
 
 def of(symbol: Symbol) -> Size:
-    """The polynomial that consists of one symbol."""
+    """Returns the polynomial that consists of one symbol."""
     return Size({(symbol,): 1})
 
 
@@ -200,7 +202,7 @@ def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
 
 
 def product(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
-    """The product of sizes, `None` where one is not known."""
+    """Returns the product of sizes; `None` if one is unknown."""
     result: SizeLike | None = 1
     for size in sizes:
         if result is None or size is None:
@@ -218,7 +220,7 @@ def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None: ...
 
 
 def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
-    """The sum of sizes, `None` where one is not known."""
+    """Returns the sum of sizes; `None` if one is unknown."""
     result: SizeLike | None = 0
     for size in sizes:
         if result is None or size is None:
@@ -228,26 +230,26 @@ def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
 
 
 def are_integers(value: object) -> bool:
-    """Whether a value is a tuple of numbers that are all known."""
+    """Whether a value is a tuple of integers, without symbols or `None`."""
     return isinstance(value, tuple) and all(
         isinstance(size, int) for size in value
     )
 
 
 def as_tuple(value: Any) -> tuple:
-    """A size, or a tuple of sizes, as a tuple."""
+    """Returns a tuple as it is, anything else as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def as_scalar(value: Any) -> Any:
-    """A size; a tuple of one size is unpacked."""
+    """Unpacks a tuple of one size; returns anything else as it is."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def filled_in(shape: tuple, other: tuple | None) -> tuple:
     """Fills unknown sizes of a shape from another shape.
 
-    Returns it unchanged if the other is unknown or has another rank.
+    Returns `shape` unchanged if `other` is unknown or has another rank.
     """
     if other is None or len(other) != len(shape):
         return shape
@@ -255,9 +257,10 @@ def filled_in(shape: tuple, other: tuple | None) -> tuple:
 
 
 def divide(size: SizeLike | None, divisor: SizeLike | None) -> SizeLike | None:
-    """The exact quotient of two sizes; `None` if there is none.
+    """Returns the exact quotient of two sizes; `None` if there is none.
 
-    Also `None` if it depends on a symbol's value: `rows / 2`.
+    Also `None` if a size is unknown, or if there is a quotient for some values
+    of a symbol only: `rows / 2`.
     """
     if size is None or divisor is None:
         return None
@@ -334,6 +337,8 @@ def _divide_terms(terms: Terms, divisor: Terms) -> SizeLike | None:
 
 def fits(value: SizeLike | None, dtype: "tf.DType", rows: int = 1) -> bool:
     """Whether a size fits an integer type without overflow.
+
+    An unknown size fits, and so does any size if the type isn't an integer's.
 
     Args:
         value: Integer, `Size` or `None`.

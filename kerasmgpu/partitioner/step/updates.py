@@ -1,11 +1,12 @@
-"""Rewrites that reduce the number of operations of optimizer updates.
+"""Rewrites optimizer updates so that they have fewer operations.
 
-Keras writes an update variable by variable: some twenty small operations each,
-the same for all. Three rewrites of the one-device graph, which change no bit:
+Keras writes an update for each variable by itself: some twenty small
+operations, the same ones each time. Three rewrites of the one-device graph,
+which change no bit of any result:
 
 * `with_forwarded_stores`: a read after an assignment takes the assigned value,
-  and `assign_add` is an addition and an assignment, so that an update is a plain
-  function of gradients and old values;
+  and `assign_add` becomes an addition and an assignment, so that an update is a
+  plain function of gradients and old values;
 * `without_dead_stores`: assignments that are overwritten before they are read
   are removed;
 * `stacked`: the same function of several variables of one shape becomes one
@@ -25,7 +26,7 @@ from kerasmgpu.partitioner.step.simplification import ordered
 from kerasmgpu.partitioner.step.sizes import StaticShape
 
 LARGEST = 1 << 16
-"""Bytes of the largest variable that is stacked: stacking copies."""
+"""Limit of a stacked variable's bytes: stacking copies the values."""
 
 Consumers: TypeAlias = dict[Node, list[Node]]
 
@@ -36,10 +37,11 @@ _SUMS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 
 
 def with_forwarded_stores(graph: Graph) -> Graph:
-    """Store-to-load forwarding: reads after an assignment take its value.
+    """Forwards stores to loads: a read after an assignment yields its value.
 
-    TensorFlow's automatic control dependencies order the reads and assignments
-    of a variable.
+    The order of reads and assignments of a variable is known from TensorFlow's
+    automatic control dependencies. `assign_add` and `assign_sub` become
+    assignments. The graph is changed and returned.
     """
     same, nodes = {}, []
     for node in graph.nodes:
@@ -65,7 +67,7 @@ def _assigns(node: Node) -> bool:
 
 
 def _assigned_before(read: Node) -> Tensor | None:
-    """The tensor that was assigned last before a read; `None` if unknown."""
+    """Returns the tensor last assigned before a read; `None` if unknown."""
     handle = read.inputs[0]
     before = [node for node in read.controls if handle in node.inputs]
     if len(before) != 1 or not _assigns(before[0]):
@@ -75,7 +77,12 @@ def _assigned_before(read: Node) -> Tensor | None:
 
 
 def _as_assignment(node: Node, same: dict[Tensor, Tensor]) -> list[Node]:
-    """Turns `assign_add` into an assignment; returns the nodes before it."""
+    """Turns `assign_add` or `assign_sub` into an assignment; returns new nodes.
+
+    Args:
+        node: The node, which is changed.
+        same: Tensors that replace others; that of a new read can be added.
+    """
     handle, value = node.inputs
     read = _read_before(node)
     made = []
@@ -98,7 +105,7 @@ def _as_assignment(node: Node, same: dict[Tensor, Tensor]) -> list[Node]:
 
 
 def _read_before(node: Node) -> Node | None:
-    """A read of the value that `node` updates; `None` if there is none."""
+    """Returns a read of the value that `node` updates; `None` without one."""
     handle = node.inputs[0]
     about = [other for other in node.controls if handle in other.inputs]
     writes = {other for other in about if not _reads(other)}
@@ -112,7 +119,7 @@ def _read_before(node: Node) -> Node | None:
 
 
 def without_dead_stores(graph: Graph) -> Graph:
-    """Removes dead stores and unused reads."""
+    """Removes dead stores and unused reads; changes and returns the graph."""
     needed_by = _consumers(graph)
     outputs = set(graph.outputs)
     last, removed = {}, {}
@@ -138,7 +145,7 @@ def without_dead_stores(graph: Graph) -> Graph:
 
 
 def _controls(node: Node, removed: dict[Node, list[Node]]) -> list[Node]:
-    """Control inputs of a node; removed ones are replaced by theirs."""
+    """Returns a node's controls; removed ones are replaced by their own."""
     found, waiting = {}, list(reversed(node.controls))
     while waiting:
         control = waiting.pop()
@@ -156,7 +163,7 @@ def stacked(graph: Graph, sharded: Collection[Tensor] = ()) -> Graph:
     """Stacks equal updates of variables of one shape into one update.
 
     Args:
-        graph: The graph, which is changed.
+        graph: The graph, which is changed and returned.
         sharded: Handles of variables that are not stacked.
     """
     lanes = collections.defaultdict(list)
@@ -175,7 +182,13 @@ def stacked(graph: Graph, sharded: Collection[Tensor] = ()) -> Graph:
 
 
 class Lane:
-    """The update of one variable: elementwise nodes, and its assignments."""
+    """The update of one variable, or of several that share nodes.
+
+    Attributes:
+        members: Elementwise nodes that compute the new values, in order.
+        assignments: Nodes that assign them.
+        leaves: Inputs of the members from outside, except scalars; see `code`.
+    """
 
     def __init__(self) -> None:
         self.members: list[Node] = []
@@ -183,7 +196,7 @@ class Lane:
         self.leaves: list[Tensor] = []
 
     def code(self) -> tuple:
-        """A key that is equal for lanes that compute the same function."""
+        """Sets `leaves`; returns a key: equal for lanes of one function."""
         place = {node: number for number, node in enumerate(self.members)}
         leaf = {}
 
@@ -209,7 +222,7 @@ class Lane:
 
 
 def _lanes(graph: Graph, sharded: Collection[Tensor]) -> Iterable[Lane]:
-    """The updates of small variables; those that share nodes are one lane."""
+    """Returns updates of small variables; those that share nodes are one."""
     index = {node: number for number, node in enumerate(graph.nodes)}
     lane_of = {}
     for node in graph.nodes:
@@ -230,7 +243,10 @@ def _lanes(graph: Graph, sharded: Collection[Tensor]) -> Iterable[Lane]:
 
 
 def _members(value: Tensor) -> set[Node] | None:
-    """Elementwise nodes of one shape that compute a value, or `None`."""
+    """Returns the elementwise nodes, all of one shape, that compute a value.
+
+    Returns `None` if the value is a scalar, too large, or of unknown shape.
+    """
     shape = value.static
     if not shape or value.num_bytes > LARGEST:
         return None
@@ -281,7 +297,7 @@ def _consumers(graph: Graph) -> Consumers:
 
 
 def _stack(lanes: list[Lane], graph: Graph, needed_by: Consumers) -> list[Node]:
-    """Replaces several lanes by one of their stacks; returns the new nodes."""
+    """Replaces equal lanes by one of stacked tensors; returns new nodes."""
     first, count = lanes[0], len(lanes)
     made, now = [], {}
     for number, leaf in enumerate(first.leaves):
@@ -304,7 +320,7 @@ def _stack(lanes: list[Lane], graph: Graph, needed_by: Consumers) -> list[Node]:
     parts = {}
 
     def part(tensor: Tensor, number: int) -> Tensor:
-        """The tensor of lane `number` that corresponds to one of the first."""
+        """Returns the tensor of a lane that matches one of the first lane."""
         if tensor not in parts:
             unpack = _new(
                 "Unpack",
@@ -347,7 +363,7 @@ def _new(type: str, name: str, inputs: list[Tensor], **attributes: Any) -> Node:
 
 
 def _output(node: Node, shape: StaticShape | None, dtype: tf.DType) -> Tensor:
-    """Creates the only output of a node."""
+    """Creates the only output of a node, and returns it."""
     tensor = Tensor(node, 0, dtype, shape)
     node.outputs = [tensor]
     return tensor
