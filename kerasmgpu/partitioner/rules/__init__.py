@@ -1,4 +1,4 @@
-"""One file per class of operations.
+"""The rules: one file per class of operations.
 
 `table` says what a rule is. Each file declares its operations, once each, with
 `records.operation`.

@@ -7,7 +7,7 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 
 
 def matmul(node: Node) -> Axes | None:
-    """`[m, k] x [k, n] -> [m, n]`."""
+    """Returns the axes of a product, `[m, k] x [k, n] -> [m, n]`."""
     left = "km" if node.attr("transpose_a") else "mk"
     right = "nk" if node.attr("transpose_b") else "kn"
     return axes(f"{left}, {right} -> mn", linear=(0, 1))(node)
@@ -17,7 +17,7 @@ operation("MatMul", axes=matmul, traits={Trait.PRODUCT})
 
 
 def batch_matmul(node: Node) -> Axes | None:
-    """`[..., m, k] x [..., k, n] -> [..., m, n]`, the batch axes broadcast."""
+    """Returns the axes of `[..., m, k] x [..., k, n]`; `...` is broadcast."""
     left = "km" if node.attr("adj_x") else "mk"
     right = "nk" if node.attr("adj_y") else "kn"
     text = f"...{left}, ...{right} -> ...mn"
@@ -34,7 +34,7 @@ operation(
 
 
 def einsum(node: Node) -> Axes | None:
-    """The axes are the equation, unless it takes a diagonal."""
+    """Returns the axes of the equation; `None` if it takes a diagonal."""
     equation = node.attr("equation")
     for term in equation.replace("->", ",").split(","):
         letters = term.replace("...", "")

@@ -1,4 +1,4 @@
-"""Loops and branches."""
+"""Rules of loops and branches."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ _MOST_PASSES = 20
 
 
 def while_facts(node: Node, inference: Inference) -> None:
-    """Keeps sizes that are the same after every iteration of the loop."""
+    """Sets facts of a loop's outputs that hold after every iteration."""
     condition, body = node.bodies
     shapes = [tensor.shape for tensor in node.inputs]
     elements = [tensor.element for tensor in node.inputs]
@@ -53,7 +53,7 @@ def _give(
     elements: Sequence[Element],
     values: Sequence[Value],
 ) -> None:
-    """Sets shapes, elements and values of tensors."""
+    """Sets shapes, elements and values; unknown sizes get symbols."""
     for n, tensor in enumerate(tensors):
         tensor.shape, tensor.element = shapes[n], elements[n]
         tensor.value = values[n]
@@ -61,7 +61,7 @@ def _give(
 
 
 def while_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """Gives each loop variable a kind that holds for every iteration."""
+    """Plans a loop: each of its variables has one kind in all iterations."""
     condition, body = node.bodies
     merged_kinds = [MergedKind() for _ in kinds]
     for number, (merged, kind) in enumerate(zip(merged_kinds, kinds)):
@@ -111,7 +111,7 @@ operation(
 
 
 def branch_facts(node: Node, inference: Inference) -> None:
-    """Keeps the facts on which all branches agree."""
+    """Sets facts of a branch's outputs that hold whichever body runs."""
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
             inner.shape, inner.value = outer.shape, outer.value
@@ -130,7 +130,7 @@ def branch_facts(node: Node, inference: Inference) -> None:
 
 
 def branch_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """Gives each output a kind that the outputs of all branches can have."""
+    """Plans a branch: each output has a kind that all bodies can give it."""
     given = kinds[1:]
     plans = [planner(body, given) for body in node.bodies]
     merged_kinds = [MergedKind() for _ in node.outputs]

@@ -1,4 +1,4 @@
-"""What a plan sends, in bytes: how the planner chooses between plans.
+"""Estimates the bytes that a plan sends, by which the planner chooses plans.
 
 An all-gather of `b` bytes sends `(N - 1) b` bytes over all N replicas, and an
 all-reduce twice as many (Patarasuk and Yuan, JPDC 2009: a ring's reduce-scatter
@@ -21,17 +21,18 @@ from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 
 class CostModel:
-    """Costs of plans for batches of a size.
+    """Estimates costs of plans for batches of certain sizes.
 
     Args:
-        known: The size of each symbol that stands for a size of a batch.
+        known: Value of each symbol that stands for a size of the batch; the
+            others count as `ASSUMED_SIZE`.
     """
 
     def __init__(self, known: Mapping[sizes.Symbol, int] | None = None) -> None:
         self._known = dict(known or {})
 
     def elements_of(self, tensor: Tensor) -> int:
-        """Elements of a tensor, for this batch; 1 where its rank is unknown."""
+        """Returns a tensor's elements, for this batch; 1 for unknown ranks."""
         total = 1
         for size in tensor.shape or ():
             if size is None:
@@ -43,13 +44,13 @@ class CostModel:
         return total
 
     def value_of(self, size: sizes.SizeLike) -> int:
-        """A size, for this batch."""
+        """Evaluates a size for this batch."""
         if isinstance(size, int):
             return size
         return sizes.evaluate(size, self._values(size))
 
     def bytes_of(self, tensor: Tensor) -> int:
-        """Bytes of a tensor, for this batch."""
+        """Returns a tensor's bytes for this batch."""
         return self.elements_of(tensor) * tensor.dtype.size
 
     def sent(
@@ -61,16 +62,16 @@ class CostModel:
         free: Collection[Tensor] = (),
         target: Kind | None = None,
     ) -> int:
-        """Bytes that a plan of a node sends, by `N - 1`.
+        """Returns the bytes that a plan of a node sends, divided by `N - 1`.
 
         Args:
             node: The node.
             given: Kinds of its inputs.
-            wants: Kinds in which the plan wants them.
-            gives: Kinds of its outputs. What is partial is summed later.
+            wants: Kinds that the plan wants the inputs in.
+            gives: Kinds of its outputs. The all-reduce of partial ones counts.
             free: Inputs that can be computed whole without communication.
-            target: The kind in which the first output is needed, if it goes into
-                a sharded variable.
+            target: The kind that the first output is needed in, if it goes into
+                a sharded variable; otherwise `None`.
         """
         total = 0
         for tensor, kind, want in zip(node.inputs, given, wants):
@@ -92,7 +93,7 @@ class CostModel:
             elif isinstance(kind, Partial):
                 total += 2 * self.bytes_of(tensor)
             elif mixes and is_of_variable(kind):
-                # What a weight's columns give becomes rows again later.
+                # An output sharded as a weight is later sharded by rows again.
                 total += self.bytes_of(tensor)
         return total
 

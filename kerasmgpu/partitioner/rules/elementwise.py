@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def elementwise(node: Node) -> Axes | None:
-    """Aligns axes from the last one; axes of size 1 are broadcast."""
+    """Returns axes, aligned from the last and broadcast; `None` if unknown."""
     if node.type == "IdentityN":
         return None
     out = node.outputs[0].shape
@@ -208,7 +208,7 @@ operation(
 
 
 def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
-    """The broadcast shape of several shapes; unknown sizes are `None`."""
+    """Returns the broadcast of several shapes; unknown sizes are `None`."""
     out = []
     for axis in range(-max(map(len, shapes), default=0), 0):
         found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
@@ -217,7 +217,7 @@ def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcast_labels(shape: Shape, out: Shape) -> Labels:
-    """Labels of an input that is broadcast to the shape `out`."""
+    """Returns the labels of an input that is broadcast to the shape `out`."""
     rank = len(shape)
     return tuple(
         None if size == 1 and out[axis - rank] != 1 else axis - rank
@@ -226,24 +226,24 @@ def broadcast_labels(shape: Shape, out: Shape) -> Labels:
 
 
 def _labels(shape: Shape, out: Shape) -> Labels:
-    """Labels of an input that must have the shape `out`."""
+    """Returns the labels of an input that must have the shape `out`."""
     return tuple(range(-len(shape), 0))
 
 
 def _of_one_shape(type: str) -> bool:
-    """Whether an operation does not broadcast its inputs."""
+    """Whether an operation takes inputs of one shape: it doesn't broadcast."""
     if type == "IgammaGradA":
         return False
     return type in ("AccumulateNV2", "AddN") or "Grad" in type
 
 
 CHECK_OF_PARTS = "kerasmgpu: each replica's part of a sum"
-"""Message of a `CheckNumerics` that each replica runs on its part of a sum: no
-replica waits for another one's."""
+"""Message of a `CheckNumerics` that each replica runs on its part of a sum: it
+waits for no other replica's part."""
 
 
 def _linear(node: Node) -> tuple[int, ...]:
-    """Numbers of the inputs in which an operation is linear."""
+    """Returns the numbers of the inputs in which an operation is linear."""
     if node.type == "CheckNumerics":
         return (0,) if node.attr("message") == CHECK_OF_PARTS else ()
     if any(tensor.is_narrow for tensor in node.inputs):
@@ -262,7 +262,7 @@ def _linear(node: Node) -> tuple[int, ...]:
 
 
 def _is_wild(tensor: Tensor) -> bool:
-    """Whether it is a constant of infinity or NaN, which times 0 is NaN."""
+    """Whether a tensor is a constant infinity or NaN: times 0 it gives NaN."""
     if tensor.node.type != "Const" or tensor.static != ():
         return False
     if not tensor.dtype.is_floating:
@@ -271,7 +271,7 @@ def _is_wild(tensor: Tensor) -> bool:
 
 
 def bias_add(node: Node) -> Axes | None:
-    """`(value, bias)`: each axis may be sharded; the bias has the channel axis."""
+    """Returns the axes of `(value, bias)`; the bias has the channels' axis."""
     term = _with_channels(node)
     return axes(f"{term}, c -> {term}")(node)
 
@@ -280,7 +280,7 @@ operation("BiasAdd", axes=bias_add, traits={Trait.CHEAP, Trait.MOVES})
 
 
 def bias_add_grad(node: Node) -> Axes | None:
-    """Sums over all axes but that of the channels."""
+    """Returns the axes of a sum over all axes but the channels'."""
     return axes(f"{_with_channels(node)} -> c", linear=(0,))(node)
 
 
@@ -288,12 +288,15 @@ operation("BiasAddGrad", axes=bias_add_grad)
 
 
 def _with_channels(node: Node) -> str:
-    """A value's term, with its channels last, or second (`NCHW`)."""
+    """Returns a value's term: channels are last, or second (`NCHW`)."""
     return "nc..." if node.attr("data_format") == "NCHW" else "...c"
 
 
 def select(node: Node) -> Axes | None:
-    """Like `SelectV2`, but a vector condition selects rows."""
+    """Returns the axes of `Select`: a vector condition selects rows.
+
+    Otherwise it is like `SelectV2`. Returns `None` if a rank is unknown.
+    """
     out = node.outputs[0].shape
     condition = node.inputs[0].shape
     if out is None or condition is None:
@@ -319,7 +322,7 @@ operation(
 
 
 def no_op(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Only has control dependencies."""
+    """Plans a node that only has control dependencies."""
     return Plan((), ())
 
 
@@ -327,7 +330,7 @@ operation("NoOp", plan=no_op, traits={Trait.OUTSIDE_XLA})
 
 
 def bitcast(node: Node) -> Axes | None:
-    """Elementwise, if both types have one size."""
+    """Returns elementwise axes; `None` if the types have different sizes."""
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
     return axes("... -> ...")(node)
@@ -337,7 +340,7 @@ operation("Bitcast", axes=bitcast)
 
 
 def shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """A partial sum has the shape of the sum."""
+    """Plans a partial value's shape, which is the whole's; else `None`."""
     if isinstance(kinds[0], Partial):
         return Plan((kinds[0],), (REPLICATED,))
     return None
@@ -366,7 +369,7 @@ operation(
 
 
 def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """A partial sum has the shape of the sum."""
+    """Plans ones or zeros, whole, for a partial sum; `None` for others."""
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))
     return None

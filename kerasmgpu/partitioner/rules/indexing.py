@@ -15,7 +15,11 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def gather(node: Node) -> Axes | None:
-    """`params[batch, outer, indices…, inner]`; the gathered axis must be whole."""
+    """Returns the axes of a gather; the gathered axis must be whole.
+
+    The output is `params[batch, outer, indices…, inner]`. Returns `None` if a
+    rank or the axis is unknown.
+    """
     params, indices = node.inputs[0], node.inputs[1]
     batch = node.attr("batch_dims") or 0
     axis = 0
@@ -43,7 +47,7 @@ operation("Gather", axes=gather, traits={Trait.MOVES})
 
 
 _GATHER_ND = axes("*, ..._ -> ...*", linear=(0,))
-"""`(params, indices[…, depth])`"""
+"""Axes of a gather, `(params, indices[…, depth])`; `params` must be whole."""
 
 operation(
     "GatherNd", axes=_GATHER_ND, plan=sparse.gather_nd, traits={Trait.MOVES}
@@ -55,7 +59,11 @@ operation(
 
 
 def scatter_nd(node: Node) -> Axes | None:
-    """`(indices, updates, shape)`: sums updates of one index; booleans: any."""
+    """Returns the axes of a scatter, `(indices, updates, shape)`.
+
+    Updates with the same index are summed; booleans are combined by logical or.
+    Returns `None` for strings.
+    """
     dtype = node.inputs[1].dtype
     if dtype == tf.string:
         return None
@@ -67,7 +75,7 @@ operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
 
 
 def unsorted_segment(node: Node) -> Axes | None:
-    """`(data, segment_ids, num_segments)`: reduces over the rows."""
+    """Returns the axes of a segment reduction over rows; `None` if unknown."""
     data, ids, _ = node.inputs
     out = node.outputs[0].shape
     if data.shape is None or ids.shape is None or out is None:
@@ -85,7 +93,10 @@ def unsorted_segment(node: Node) -> Axes | None:
 
 
 def bincount(node: Node) -> Axes | None:
-    """`(input, size, weights)`: sums counts over the rows."""
+    """Returns the axes of a count, `(input, size, weights)`, over the rows.
+
+    Returns `None` unless the input is a vector, and with `binary_output`.
+    """
     shape = node.inputs[0].shape
     if shape is None or len(shape) != 1:
         return None
@@ -105,12 +116,15 @@ operation("DenseBincount", axes=bincount)
 operation("LookupTableFind", "LookupTableFindV2", axes=axes("*, ... -> ...*"))
 
 
-# `(sorted sequences, values)`: the numbers of places in a sequence.
+# `(sorted sequences, values)`: the index of each value in its sequence.
 operation("LowerBound", "UpperBound", axes=axes("b_, bm -> bm"))
 
 
 def gather_shape(node: Node) -> list[Shape | None] | None:
-    """The shape of `params` with the gathered axis replaced by those of indices."""
+    """Returns `params`' shape; the indices' axes replace the gathered one.
+
+    Returns `None` if a rank or the axis is unknown.
+    """
     params, indices, axis = (node.inputs[n] for n in range(3))
     batch = node.attr("batch_dims") or 0
     if params.shape is None or indices.shape is None:
@@ -130,7 +144,10 @@ def gather_shape(node: Node) -> list[Shape | None] | None:
 
 
 def gather_plan(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Of a replica's rows, or of a sharded table."""
+    """Plans a gather from each replica's own rows or from a sharded table.
+
+    Returns `None` for any other.
+    """
     return sparse.gather(node, kinds) or tables.look_up(node, kinds)
 
 
@@ -145,7 +162,10 @@ operation(
 
 
 def resource_gather_shape(node: Node) -> list[Shape | None] | None:
-    """The shape of the indices, then that of a row of the variable."""
+    """Returns the shape of the indices, followed by that of a variable's row.
+
+    Returns `None` if one is unknown.
+    """
     element, indices = node.inputs[0].element, node.inputs[1].shape
     if element is None or indices is None or node.attr("batch_dims"):
         return None
@@ -162,7 +182,7 @@ operation(
 
 
 def unsorted_segment_shape(node: Node) -> list[Shape | None] | None:
-    """`num_segments` rows."""
+    """Returns the shape of `num_segments` rows; `None` if a rank is unknown."""
     data, ids, count = node.inputs
     if data.shape is None or ids.shape is None:
         return None

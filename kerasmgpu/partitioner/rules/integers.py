@@ -13,14 +13,17 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike, Value
 
 Known: TypeAlias = SizeLike | None
-"""A known entry; `None` for one that is not known."""
+"""An entry of a value; `None` if it is unknown."""
 
 LONGEST = 32
-"""Longer vectors have no known value."""
+"""Length of the longest vector that can have a known value."""
 
 
 def const(node: Node) -> Value:
-    """An integer scalar, or the entries of an integer vector."""
+    """Returns an integer, or the entries of an integer vector.
+
+    Returns `None` for constants of other types or ranks, and for long vectors.
+    """
     dtype = node.outputs[0].dtype
     proto = node.definition.attr["value"].tensor
     shape = [dimension.size for dimension in proto.tensor_shape.dim]
@@ -34,12 +37,12 @@ operation("Const", value=const)
 
 
 def shape(node: Node) -> Shape | None:
-    """The shape of the input; unknown sizes are `None`."""
+    """Returns the input's shape, or `None`; unknown sizes are `None`."""
     return node.inputs[0].shape
 
 
 def shapes(node: Node) -> list[Shape | None]:
-    """The shape of each input; unknown sizes are `None`."""
+    """Returns each input's shape, or `None`; unknown sizes are `None`."""
     return [tensor.shape for tensor in node.inputs]
 
 
@@ -47,7 +50,10 @@ operation("ShapeN", value=shapes, traits={Trait.SEVERAL_VALUES})
 
 
 def concat_offset(node: Node) -> list[tuple] | None:
-    """`(axis, shapes…)`: the offset of each part of a concatenation."""
+    """Returns each part's offset in a concatenation, `(axis, shapes…)`.
+
+    Returns `None` if the axis or a shape is unknown.
+    """
     axis, *parts = (tensor.value for tensor in node.inputs)
     if not isinstance(axis, int) or None in parts:
         return None
@@ -63,7 +69,7 @@ operation("ConcatOffset", value=concat_offset, traits={Trait.SEVERAL_VALUES})
 
 
 def split(node: Node) -> list[tuple] | None:
-    """`(axis, vector)`: equal parts of a vector."""
+    """Splits a vector into equal parts, `(axis, vector)`; `None` if unknown."""
     entries, number = node.inputs[1].value, len(node.outputs)
     if not isinstance(entries, tuple) or len(entries) % number:
         return None
@@ -72,30 +78,33 @@ def split(node: Node) -> list[tuple] | None:
 
 
 def unpack(node: Node) -> list | None:
-    """A vector's entries."""
+    """Returns a vector's entries as a list; `None` if unknown."""
     entries = node.inputs[0].value
     return list(entries) if isinstance(entries, tuple) else None
 
 
 def size(node: Node) -> Value:
-    """The product of the input's sizes."""
+    """Returns the product of the input's sizes; `None` if one is unknown."""
     return node.inputs[0].num_elements
 
 
 def rank(node: Node) -> Value:
-    """The number of the input's axes."""
+    """Returns the number of the input's axes; `None` if unknown."""
     return node.inputs[0].rank
 
 
 def same(node: Node) -> Value:
-    """The input's value, if it has an integer type."""
+    """Returns the input's value; `None` if its type is not an integer's."""
     if not node.inputs[0].dtype.is_integer:
         return None
     return node.inputs[0].value
 
 
 def pack(node: Node) -> Value:
-    """A vector of the inputs, which are scalars."""
+    """Returns the vector of the inputs' values.
+
+    Returns `None` if one is a vector or there are more than `LONGEST`.
+    """
     values = tuple(tensor.value for tensor in node.inputs)
     if any(isinstance(one, tuple) for one in values) or len(values) > LONGEST:
         return None
@@ -103,7 +112,7 @@ def pack(node: Node) -> Value:
 
 
 def concat(node: Node) -> Value:
-    """The concatenation of vectors."""
+    """Returns the concatenation of vectors; `None` if one is unknown."""
     parts = [tensor.value for tensor in node.inputs[:-1]]
     if not all(isinstance(part, tuple) for part in parts):
         return None
@@ -111,7 +120,7 @@ def concat(node: Node) -> Value:
 
 
 def strided_slice(node: Node) -> Value:
-    """Entries of a vector."""
+    """Returns entries of a vector, or one of them; `None` if unknown."""
     entries, begin, end, strides = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple) or node.attr("ellipsis_mask"):
         return None
@@ -133,7 +142,7 @@ def strided_slice(node: Node) -> Value:
 
 
 def slice_(node: Node) -> Value:
-    """`(vector, begin, size)`: consecutive entries of a vector."""
+    """Slices a vector, `(vector, begin, size)`; `None` if one is unknown."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
         return None
@@ -144,7 +153,10 @@ def slice_(node: Node) -> Value:
 
 
 def gather(node: Node) -> Value:
-    """`(vector, indices, axis)`: the entries at the indices."""
+    """Returns a vector's entries at the indices, `(vector, indices, axis)`.
+
+    Returns `None` if an input is unknown, or an index is out of range.
+    """
     entries, indices, axis = (tensor.value for tensor in node.inputs[:3])
     if not isinstance(entries, tuple) or axis != 0:
         return None
@@ -158,7 +170,10 @@ def gather(node: Node) -> Value:
 
 
 def reshape(node: Node) -> Value:
-    """The input's entries, if the output is a scalar or a vector."""
+    """Returns the input's entries, if the output is a scalar or a vector.
+
+    Returns `None` for other outputs, and for unknown entries.
+    """
     source, out = node.inputs[0].value, node.outputs[0].shape
     if source is None:
         given = node.inputs[0]
@@ -172,7 +187,10 @@ def reshape(node: Node) -> Value:
 
 
 def _side_by_side(tensor: Tensor) -> tuple | None:
-    """Interleaves multiples and sizes, as in the gradient of `Tile`."""
+    """Returns a vector that interleaves others, as in the gradient of `Tile`.
+
+    Returns `None` unless the tensor is a transposed pack of known vectors.
+    """
     node = tensor.node
     if node.type != "Transpose" or node.inputs[0].node.type != "Pack":
         return None
@@ -186,7 +204,11 @@ def _side_by_side(tensor: Tensor) -> tuple | None:
 
 
 def _slice_of_constant(tensor: Tensor) -> tuple | None:
-    """A slice of a constant matrix, as the gradient of `Pad` takes of paddings."""
+    """Returns the entries of a slice of a constant matrix.
+
+    The gradient of `Pad` slices the paddings like that. Returns `None` for any
+    other tensor.
+    """
     node = tensor.node
     if node.type != "Slice" or node.inputs[0].node.type != "Const":
         return None
@@ -205,7 +227,10 @@ def _slice_of_constant(tensor: Tensor) -> tuple | None:
 
 
 def arithmetic(node: Node) -> Value:
-    """Sum, difference or product of each pair of entries."""
+    """Returns the sum, difference or product of each pair of entries.
+
+    Entries are `None` if one of the pair is unknown, or the result overflows.
+    """
     operate = {
         "Add": lambda a, b: a + b,
         "AddV2": lambda a, b: a + b,
@@ -224,7 +249,11 @@ def arithmetic(node: Node) -> Value:
 
 
 def quotient(node: Node) -> Value:
-    """Quotient of each pair of entries; inexact ones of numbers only."""
+    """Returns the quotient of each pair of entries; `None` if unknown.
+
+    It is rounded if both are numbers. Of symbolic sizes only an exact quotient
+    is known.
+    """
 
     def divide(a: Known, b: Known) -> Known:
         exact = sizes.divide(a, b)
@@ -237,7 +266,10 @@ def quotient(node: Node) -> Value:
 
 
 def remainder(node: Node) -> Value:
-    """Remainder of each pair of entries; 0 for a multiple of a symbolic size."""
+    """Returns the remainder of each pair of entries; `None` if unknown.
+
+    Of symbolic sizes only the remainder 0, of a multiple, is known.
+    """
 
     def modulo(a: Known, b: Known) -> Known:
         if isinstance(a, int) and isinstance(b, int) and b:
@@ -248,7 +280,10 @@ def remainder(node: Node) -> Value:
 
 
 def maximum(node: Node) -> Value:
-    """Maximum of each pair of entries: of equal ones, or of numbers."""
+    """Returns the maximum of each pair of entries; `None` if unknown.
+
+    Of symbolic sizes only that of two equal ones is known.
+    """
 
     def largest(a: Known, b: Known) -> Known:
         if a == b:
@@ -261,7 +296,10 @@ def maximum(node: Node) -> Value:
 
 
 def reduce(node: Node) -> Value:
-    """Sum or product of a vector's entries, if all are known."""
+    """Returns the sum or product of a vector's entries.
+
+    Returns `None` if not all are known, and with `keep_dims`.
+    """
     entries, axes = node.inputs[0].value, node.inputs[1].value
     if entries is None or node.attr("keep_dims"):
         return None
@@ -275,7 +313,10 @@ def reduce(node: Node) -> Value:
 
 
 def range_(node: Node) -> Value:
-    """`(start, limit, delta)`: the range, if all three are numbers."""
+    """Returns a range, `(start, limit, delta)`, if all three are numbers.
+
+    Returns `None` otherwise, and for more than `LONGEST` entries.
+    """
     values = [tensor.value for tensor in node.inputs]
     if not all(isinstance(one, int) for one in values) or values[2] == 0:
         return None
@@ -284,7 +325,10 @@ def range_(node: Node) -> Value:
 
 
 def fill(node: Node) -> Value:
-    """`(shape, entry)`: a scalar, or a vector of equal entries."""
+    """Returns a scalar, or a vector of equal entries, `(shape, entry)`.
+
+    Returns `None` for other shapes, and for more than `LONGEST` entries.
+    """
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():
         return entry
@@ -294,7 +338,11 @@ def fill(node: Node) -> Value:
 
 
 def stitch(node: Node) -> Value:
-    """`(indices…, entries…)`: entries by index; the last one of an index wins."""
+    """Merges vectors of entries by their indices, `(indices…, entries…)`.
+
+    The last entry of an index counts. Returns `None` if an input is unknown, or
+    an index has no entry.
+    """
     half = len(node.inputs) // 2
     found = {}
     for places, entries in zip(node.inputs[:half], node.inputs[half:]):
@@ -314,7 +362,7 @@ operation("DynamicStitch", value=stitch)
 
 
 def invert(node: Node) -> Value:
-    """The inverse of a permutation."""
+    """Returns the inverse of a permutation; `None` if it is unknown."""
     order = node.inputs[0].value
     if not sizes.are_integers(order):
         return None
@@ -325,10 +373,11 @@ operation("InvertPermutation", value=invert)
 
 
 def broadcast_gradient(node: Node) -> tuple[tuple, tuple] | None:
-    """The two vectors of a `BroadcastGradientArgs`: axes that were broadcast.
+    """Returns the axes on which two shapes are broadcast: a tuple for each.
 
-    Symbolic sizes count as larger than 1. If such a size is 1 when the graph runs,
-    summing over the axis changes nothing.
+    These are the outputs of `BroadcastGradientArgs`. Symbolic sizes count as
+    larger than 1. If such a size is 1 when the graph runs, summing over the
+    axis changes nothing. Returns `None` if a size is unknown.
     """
     one, two = (tensor.value for tensor in node.inputs)
     if not isinstance(one, tuple) or not isinstance(two, tuple):
@@ -361,7 +410,10 @@ operation(
 
 
 def _broadcast(operate: Callable[[Known, Known], Known], node: Node) -> Value:
-    """Applies an operation to pairs of entries; broadcasts a single entry."""
+    """Applies an operation to pairs of entries; broadcasts a single entry.
+
+    Returns `None` if the vectors' lengths differ.
+    """
     a, b = (tensor.value for tensor in node.inputs)
     if not isinstance(a, tuple) and not isinstance(b, tuple):
         return operate(a, b)

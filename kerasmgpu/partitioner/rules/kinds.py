@@ -1,4 +1,4 @@
-"""How a tensor of the one-device step is distributed over the replicas."""
+"""Kinds: how a tensor of the one-device step is distributed over replicas."""
 
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
@@ -10,22 +10,23 @@ if TYPE_CHECKING:
     from kerasmgpu.partitioner.step.sizes import SizeLike
 
 Shape = tuple
-"""Sizes of axes; `None` stands for one of which nothing is known."""
+"""Sizes of axes; `None` stands for an unknown size."""
 
 
 class Rows:
     """The rows of a batch, split into consecutive shares, one per replica.
 
-    Shares differ by at most one row and may be empty. Inputs with equal numbers of
-    rows are split alike, so `Rows` of one size are equal.
+    Shares differ by at most one row and can be empty. Inputs with equal numbers
+    of rows are split alike, so `Rows` of one size are equal.
 
     Args:
         size: Number of rows in all, an integer or a `sizes.Size`.
         input: An input of the function whose first axis has these rows.
-        of: For entries of a sparse tensor, whose indices are `input`: the
-            `Rows` that they belong to; an entry is where its row is.
-        are_of_variable: Whether they are not a batch's, but an axis of a
-            variable that is sharded: their shares are fixed.
+        of: If these are the entries of a sparse tensor, whose indices are
+            `input`: the `Rows` of that tensor. Each entry is on the replica
+            that has its row.
+        are_of_variable: Whether they are an axis of a sharded variable instead
+            of a batch's rows: their shares are fixed.
     """
 
     __slots__ = ("size", "input", "of", "are_of_variable")
@@ -85,11 +86,11 @@ class Sharded:
         return sizes.product([self.outer, self.rows.size, self.inner])
 
     def at(self, axis: int) -> "Sharded":
-        """The same rows on another axis."""
+        """Returns the same sharding on another axis."""
         return dataclasses.replace(self, axis=axis)
 
     def in_blocks(self, outer: "SizeLike") -> "Sharded":
-        """The same rows, in `outer` blocks of all rows."""
+        """Returns the same sharding of `outer` blocks, each of all rows."""
         return dataclasses.replace(self, outer=outer)
 
     def __str__(self) -> str:
@@ -98,7 +99,7 @@ class Sharded:
 
 @dataclasses.dataclass(frozen=True)
 class Kept(Sharded):
-    """Opaque state of a forward kernel for its gradient, of a replica's rows.
+    """Opaque state that a forward kernel keeps for the gradient of its rows.
 
     Only that gradient can read it, on the same device: it can't be gathered.
     """
@@ -136,9 +137,14 @@ class PerReplica:
 class LocalSizes:
     """A vector of sizes, one of them the local size of a sharded axis.
 
-    Operations with an input that is the shape of their output want it, so that
-    each replica makes its shard. With `may_infer` the operation infers one size,
-    given as -1, if it has rows; `shape` is the shape of the whole value, if known.
+    Operations that take the shape of their output as an input want this kind,
+    so that each replica makes its shard.
+
+    Attributes:
+        sharded: Kind of the output.
+        may_infer: Whether the operation can infer the size of the sharded axis,
+            given as -1. No size can be inferred where another one is 0.
+        shape: Shape of the whole output; `None` if unknown.
     """
 
     sharded: Sharded
@@ -151,15 +157,15 @@ class LocalSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Owned:
-    """Every replica holds what belongs to its rows of a sharded variable.
+    """Every replica holds updates, or row numbers, of table rows that it owns.
 
-    Of updates of a table's rows, or of their numbers, in their order: each is
-    where the row of the table is that its number says.
+    They were sent to the owners, and keep their order.
 
     Attributes:
-        table: How the table is sharded: on its first axis.
-        rows: How the numbers, and the updates, are sharded by themselves.
-        numbers: The numbers of the table's rows.
+        table: How the table, a variable, is sharded: on its first axis.
+        rows: How the updates and the numbers are sharded before they are sent.
+        numbers: Row numbers: each is the row of the table that an update
+            changes.
     """
 
     table: Sharded
@@ -180,7 +186,7 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class PerWorker:
-    """Whole on every worker; workers' values may differ in the last bits."""
+    """Every worker holds the whole value; workers' last bits can differ."""
 
     def __str__(self) -> str:
         return "of each worker"
@@ -188,7 +194,7 @@ class PerWorker:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The numbers of rows in the shares of all replicas, instead of the tensor."""
+    """The row counts of all replicas' shares, in place of the tensor."""
 
     def __str__(self) -> str:
         return "counts of rows"
@@ -202,11 +208,11 @@ COUNTS = Counts()
 
 
 class MergedKind:
-    """The kind of a value with several definitions, as a loop variable has.
+    """The kind of a value with several definitions, such as a loop variable.
 
-    A replicated value becomes sharded or partial without communication, so the
-    other kind is chosen. Of sharded and partial kinds, or of different rows, the
-    value is replicated.
+    A replicated definition becomes sharded or partial without communication, so
+    the other definition's kind is chosen. If one is sharded and another
+    partial, or their rows differ, the value is replicated.
     """
 
     def __init__(self, kind: "Kind | None" = None) -> None:
@@ -214,7 +220,7 @@ class MergedKind:
         self._must_be_whole = False
 
     def must_be_whole(self) -> None:
-        """Adds a definition, or a use, that needs the value whole."""
+        """Makes the value, or a list's elements, replicated from now on."""
         self._must_be_whole = True
         if isinstance(self.kind, ListOf):
             self.kind.must_be_whole()
@@ -225,8 +231,8 @@ class MergedKind:
         """Adds a definition; returns whether that changed the kind.
 
         Args:
-            kind: Its kind.
-            shape: The sizes that all definitions are known to have.
+            kind: Kind of the definition.
+            shape: The common shape of all definitions, as far as it is known.
         """
         before = self.kind
         if isinstance(kind, ListOf):
@@ -249,7 +255,7 @@ class MergedKind:
 
 
 class ListOf:
-    """A list of tensors (`TensorList`), as loops have them.
+    """The kind of a list of tensors (`TensorList`), as loops have them.
 
     The kind of its elements is known when all operations that put elements into
     it have been planned. Lists that must have one kind are joined (union-find).
@@ -270,19 +276,19 @@ class ListOf:
 
     @property
     def kind(self) -> "Kind | None":
-        """Kind of the elements, or `None` while nothing was put in."""
+        """Kind of the elements; `None` while none was put in."""
         return self._cell()._merged.kind
 
     def put(self, kind: "Kind", shape: Shape | None = None) -> bool:
-        """Adds an element; returns whether that changed the elements' kind."""
+        """Adds an element; returns whether it changed the kind of elements."""
         return self._cell()._merged.add(kind, shape)
 
     def must_be_whole(self) -> None:
-        """Makes the elements replicated."""
+        """Makes the elements replicated from now on."""
         self._cell()._merged.must_be_whole()
 
     def join(self, other: "ListOf") -> bool:
-        """Makes two lists one; returns whether that changed anything."""
+        """Gives two lists one kind; returns `False` if they already had one."""
         one, two = self._cell(), other._cell()
         if one is two:
             return False
@@ -309,14 +315,18 @@ Kind = (
     | Counts
     | ListOf
 )
-"""How a tensor lies on the replicas along one axis of the device mesh."""
+"""How a tensor is distributed along one axis of the device mesh."""
 
 Placement = tuple[Kind, ...]
 """A kind for each axis of the device mesh; there is one axis for now."""
 
 
 def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:
-    """Whether a tensor of a shape can have a kind: its axis has all rows."""
+    """Whether a tensor of a shape can have a kind.
+
+    If it is sharded, the sharded axis must have the size of all rows; an
+    unknown shape can have any kind.
+    """
     if not isinstance(kind, Sharded) or isinstance(kind, Kept):
         return True
     return shape is None or (
@@ -330,7 +340,7 @@ def is_of_variable(kind: Kind | None) -> bool:
 
 
 def is_local(kind: Kind | None) -> bool:
-    """Whether each replica holds another value of a tensor of this kind."""
+    """Whether replicas hold different values of a tensor of this kind."""
     if isinstance(kind, ListOf):
         return is_local(kind.kind)  # Lists of lists.
     return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes, Owned))

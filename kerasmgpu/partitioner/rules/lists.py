@@ -22,19 +22,22 @@ from kerasmgpu.partitioner.step.records import Trait, operation, record
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 ListRule: TypeAlias = Callable[[Node, ListOf, Sequence[Kind]], Plan]
-"""Plans an operation on a list: `(node, list, kinds of the inputs)`."""
+"""Function that plans an operation on a list: `(node, list, inputs' kinds)`."""
 
 Control: TypeAlias = Callable[[Node, Sequence[Kind], Planner], Plan]
 """See `records.Record.control`."""
 
 
 def empty_list_facts(node: Node, inference: Inference) -> None:
-    """A new list has no elements."""
+    """Gives the output the facts of a new, empty list."""
     node.outputs[0].element = inference.elements(node)
 
 
 def reserved_list_facts(node: Node, inference: Inference) -> None:
-    """Elements that aren't set are zeros of the given shape."""
+    """Gives the output the facts of a new list; unset elements are zeros.
+
+    They have the given shape, if it is known.
+    """
     elements = inference.elements(node)
     value = node.inputs[0].value
     if isinstance(value, tuple) and not {None, -1}.intersection(value):
@@ -43,7 +46,7 @@ def reserved_list_facts(node: Node, inference: Inference) -> None:
 
 
 def from_tensor_facts(node: Node, inference: Inference) -> None:
-    """The elements are slices along the tensor's first axis."""
+    """Gives the output the facts of a list of slices along the first axis."""
     elements = inference.elements(node)
     shape = node.inputs[0].shape
     item = None if shape is None else shape[1:]
@@ -52,7 +55,7 @@ def from_tensor_facts(node: Node, inference: Inference) -> None:
 
 
 def put_item_facts(node: Node, inference: Inference) -> None:
-    """Adds the last input to the list's elements."""
+    """Records the last input as an element; the output is the same list."""
     elements = node.inputs[0].element
     if elements is not None:
         item = node.inputs[-1]
@@ -63,12 +66,15 @@ def put_item_facts(node: Node, inference: Inference) -> None:
 
 
 def same_list_facts(node: Node, inference: Inference) -> None:
-    """The output is the input's list."""
+    """Gives the output the facts of the input's list."""
     node.outputs[0].element = node.inputs[0].element
 
 
 def zeros_like_facts(node: Node, inference: Inference) -> None:
-    """A new list of zeros with the input's shapes."""
+    """Gives the output the facts of a list of zeros, shaped as the input's.
+
+    Does nothing if the input isn't a list.
+    """
     like = node.inputs[0].element
     if node.outputs[0].dtype == tf.variant and like is not None:
         elements = inference.elements(node)
@@ -77,7 +83,10 @@ def zeros_like_facts(node: Node, inference: Inference) -> None:
 
 
 def of_lists_facts(node: Node, inference: Inference) -> None:
-    """The output has the common facts of its input lists."""
+    """Gives the output the facts that hold for all input lists.
+
+    Does nothing if the output isn't a list.
+    """
     if node.outputs[0].dtype == tf.variant:
         lists = [t for t in node.inputs if t.dtype == tf.variant]
         element = lists[0].element
@@ -90,7 +99,7 @@ operation("TensorListConcatLists", facts=of_lists_facts)
 
 
 def item_facts(node: Node, inference: Inference) -> None:
-    """The output has the common facts of the list's elements."""
+    """Sets the output's facts to those that all elements of the list share."""
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
         node.outputs[0].element = elements
@@ -102,7 +111,10 @@ def item_facts(node: Node, inference: Inference) -> None:
 
 
 def stack_facts(node: Node, inference: Inference) -> None:
-    """The number of elements, then the shape of one."""
+    """Sets the output's shape: the number of elements, then their shape.
+
+    Does nothing if their shape is unknown.
+    """
     elements, out = node.inputs[0].element, node.outputs[0]
     if elements is None or elements.shape is None:
         return
@@ -115,7 +127,10 @@ def stack_facts(node: Node, inference: Inference) -> None:
 
 
 def _length(made: Tensor) -> SizeLike | None:
-    """Elements of a list that a loop fills, as a `tf.TensorArray`; or `None`."""
+    """Returns the length of a list, such as a `tf.TensorArray`'s in a loop.
+
+    Returns `None` if it is unknown, or if a loop does more than set items.
+    """
     made = _before_items(made)
     node, number = made.node, made.index
     if Trait.LOOP in record(node.type).traits:
@@ -130,7 +145,7 @@ def _length(made: Tensor) -> SizeLike | None:
 
 
 def _before_items(made: Tensor) -> Tensor:
-    """The list before items of it were set, which has the same length."""
+    """Returns the list before its items were set, which has the same length."""
     while made.node.type == "TensorListSetItem" and not made.node.attr(
         "resize_if_index_out_of_bounds"
     ):
@@ -139,7 +154,10 @@ def _before_items(made: Tensor) -> Tensor:
 
 
 def element_shape_facts(node: Node, inference: Inference) -> None:
-    """The elements' shape, where TensorFlow may only know -1."""
+    """Sets the output's value to the elements' shape, if it is fully known.
+
+    TensorFlow may only know -1.
+    """
     elements = node.inputs[0].element
     if elements is None or elements.shape is None:
         return
@@ -151,7 +169,7 @@ operation("TensorListElementShape", facts=element_shape_facts)
 
 
 def new_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """Each replica makes a list of its shards."""
+    """Plans a new list on each replica; its elements can be shards."""
     made = planner.lists.setdefault(node, ListOf())
     return Plan((_element_shape(made.kind), REPLICATED), (made,))
 
@@ -172,12 +190,15 @@ operation(
 
 
 def _element_shape(kind: Kind | None) -> Kind:
-    """The kind of the input `element_shape` for elements of a kind."""
+    """Returns the kind of the input `element_shape` for elements of a kind."""
     return LocalSizes(kind) if isinstance(kind, Sharded) else REPLICATED
 
 
 def kept_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """A list from an `Optional` has whole elements; see `of_lists`."""
+    """Plans to get an `Optional`'s values; lists have whole elements.
+
+    See `of_lists`.
+    """
     gives: list[Kind] = [REPLICATED] * len(node.outputs)
     for number, tensor in enumerate(node.outputs):
         if tensor.dtype == tf.variant:
@@ -190,9 +211,9 @@ operation("OptionalGetValue", control=kept_list)
 
 
 def from_tensor(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """`(tensor, element_shape)`: elements are slices along the first axis.
+    """Plans a list of slices along the first axis, `(tensor, element_shape)`.
 
-    The list, or one joined with it, may have other elements that are sharded.
+    The list, or one joined with it, can have other elements that are sharded.
     Then this tensor is sharded as well.
     """
     kind = kinds[0]
@@ -212,7 +233,10 @@ operation("TensorListFromTensor", facts=from_tensor_facts, control=from_tensor)
 
 
 def _of_known_list(rule: ListRule) -> Control:
-    """Extends a rule to lists of unknown origin, which are replicated."""
+    """Turns a `ListRule` into a `control` rule.
+
+    Lists of unknown origin are replicated.
+    """
 
     def plan_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
         if isinstance(kinds[0], ListOf):
@@ -224,7 +248,11 @@ def _of_known_list(rule: ListRule) -> Control:
 
 @_of_known_list
 def put_item(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
-    """`(list, [index,] item)`."""
+    """Plans an insertion into a list, `(list, [index,] item)`.
+
+    The item gets the kind of the list's elements, which its own kind can
+    change.
+    """
     kind = kinds[-1]
     if isinstance(kind, Partial):
         kind = REPLICATED
@@ -243,7 +271,10 @@ operation(
 
 @_of_known_list
 def get_item(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
-    """`(list, [index,] element_shape)`."""
+    """Plans a read of an item of a list, `(list, [index,] element_shape)`.
+
+    The item has the kind of the list's elements.
+    """
     kind = made.kind or REPLICATED
     shape = _element_shape(kind)
     rest = (REPLICATED,) * (len(kinds) - 2)
@@ -260,7 +291,10 @@ operation(
 
 @_of_known_list
 def stack(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
-    """`(list, element_shape)`: a new first axis."""
+    """Plans a stack of a list's elements, `(list, element_shape)`.
+
+    It has a new first axis, and is otherwise sharded as the elements are.
+    """
     kind = made.kind or REPLICATED
     gives = kind.at(kind.axis + 1) if isinstance(kind, Sharded) else kind
     return Plan((made, _element_shape(kind)), (gives,))
@@ -271,7 +305,10 @@ operation("TensorListStack", facts=stack_facts, control=stack)
 
 @_of_known_list
 def of_list(node: Node, made: ListOf, kinds: Sequence[Kind]) -> Plan:
-    """A length is replicated; a resized list is the same list."""
+    """Plans a list's length or resizing.
+
+    A length is replicated; a resized list is the same list.
+    """
     gives: Kind = made if node.type == "TensorListResize" else REPLICATED
     return Plan((made, *(REPLICATED,) * (len(kinds) - 1)), (gives,))
 
@@ -282,9 +319,9 @@ operation("TensorListLength", control=of_list)
 
 
 def of_lists(node: Node, kinds: Sequence[Kind]) -> Plan:
-    """Runs operations on whole lists on every replica's list.
+    """Plans operations on whole lists: each replica runs them on its lists.
 
-    Operations that don't know lists get lists of replicated elements.
+    Any other operation that takes lists gets lists of replicated elements.
     """
     lists = [kind for kind in kinds if isinstance(kind, ListOf)]
     if Trait.OF_LISTS not in record(node.type).traits:

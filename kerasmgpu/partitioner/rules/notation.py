@@ -1,4 +1,4 @@
-"""Axes as text, as in an einsum: `"...mk, ...kn -> ...mn"`."""
+"""Reads axes from text, as in an einsum: `"...mk, ...kn -> ...mn"`."""
 
 import functools
 import re
@@ -20,21 +20,21 @@ def axes(text: str, **fields: Any) -> Callable[[Node], Axes | None]:
 
     | in a term | stands for |
     |---|---|
-    | a letter | an axis; axes with one letter correspond |
+    | a letter | an axis; axes with the same letter correspond |
     | `_` | an axis that must be whole |
     | `...` | any number of axes that correspond, counted from the last |
     | `*` | any number of axes that must be whole |
 
     Axes of inputs that no output has are summed over. Inputs without a term
-    must be whole. With `broadcasts=True`, axes of `...` may be missing or 1.
+    must be whole. With `broadcasts=True`, axes of `...` can be missing or 1.
 
     Args:
         text: The terms, with commas between them.
         **fields: Other fields of `Axes`, `linear` for instance.
 
     Returns:
-        Function of a node that returns its `Axes`; `None` where a tensor has
-        another rank, or an unknown one that labels depend on.
+        Function of a node that returns its `Axes`; `None` if a tensor's rank
+        doesn't fit its term, or is unknown but needed for labels.
 
     Raises:
         ValueError: If the text can't be read.
@@ -67,13 +67,16 @@ def axes(text: str, **fields: Any) -> Callable[[Node], Axes | None]:
 def _labelled(
     text: str, given: _Ranks, made: _Ranks, broadcasts: bool
 ) -> tuple[tuple[Labels | None, ...], tuple[Labels, ...], Labels] | None:
-    """Labels of the inputs and outputs, and those that are summed over.
+    """Returns labels of the inputs and outputs, and those that are summed over.
 
     Args:
         text: See `axes`.
         given: Ranks of the inputs.
         made: Ranks of the outputs.
         broadcasts: See `Axes`.
+
+    Returns:
+        `(inputs, outputs, sums)`; `None` if a rank doesn't fit the text.
     """
     inputs, outputs = _terms(text)
     spread = _spread([*zip(inputs, given), *zip(outputs, made)])
@@ -99,7 +102,11 @@ def _labelled(
 
 @functools.cache
 def _terms(text: str) -> tuple[tuple[_Term, ...], tuple[_Term, ...]]:
-    """The terms of the inputs and of the outputs."""
+    """Splits text into the terms of the inputs and those of the outputs.
+
+    Raises:
+        ValueError: If the text can't be read.
+    """
     sides = text.replace(" ", "").split("->")
     read = [[_PARTS.findall(term) for term in s.split(",")] for s in sides]
     if len(read) != 2 or ["".join(map("".join, s)) for s in read] != [
@@ -114,12 +121,12 @@ def _terms(text: str) -> tuple[tuple[_Term, ...], tuple[_Term, ...]]:
 
 
 def _fixed(term: _Term) -> int:
-    """Number of axes besides those of `...` and `*`."""
+    """Returns the number of a term's axes besides those of `...` and `*`."""
     return len(term) - term.count("...") - term.count("*")
 
 
 def _spread(sides: Iterable[tuple[_Term, int | None]]) -> int | None:
-    """The most axes that `...` stands for; `None` if no rank tells."""
+    """Returns the most axes that `...` stands for; `None` if unknown."""
     return max(
         (
             rank - _fixed(term)
@@ -133,7 +140,14 @@ def _spread(sides: Iterable[tuple[_Term, int | None]]) -> int | None:
 def _labels(
     term: _Term, rank: int | None, spread: int | None, broadcasts: bool
 ) -> Labels | None:
-    """Labels of a tensor's axes; `None` where they can't be those of a term."""
+    """Returns labels of a tensor's axes; `None` if its rank doesn't fit.
+
+    Args:
+        term: The tensor's term.
+        rank: The tensor's rank; `None` if unknown.
+        spread: The number of axes that `...` stands for; `None` if unknown.
+        broadcasts: See `Axes`.
+    """
     common = spread if "..." in term else 0
     if common is None or (rank is None and "*" in term):
         return None
@@ -158,7 +172,7 @@ def _labels(
 def _of_size_one(
     made: Iterable[Labels], tensors: Iterable[Tensor]
 ) -> set[Label]:
-    """Labels of outputs' axes of size 1."""
+    """Returns the labels of those axes of outputs that have size 1."""
     return {
         label
         for labels, tensor in zip(made, tensors)
@@ -168,7 +182,7 @@ def _of_size_one(
 
 
 def _not_broadcast(labels: Labels, tensor: Tensor, ones: set[Label]) -> Labels:
-    """Labels without those of axes of size 1 that are broadcast."""
+    """Returns labels with `None` for axes of size 1 that are broadcast."""
     if tensor.shape is None:
         return labels
     return tuple(

@@ -1,4 +1,4 @@
-"""Operations without a rule of which something else is known."""
+"""Declares traits of operations that have no rule."""
 
 from kerasmgpu.partitioner.step.records import Trait, operation
 

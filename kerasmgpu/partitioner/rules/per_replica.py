@@ -1,8 +1,9 @@
-"""Sums over each replica's rows, where a layer asks for these instead of all.
+"""Sums over each replica's rows, for layers that ask for these sums.
 
 `sum_of_rows` is a marked sum of the one-device step: partitioned, it gives each
-replica the sum over its rows. What is computed from such a value differs between
-replicas as well (`kinds.PerReplica`); a variable that it changes gets the mean.
+replica the sum over its rows. Values computed from such a sum differ between
+replicas as well (`kinds.PerReplica`). A variable that is assigned one gets the
+mean of the replicas' values.
 """
 
 import dataclasses
@@ -28,9 +29,10 @@ Gradient = Callable[[tf.Tensor], tf.Tensor]
 
 
 def sum_of_rows(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Sum of `x` over axes, which stay with size 1, of each replica's rows.
+    """Sums `x` over `axes`; each replica sums only its own rows.
 
-    On one device, and where it is run eagerly, the rows are all rows.
+    The axes are kept, with size 1. On one device, and when it is run eagerly,
+    it sums all rows.
     """
 
     @tf.custom_gradient
@@ -43,7 +45,10 @@ def sum_of_rows(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
 
 
 def spread(value: tf.Tensor, like: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Broadcasts a value per replica to the elements that it is a sum of."""
+    """Broadcasts each replica's sum over `axes` to the shape of `like`.
+
+    It is the gradient of `sum_of_rows`, and differentiable itself.
+    """
 
     @tf.custom_gradient
     def everywhere(value: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -56,13 +61,13 @@ def spread(value: tf.Tensor, like: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
 
 
 def _marked() -> AbstractContextManager:
-    """A scope whose operations are marked."""
+    """Returns a scope that marks the operations created in it."""
     mark = attr_value_pb2.AttrValue(b=True)
     return tf.compat.v1.get_default_graph()._attr_scope({_MARK: mark})
 
 
 def applies(node: Node, kinds: Sequence[Kind]) -> bool:
-    """Whether a node is to be planned by `plan`."""
+    """Whether `plan` plans a node: it is marked, or has a per-replica input."""
     return node.attr(_MARK) or any(
         isinstance(kind, PerReplica) for kind in kinds
     )
@@ -71,12 +76,12 @@ def applies(node: Node, kinds: Sequence[Kind]) -> bool:
 def plan(
     node: Node, kinds: Sequence[Kind], planned: Callable[[list[Kind]], Plan]
 ) -> Plan:
-    """The plan of an operation on values per replica, which gives such values.
+    """Plans an operation on per-replica values, which gives such values.
 
     Args:
         node: The node.
         kinds: Kinds of its inputs.
-        planned: Function from kinds to the plan of the node.
+        planned: Function of kinds that plans the node by its other rules.
     """
     is_marked = node.attr(_MARK)
     rows = [
@@ -90,7 +95,7 @@ def plan(
         if isinstance(plan.gives[0], Partial):
             plan = dataclasses.replace(plan, gives=(per_replica,))
         return plan
-    # A part of a sum is the sum over a replica's rows.
+    # In a marked operation, a partial sum stays each replica's own sum.
     differs = [
         isinstance(kind, PerReplica)
         or (is_marked and isinstance(kind, Partial))

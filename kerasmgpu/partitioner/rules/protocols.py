@@ -1,4 +1,4 @@
-"""What rules of lists, loops and branches may ask of inference and planning."""
+"""Interfaces of inference and planning that rules of lists and loops use."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -10,29 +10,33 @@ from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 
 
 class Inference(Protocol):
-    """Inference of shapes and values; see `facts.Inference`."""
+    """Infers shapes and values; see `facts.Inference`."""
 
     def infer(self, graph: Graph) -> None:
         """Runs one pass over a graph."""
 
     def infer_branch(self, graph: Graph) -> None:
-        """Runs one pass over a body that may not run."""
+        """Runs one pass over a branch's body.
+
+        It might not run, so no rows are recorded as equal.
+        """
 
     def elements(self, node: Node) -> Elements:
-        """The `Elements` of the list that a node makes."""
+        """Returns the `Elements` of the list that a node makes."""
 
     def lasting(self, known: Any) -> Any:
-        """A shape or value; symbols that are local to a loop become `None`."""
+        """Returns a shape or value with `None` for sizes local to a body."""
 
 
 class Planner(Protocol):
-    """Planning of a graph; see `planner.Planner`.
+    """Plans graphs; see `planner.Planner`.
 
     Attributes:
-        lists: The list that a node makes, or that an input holds.
+        lists: Kinds of lists, by the node that makes the list or the tensor
+            that holds it.
     """
 
     lists: dict[Node | Tensor, ListOf]
 
     def __call__(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
-        """Plans a body whose inputs have these kinds."""
+        """Plans a body, given the kinds of its inputs."""

@@ -1,9 +1,9 @@
 """Random numbers: every replica draws its rows of the one-device draw.
 
-The generators are counter-based: element `n` of a draw comes from block `n // k` of the
-Philox counter, `k` elements to a block (Salmon et al., SC 2011; TensorFlow's
-`FillPhiloxRandom`). So a replica draws any
-rows, equal to the bit.
+The generators are counter-based: element `n` of a draw comes from block
+`n // k` of the Philox counter, `k` elements to a block (Salmon et al., SC 2011;
+TensorFlow's `FillPhiloxRandom`). So a replica can draw any rows alone, with the
+bits that one device draws.
 """
 
 from kerasmgpu.partitioner.rules.table import Axes, Emit, shape_of_input
@@ -12,7 +12,11 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 
 
 def counted(node: Node) -> Axes | None:
-    """`(shape, key, counter, algorithm, …)`; the first axis may be sharded."""
+    """Returns the axes of a draw: the first one longer than 1 can be sharded.
+
+    The inputs are `(shape, key, counter, algorithm, …)`. Returns `None` if the
+    output's rank is unknown or 0.
+    """
     out = node.outputs[0].shape
     if not out:
         return None

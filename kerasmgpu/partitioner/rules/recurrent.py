@@ -22,10 +22,12 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def forward_axes(node: Node) -> Axes | None:
-    """`(input, h, c, parameters, lengths)` to `(output, h, c, kept, kept)`.
+    """Returns the axes of a forward operation, whose rows are independent.
 
-    `input` is `[time, rows, features]`, states are `[layers, rows, units]`; if the
-    operation isn't time-major, rows come first. A GRU has no `c`.
+    Its inputs are `(input, h, c, parameters, lengths)`, its outputs
+    `(output, h, c, kept, kept)`. `input` is `[time, rows, features]`, states
+    are `[layers, rows, units]`; if the operation isn't time-major, rows come
+    first. A GRU has no `c`. Returns `None` if there is dropout.
     """
     if node.attr("dropout"):
         return None  # cuDNN does not document which numbers a row draws.
@@ -38,7 +40,10 @@ def forward_axes(node: Node) -> Axes | None:
 
 
 def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Runs each replica's rows; the kept state stays on the replica."""
+    """Plans to run each replica's rows; the kept state stays on the replica.
+
+    Returns `None` if the rows aren't sharded.
+    """
     axes = forward_axes(node)
     plan = None if axes is None else by_axes(node, axes, kinds)
     if plan is None or not isinstance(plan.gives[0], Sharded):
@@ -52,7 +57,11 @@ def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Sharded as the forward operation; the parameters' gradient is partial."""
+    """Plans the gradient, sharded as the forward operation was.
+
+    The parameters' gradient is partial. Returns `None` if the forward operation
+    wasn't sharded.
+    """
     kept = kinds[11]
     if not isinstance(kept, Kept):
         return None
@@ -77,7 +86,10 @@ def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def forward_shapes(node: Node) -> list[Shape | None] | None:
-    """Rows and time of the input; states keep their shapes."""
+    """Returns the outputs' shapes; those that are unknown are `None`.
+
+    The output has rows and time of the input; states keep their shapes.
+    """
     given, h, c, *_ = (tensor.shape for tensor in node.inputs)
     output = None if given is None else (*given[:2], None)
     return [output, h, c, None, None]
@@ -98,7 +110,7 @@ operation(
 
 
 def backward_shapes(node: Node) -> list[Shape | None] | None:
-    """Gradients have the shapes of their inputs."""
+    """Returns the gradients' shapes: those of the first four inputs."""
     return [tensor.shape for tensor in node.inputs[:4]]
 
 
@@ -111,7 +123,10 @@ operation(
 
 
 def reverse_sequence(node: Node) -> Axes | None:
-    """`(values, lengths)`: the reversed axis must be whole."""
+    """Returns the axes of `(values, lengths)`; the reversed one must be whole.
+
+    Returns `None` if the rank is unknown.
+    """
     if node.inputs[0].shape is None:
         return None
     labels: list[Label] = list(range(len(node.inputs[0].shape)))
@@ -124,7 +139,7 @@ operation("ReverseSequence", axes=reverse_sequence)
 
 
 def _rows(node: Node) -> Labels:
-    """Labels of an operation's tensors of three axes."""
+    """Returns the labels of a tensor of three axes, one of them the rows'."""
     if node.attr("time_major"):
         return (None, "rows", None)
     return ("rows", None, None)

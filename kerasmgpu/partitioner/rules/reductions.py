@@ -10,7 +10,10 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def reduce(node: Node) -> Axes | None:
-    """Reduced axes have no label in the output."""
+    """Returns a reduction's axes; reduced ones have no label in the output.
+
+    Returns `None` if they are unknown.
+    """
     reduced = reduced_axes(node)
     if reduced is None:
         return None
@@ -41,7 +44,7 @@ def reduce(node: Node) -> Axes | None:
 
 
 def reduced_shape(node: Node) -> list[Shape | None] | None:
-    """The shape without reduced axes, or with 1 for them (`keep_dims`)."""
+    """Returns the shape, reduced axes left out or 1; `None` if unknown."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
     if reduced is None:
         return None
@@ -67,7 +70,7 @@ operation(
 
 
 def reduced_axes(node: Node) -> set[int] | None:
-    """The reduced axes; `None` if unknown."""
+    """Returns the reduced axes; `None` if unknown."""
     shape, reduced = node.inputs[0].shape, sizes.as_tuple(node.inputs[1].value)
     if shape is None or not sizes.are_integers(reduced):
         return None
@@ -75,7 +78,7 @@ def reduced_axes(node: Node) -> set[int] | None:
 
 
 def arg(node: Node) -> Axes | None:
-    """The searched axis must be whole."""
+    """Returns a search's axes; the searched one is whole. `None` if unknown."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
@@ -87,7 +90,7 @@ operation("ArgMax", "ArgMin", axes=arg)
 
 
 def cumulative(node: Node) -> Axes | None:
-    """The accumulated axis must be whole."""
+    """Returns a scan's axes; the scanned one is whole. `None` if unknown."""
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
@@ -97,7 +100,7 @@ def cumulative(node: Node) -> Axes | None:
 
 
 def cumulative_shape(node: Node) -> list[Shape | None] | None:
-    """The shape of the input."""
+    """Returns the shape of the input."""
     return [node.inputs[0].shape]
 
 
@@ -122,7 +125,11 @@ operation("InTopK", "InTopKV2", axes=axes("b_, b -> b"))
 
 
 def cross_entropy_shape(node: Node) -> list[Shape | None] | None:
-    """A loss per row, and a gradient with the broadcast shape of the logits."""
+    """Returns the shapes of the loss, one per row, and of its gradient.
+
+    The gradient has the broadcast shape of logits and labels. Returns `None` if
+    a rank is unknown.
+    """
     logits, labels = (tensor.shape for tensor in node.inputs)
     if logits is None or labels is None:
         return None

@@ -29,13 +29,16 @@ Taken: TypeAlias = tuple[int | None, str, sizes.SizeLike | None]
 """`(axis, what, size)`; see `sliced_axes`."""
 
 Bound: TypeAlias = tuple[sizes.SizeLike | None] | None
-"""A bound of a slice in a tuple, or `None` for the end of the axis."""
+"""A slice's bound: `(size,)`, or `(None,)` if unknown; `None` for no bound."""
 
 # Reshaping -------------------------------------------------------------------
 
 
 def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Keeps rows sharded where the reshape does not mix them with other axes."""
+    """Plans a reshape; rows stay sharded if they aren't mixed with other axes.
+
+    Returns `None` if they are.
+    """
     kind = kinds[0]
     if kind == PARTIAL:
         return Plan((PARTIAL, REPLICATED), (PARTIAL,))
@@ -49,7 +52,7 @@ def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def reshape_shape(node: Node) -> list[Shape | None] | None:
-    """The target shape, with -1 replaced by the inferred size."""
+    """Returns the target shape, with -1 inferred; `None` if unknown."""
     target = node.inputs[1].value
     if not isinstance(target, tuple) or None in target:
         return None
@@ -71,7 +74,10 @@ operation(
 
 
 def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Inserts or removes axes of size 1."""
+    """Plans an insertion or a removal of axes of size 1; rows stay sharded.
+
+    Returns `None` if the rows' axis is removed, or the axes are unknown.
+    """
     kind, source = kinds[0], node.inputs[0].shape
     rest = (REPLICATED,) * (len(kinds) - 1)
     if kind == PARTIAL:
@@ -94,11 +100,11 @@ def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
-    """The sharding after a reshape; `None` if it mixes rows with other axes.
+    """Returns the sharding after a reshape; `None` if rows don't stay separate.
 
-    The elements of `[…, outer * rows * inner, …]` are in the order of the axes,
-    so rows stay apart if the new shape has an axis that begins with what was in
-    front of the rows and ends with what was behind them.
+    The elements of `[…, outer * rows * inner, …]` are in the order of the axes.
+    Rows stay separate if the new shape has this form, too, with as many
+    elements in front of the rows, and behind them, as before.
     """
     before, after = node.inputs[0].shape, node.outputs[0].shape
     if before is None or after is None:
@@ -117,7 +123,7 @@ def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
 
 
 def expand_dims_shape(node: Node) -> list[Shape | None] | None:
-    """The input's shape with a new axis of size 1."""
+    """Returns the shape with a new axis of size 1; `None` if unknown."""
     source = node.inputs[0].shape
     axis = sizes.as_scalar(node.inputs[1].value)
     if source is None or not isinstance(axis, int):
@@ -136,7 +142,7 @@ operation(
 
 
 def squeeze_shape(node: Node) -> list[Shape | None] | None:
-    """The input's shape without the squeezed axes."""
+    """Returns the shape without the squeezed axes; `None` if unknown."""
     source, squeezed = node.inputs[0].shape, node.attr("squeeze_dims")
     if source is None or not squeezed:
         return None
@@ -154,7 +160,7 @@ operation(
 
 
 def transpose(node: Node) -> Axes | None:
-    """Permutes axes; any of them may be sharded."""
+    """Returns a permutation's axes; all can be sharded. `None` if unknown."""
     order = node.inputs[1].value
     if not sizes.are_integers(order):
         return None
@@ -174,7 +180,11 @@ operation("ConjugateTranspose", axes=transpose)
 
 
 def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Joins along an axis other than that of the rows, or in blocks of all rows."""
+    """Plans a concatenation in which rows stay sharded.
+
+    Along the rows' axis, all parts must be sharded; each becomes a block of all
+    rows. Returns `None` for other kinds.
+    """
     *parts, where = node.inputs
     rank = node.outputs[0].rank
     if rank is None or not isinstance(where.value, int):
@@ -199,7 +209,7 @@ def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def concat_shape(node: Node) -> list[Shape | None] | None:
-    """Adds the sizes of the joined axis."""
+    """Adds up the sizes of the joined axis; returns `None` if it is unknown."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
     if None in shapes or not isinstance(where.value, int):
@@ -220,7 +230,7 @@ operation(
 
 
 def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
-    """The common shape of equal shapes: known sizes where any shape has one."""
+    """Merges shapes that are equal; a size that one of them knows is kept."""
     return [
         next((size for size in axis if isinstance(size, int)), axis[0])
         for axis in zip(*shapes)
@@ -228,7 +238,7 @@ def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
 
 
 def pack(node: Node) -> Axes | None:
-    """Inserts a new axis, which is whole; the others may be sharded."""
+    """Returns a stack's axes; the new one must be whole. `None` if unknown."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -240,14 +250,14 @@ def pack(node: Node) -> Axes | None:
 
 
 def pack_partial(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Packs partial sums into a partial sum."""
+    """Plans to pack partial sums into a partial sum; `None` for other kinds."""
     if kinds and all(kind == PARTIAL for kind in kinds):
         return Plan(tuple(kinds), (PARTIAL,))
     return None
 
 
 def pack_shape(node: Node) -> list[Shape | None] | None:
-    """The common shape of the inputs with a new axis, an entry per input."""
+    """Returns the inputs' shape with a new axis; `None` if it is unknown."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -268,7 +278,7 @@ operation(
 
 
 def unpack(node: Node) -> Axes | None:
-    """The unpacked axis must be whole."""
+    """Returns an unstack's axes; its axis must be whole. `None` if unknown."""
     labels = all_but(node.inputs[0], node.attr("axis"))
     if labels is None:
         return None
@@ -285,13 +295,13 @@ operation(
 
 
 def split(node: Node) -> Axes | None:
-    """`(axis, value)`; the split axis must be whole."""
+    """Returns axes of `(axis, value)`; the split one must be whole."""
     where, value = node.inputs
     return _cut(node, value, where.value, (None,), ())
 
 
 def split_v(node: Node) -> Axes | None:
-    """`(value, sizes, axis)`; the split axis must be whole."""
+    """Returns axes of `(value, sizes, axis)`; the split one must be whole."""
     value, _, where = node.inputs
     return _cut(node, value, where.value, (), (None, None))
 
@@ -306,7 +316,11 @@ def _cut(
     before: tuple[None, ...],
     behind: tuple[None, ...],
 ) -> Axes | None:
-    """`Axes` of a split, whose axis must be whole."""
+    """Returns the axes of a split; the split one must be whole.
+
+    `before` and `behind` are the labels of the inputs before and behind
+    `value`. Returns `None` if the axis is unknown.
+    """
     labels = all_but(value, axis)
     if labels is None:
         return None
@@ -318,7 +332,11 @@ def _cut(
 
 
 def split_blocks(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Splits an axis of several blocks of all rows between blocks."""
+    """Plans a split, `(axis, value)`, of an axis of several blocks of all rows.
+
+    Each part gets whole blocks. Returns `None` if the axis isn't that of the
+    rows, or its blocks can't be divided equally.
+    """
     axis, kind = node.inputs[0].value, kinds[1]
     if not isinstance(kind, Sharded) or not isinstance(axis, int):
         return None
@@ -333,7 +351,7 @@ def split_blocks(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def split_shape(node: Node) -> list[Shape | None] | None:
-    """Divides the split axis into equal parts."""
+    """Returns the shape of each equal part; `None` if it is unknown."""
     where, value = node.inputs
     if value.shape is None or not isinstance(where.value, int):
         return None
@@ -358,7 +376,11 @@ operation(
 
 
 def slice_(node: Node) -> Axes | None:
-    """`(value, begin, size)`; axes that are not sliced may be sharded."""
+    """Returns the axes of a slice, `(value, begin, size)`.
+
+    Axes that are taken whole can be sharded. Returns `None` if an input is
+    unknown.
+    """
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(begin.value, tuple):
         return None
@@ -374,7 +396,7 @@ def slice_(node: Node) -> Axes | None:
 
 
 def slice_shape(node: Node) -> list[Shape | None] | None:
-    """The `size` input; -1 stands for the rest of the axis."""
+    """Returns the value of input `size`, with -1 inferred; `None` if unknown."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(size.value, tuple):
         return None
@@ -399,7 +421,7 @@ operation(
 
 
 def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
-    """Describes the result's axes of a `StridedSlice`.
+    """Describes the axes of a `StridedSlice`'s result, and those it removes.
 
     Args:
         node: A `StridedSlice`, or its gradient.
@@ -409,7 +431,7 @@ def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
         List of `(axis, what, size)` in the order of the result's axes: `axis`
         of the value or `None` for a new one, `what` of `"whole"`, `"part"`,
         `"one"` (the axis is removed) and `"new"`, and the size of the slice,
-        `None` if unknown. `None` if the operation's axes are unknown.
+        `None` if unknown. `None` instead of the list if the axes are unknown.
     """
     begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
     first = node.inputs[1].shape
@@ -461,7 +483,7 @@ def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
 def _size_of_part(
     size: SizeLike | None, begin: Bound, end: Bound, step: SizeLike | None
 ) -> int | None:
-    """The number of elements that a slice takes; `None` where it isn't known."""
+    """Returns the number of elements that a slice takes; `None` if unknown."""
     if not isinstance(size, int):
         return None
     numbers: list[int | None] = []
@@ -480,7 +502,7 @@ def _entry(value: Value, index: int) -> SizeLike | None:
 
 
 def strided_slice(node: Node) -> Axes | None:
-    """Axes that are not sliced may be sharded."""
+    """Returns a slice's axes; whole ones can be sharded. `None` if unknown."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -489,7 +511,7 @@ def strided_slice(node: Node) -> Axes | None:
 
 
 def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
-    """Labels of a value's axes and of the axes of its slice."""
+    """Returns labels of a value's axes, and labels of the axes of its slice."""
     whole = [axis for axis, what, _ in taken if what == "whole"]
     labels = tuple(n if n in whole else None for n in range(rank))
     left = [axis for axis, what, _ in taken if what != "one"]
@@ -497,7 +519,7 @@ def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
 
 
 def strided_slice_shape(node: Node) -> list[Shape | None] | None:
-    """Sizes of the slices of all axes, and of new axes."""
+    """Returns the sizes of slices and of new axes; `None` if unknown."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -514,7 +536,11 @@ operation(
 
 
 def strided_slice_grad(node: Node) -> Axes | None:
-    """`(shape, begin, end, strides, dy)`: zeros around the gradient of a slice."""
+    """Returns axes of a slice's gradient, `(shape, begin, end, strides, dy)`.
+
+    It pads `dy` with zeros; axes that aren't sliced can be sharded. Returns
+    `None` if the axes are unknown.
+    """
     shape = node.inputs[0].value
     if not isinstance(shape, tuple):
         return None
@@ -531,7 +557,7 @@ operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
 
 
 def range_shape(node: Node) -> list[Shape | None] | None:
-    """`arange(rows)` has one element per row."""
+    """Returns the shape of `arange(rows)`, `[rows]`; `None` for others."""
     start, limit, delta = (tensor.value for tensor in node.inputs)
     if start != 0 or delta != 1 or not isinstance(limit, sizes.Size):
         return None
@@ -547,7 +573,7 @@ operation(
 
 
 def pad(node: Node) -> Axes | None:
-    """Axes without padding may be sharded."""
+    """Returns a padding's axes; padded ones are whole. `None` if unknown."""
     value = node.inputs[0]
     paddings = node.inputs[1].node
     if value.shape is None or paddings.type != "Const":
@@ -568,7 +594,7 @@ operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
 
 
 def reverse(node: Node) -> Axes | None:
-    """Axes that are not reversed may be sharded."""
+    """Returns a reversal's axes; reversed ones are whole. `None` if unknown."""
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
     if shape is None or not sizes.are_integers(where):
         return None
@@ -585,7 +611,7 @@ operation("ReverseV2", "Roll", axes=reverse, traits={Trait.MOVES})
 
 
 def broadcast_to(node: Node) -> Axes | None:
-    """`(value, shape)`: each axis of the result may be sharded."""
+    """Returns a broadcast's axes; all can be sharded. `None` if unknown."""
     source, out = node.inputs[0].shape, node.outputs[0].shape
     if source is None or out is None:
         return None
@@ -614,7 +640,11 @@ operation(
 
 
 def tile(node: Node) -> Axes | None:
-    """Axes that are not repeated may be sharded, and repeated axes of size 1."""
+    """Returns the axes of a tiling.
+
+    Axes that aren't repeated can be sharded, and repeated axes of size 1.
+    Returns `None` if the rank or the multiples are unknown.
+    """
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None
@@ -627,7 +657,10 @@ def tile(node: Node) -> Axes | None:
 
 
 def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Repeats the axis of the rows: blocks of all rows."""
+    """Plans a repetition of the axis of the rows, as blocks of all rows.
+
+    Returns `None` if that axis isn't repeated, or an unknown number of times.
+    """
     kind, multiples = kinds[0], node.inputs[1].value
     if not isinstance(kind, Sharded) or not isinstance(multiples, tuple):
         return None
@@ -639,7 +672,7 @@ def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def tile_shape(node: Node) -> list[Shape | None] | None:
-    """Multiplies sizes by multiples."""
+    """Returns the sizes times the multiples; `None` if these are unknown."""
     shape, multiples = node.inputs[0].shape, node.inputs[1].value
     if shape is None or not isinstance(multiples, tuple):
         return None
@@ -656,7 +689,7 @@ operation(
 
 
 def one_hot(node: Node) -> Axes | None:
-    """`(indices, depth, on, off)`: all axes but the new one may be sharded."""
+    """Returns a one-hot's axes; the new one is whole. `None` if unknown."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
@@ -673,7 +706,7 @@ operation("OneHot", axes=one_hot, traits={Trait.CHEAP, Trait.MOVES})
 
 
 def batch_of_matrices(node: Node) -> Axes | None:
-    """Axes in front of the matrix may be sharded."""
+    """Returns matrices' axes; batch axes can be sharded. `None` if unknown."""
     tensors = (*node.inputs, *node.outputs)
     if any(tensor.shape is None for tensor in tensors):
         return None

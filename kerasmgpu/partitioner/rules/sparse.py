@@ -1,8 +1,8 @@
 """Sparse tensors, whose entries are sharded with their rows.
 
-Each replica has the entries of its rows. The first column of their indices is the
-row's number in the whole batch. Operations that gather, scatter or sum by these
-numbers run on the replica's rows, with numbers relative to its first row.
+Each replica has the entries of its rows. The first column of their indices is
+the row's number in the whole batch. Operations that gather, scatter or sum by
+these numbers run on the replica's rows, with numbers relative to its first row.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 
 def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, shape, values, default)`: each replica's rows of its entries."""
+    """Plans `(indices, shape, values, default)`: dense rows on each replica.
+
+    Returns `None` if the entries aren't sharded with their rows.
+    """
     found = _entries_and_rows(node, kinds, shape=1)
     if found is None:
         return None
@@ -36,7 +39,11 @@ operation("SparseToDense", plan=to_dense, shape=shape_of_input(1))
 
 
 def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape, dense)`: a product of rows, or a sum over rows."""
+    """Plans a product, `(indices, values, shape, dense)`, of sharded entries.
+
+    The product is sharded by rows; with `adjoint_a`, it is a partial sum over
+    rows. Returns `None` if the entries aren't sharded with their rows.
+    """
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -50,7 +57,10 @@ def matmul(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape)`: sorts the entries of each row."""
+    """Plans a sort of entries, `(indices, values, shape)`, within each replica.
+
+    Returns `None` if the entries aren't sharded with their rows.
+    """
     entries = _entries(node.inputs[0], kinds[0])
     if entries is None:
         return None
@@ -58,7 +68,11 @@ def reorder(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, values, shape, default)`: new entries are sharded with their rows."""
+    """Plans a fill of empty rows, `(indices, values, shape, default)`.
+
+    It runs on whole values; its entries, old and new, are then sharded with
+    their rows. Returns `None` if the input's entries aren't.
+    """
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -73,7 +87,11 @@ def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(data, segment_ids)`: sums the entries of each row, if none is empty."""
+    """Plans sums of the entries of each row, `(data, segment_ids)`.
+
+    Returns `None` unless the entries are sharded with their rows, and empty
+    rows were filled.
+    """
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or len(node.inputs[1].shape) != 1:
         return None
@@ -84,7 +102,10 @@ def sorted_segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(params, indices)`: gathers from the replica's rows."""
+    """Plans a gather, `(params, indices)`, from each replica's own rows.
+
+    Returns `None` unless `params` and the entries are sharded by the same rows.
+    """
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
         return None
@@ -92,7 +113,10 @@ def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(params, indices, axis)`: gathers the replica's rows."""
+    """Plans a gather, `(params, indices, axis)`, of each replica's own rows.
+
+    Returns `None` unless `params` and the entries are sharded by the same rows.
+    """
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):
         return None
@@ -105,7 +129,10 @@ def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(indices, updates, shape)`: scatters into the replica's rows."""
+    """Plans a scatter, `(indices, updates, shape)`, into a replica's own rows.
+
+    Returns `None` if the entries aren't sharded with their rows.
+    """
     found = _entries_and_rows(node, kinds, shape=2)
     if found is None:
         return None
@@ -115,7 +142,11 @@ def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(data, segment_ids, num_segments)`: sums the entries of each row."""
+    """Plans sums of each row's entries, `(data, segment_ids, num_segments)`.
+
+    Returns `None` unless the entries are sharded with their rows, and each row
+    is a segment.
+    """
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or node.inputs[2].value != entries.rows.of.size:
         return None
@@ -126,7 +157,11 @@ def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def shapes_filled(node: Node) -> list[Shape | None] | None:
-    """New number of entries, a flag per row, and a position per old entry."""
+    """Returns the shapes of `SparseFillEmptyRows`'s outputs; `None` if unknown.
+
+    These are the indices and values of old and new entries, a flag per row, and
+    the new position of each old entry.
+    """
     indices = node.inputs[0].shape
     rows = _first(node.inputs[2])
     number = sizes.of(node.outputs[0].symbol(0))
@@ -139,7 +174,12 @@ operation("SparseFillEmptyRows", plan=fill_empty_rows, shape=shapes_filled)
 
 
 def shape_of_sums(node: Node) -> list[Shape | None] | None:
-    """A row for each segment up to the last one: for all, if none is empty."""
+    """Returns the shape of sums of each row's entries, if no row is empty.
+
+    There is a segment for each number up to the last one that occurs, so their
+    number is only known if `SparseFillEmptyRows` gave each row an entry.
+    Otherwise returns `None`.
+    """
     data, ids = node.inputs
     filled = _source(ids)
     if data.shape is None or filled.node.type != "SparseFillEmptyRows":
@@ -153,7 +193,7 @@ operation("SegmentSum", plan=sorted_segments, shape=shape_of_sums)
 
 
 def shapes_of_unique(node: Node) -> list[Shape | None] | None:
-    """The distinct elements, and an index per element."""
+    """Returns the shapes of distinct elements and of an index per element."""
     return [(None,), node.inputs[0].shape]
 
 
@@ -161,7 +201,7 @@ operation("Unique", shape=shapes_of_unique, traits={Trait.SIZED_BY_VALUES})
 
 
 def shapes_in_order(node: Node) -> list[Shape | None] | None:
-    """The shapes of the input's indices and values."""
+    """Returns the shapes of the input's indices and values."""
     return [node.inputs[0].shape, node.inputs[1].shape]
 
 
@@ -169,7 +209,7 @@ operation("SparseReorder", plan=reorder, shape=shapes_in_order)
 
 
 def shape_of_product(node: Node) -> list[Shape | None] | None:
-    """`[rows, columns]` of the product."""
+    """Returns the product's shape, `[rows, columns]`; `None` if unknown."""
     sparse, dense = node.inputs[2].value, node.inputs[3].shape
     if not isinstance(sparse, tuple) or dense is None:
         return None
@@ -201,15 +241,16 @@ def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
 def _entries_and_rows(
     node: Node, kinds: Sequence[Kind], shape: int
 ) -> tuple[Sharded, Sharded] | None:
-    """Returns the kinds of the entries that are a node's first input, and of rows.
+    """Returns the kinds of the first input, as entries, and of their rows.
 
     Args:
         node: The node.
         kinds: Kinds of its inputs.
-        shape: Number of the input that must be the shape of these rows.
+        shape: Number of the input that holds the shape of the sparse tensor.
 
     Returns:
-        `(entries, rows)`, or `None` where the node has none.
+        `(entries, rows)`; `None` if the first input isn't entries that are
+        sharded with their rows, or the shape has another number of rows.
     """
     entries = _entries(node.inputs[0], kinds[0])
     if entries is None or _first(node.inputs[shape]) != entries.rows.of.size:
@@ -218,7 +259,10 @@ def _entries_and_rows(
 
 
 def _source(numbers: Tensor) -> Tensor:
-    """The indices from which a tensor's row numbers were taken unchanged."""
+    """Returns the tensor from which row numbers, or indices, come unchanged.
+
+    That can be the given tensor itself.
+    """
     while True:
         node = numbers.node
         is_same = (
@@ -259,5 +303,5 @@ def _is_first_column(node: Node) -> bool:
 
 
 def _first(shape: Tensor) -> SizeLike | None:
-    """The first entry of a vector of sizes; `None` if unknown."""
+    """Returns the first entry of a vector of sizes; `None` if unknown."""
     return shape.value[0] if isinstance(shape.value, tuple) else None

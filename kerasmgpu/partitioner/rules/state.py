@@ -1,10 +1,10 @@
 """Variables and other state.
 
 Each replica has a copy of a variable. Assigned values are replicated, so copies
-stay equal to the bit. A variable that TensorFlow sums when it is read (a metric's)
-holds a partial sum on each replica: its handle and its reads are partial. Of a
-sharded variable (`sharded_variable.py`) each replica holds a part: its handle and
-its reads are sharded.
+stay equal to the bit. A variable that TensorFlow sums when it is read (a
+metric's) holds a partial sum on each replica: its handle and its reads are
+partial. A sharded variable (`sharded_variable.py`) holds a part on each
+replica: its handle and its reads are sharded.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def read(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Partial or sharded as the variable is."""
+    """Plans a read: the value has the kind of the variable's handle."""
     if kinds[0] == PARTIAL or isinstance(kinds[0], Sharded):
         return Plan((kinds[0],), (kinds[0],))
     return Plan((REPLICATED,), (REPLICATED,))
 
 
 def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(variable, value)`: the value is wanted as the variable is."""
+    """Plans an assignment, `(variable, value)`; both have the same kind."""
     if isinstance(kinds[0], Sharded):
         return Plan((kinds[0], kinds[0]), ())
     handle = PARTIAL if isinstance(kinds[0], Partial) else REPLICATED
@@ -43,7 +43,11 @@ def assign(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def apply(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """An optimizer's kernel: elementwise in variables, slots and gradient."""
+    """Plans an optimizer's kernel on each replica's parts of variables.
+
+    Variables, slots and gradient are sharded alike, as the kernel is
+    elementwise. Returns `None` if the variables aren't sharded, or not alike.
+    """
     sharded = next((k for k in kinds if isinstance(k, Sharded)), None)
     if sharded is None or not is_of_variable(sharded):
         return None
@@ -73,7 +77,7 @@ operation(
 
 
 def _read_facts(node: Node, inference: Inference) -> None:
-    """The output has the variable's shape."""
+    """Sets the output's shape, if it is unknown, to the variable's."""
     if node.outputs[0].shape is None:
         node.outputs[0].shape = node.inputs[0].element
 
@@ -131,7 +135,10 @@ operation(
 
 
 def is_initialized(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """All parts of a sharded variable are initialised."""
+    """Plans a check of a sharded variable: all of its parts are initialised.
+
+    Returns `None` for other variables.
+    """
     if not is_of_variable(kinds[0]):
         return None
     return Plan((kinds[0],), (REPLICATED,))
@@ -145,7 +152,7 @@ operation(
 
 
 def variable_shape(node: Node) -> Shape | None:
-    """The variable's shape, where it is static."""
+    """Returns the variable's shape; `None` if it isn't static."""
     element = node.inputs[0].element
     if not isinstance(element, tuple) or None in element:
         return None
@@ -153,7 +160,7 @@ def variable_shape(node: Node) -> Shape | None:
 
 
 def whole_shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """The whole shape of a sharded variable, whose parts are smaller."""
+    """Plans the whole's shape for a sharded variable; `None` for others."""
     if not is_of_variable(kinds[0]):
         return None
     return Plan((kinds[0],), (REPLICATED,), Emit.WHOLE_SHAPE)

@@ -2,8 +2,8 @@
 
 Most operations are described by their *axes*, as in an einsum: axes of inputs
 and outputs that correspond have the same label (`notation` reads them from
-text). A sharded axis whose label the outputs have stays sharded; one that is
-summed over gives a partial sum.
+text). A sharded axis whose label the outputs have stays sharded; a sharded axis
+that is summed over gives a partial sum.
 Other operations have a function from the kinds of their inputs to a `Plan`.
 Operations without a rule, or whose rule returns `None`, run on whole values.
 """
@@ -39,7 +39,7 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 T = TypeVar("T")
 
 Label = Hashable
-"""Names an axis: axes with one label correspond. `None` is no label."""
+"""Name of an axis. Axes with the same name correspond; `None` is no name."""
 
 Labels = tuple[Label, ...]
 """A label for each axis of a tensor; `None` for an axis that must be whole."""
@@ -62,21 +62,21 @@ class Emit(enum.Enum):
     SECOND_INPUT_FROM_OWN_ROW = enum.auto()
     """Row numbers in the second input count from the replica's first row."""
     OWN_SEGMENTS = enum.auto()
-    """As many segments as the replica has rows, counted from its first one."""
+    """As many segments as the replica has rows, numbered from its first row."""
     WHOLE_SHAPE = enum.auto()
-    """The shape of a whole variable instead of that of its part."""
+    """The shape of the whole variable instead of that of the replica's part."""
     LOOK_UP_OWN = enum.auto()
     """Rows of a table that the replica owns, and zeros for all others."""
     UPDATE_OWN = enum.auto()
-    """Of whole updates those of the rows that the replica owns."""
+    """From whole updates, those of rows that the replica owns."""
     UPDATE_OWNED = enum.auto()
-    """Updates that were sent to the owner of their rows."""
+    """Updates that were sent to the replica because it owns their rows."""
     SUM_OWN = enum.auto()
-    """Sums per row of what was sent to the owner of the rows."""
+    """Gradients that were sent to the replica, summed by row that it owns."""
 
 
 DEFAULT_COST = CostModel()
-"""Of a batch of which nothing is known."""
+"""The cost model of a batch of unknown sizes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,22 +84,24 @@ class Axes:
     """Which axes of an operation's inputs and outputs correspond.
 
     Attributes:
-        inputs: For each input its `Labels`; `None` for an input that must be
-            whole.
-        outputs: The same for the outputs. A label is sharded only if all of
-            them have it, or `sums`; it also gives the size of its axis.
+        inputs: `Labels` of each input; `None` for an input that must be whole.
+        outputs: `Labels` of each output. A label can be sharded only if all
+            outputs have it, or if it is in `sums`. Axes with the same label
+            have the same size.
         sums: Labels of axes that are summed over.
         by: Reduction over those axes: `"sum"`, `"max"`, `"min"` ….
         linear: Numbers of inputs in which it is linear: if one of them is a
-            partial sum, and no input is sharded, the outputs are too.
-        additive: Whether it adds its inputs: parts of sums are added as parts.
+            partial sum, and all other inputs are whole, the outputs are partial
+            sums, too.
+        additive: Whether it adds its inputs: partial sums are added part by
+            part.
         broadcasts: Whether an axis of size 1 is broadcast to that of another
-            input; else axes with one label have one size.
+            input.
         sizes: `{input: output}`: the input's value is the output's shape.
         multiples: Number of the input whose value repeats each axis of the
             first output, as in `tf.tile`; or `None`.
-        in_blocks: Whether it also holds where an axis has all rows several
-            times (`Sharded.outer`).
+        in_blocks: Whether an axis can also be sharded if it has several blocks
+            of all rows (`Sharded.outer`).
         emit: See `Plan`.
     """
 
@@ -132,8 +134,9 @@ class Plan:
         gives: Kind of each output.
         emit: How the operation is written for one replica; `None` to copy it
             with its local inputs.
-        rule: Whether a rule applied; else the inputs are whole.
-        details: Plans of the operation's bodies, by its `control` rule.
+        rule: Whether a rule applied; otherwise the inputs are whole.
+        details: Plans of the operation's bodies, as its `control` rule makes
+            them.
         sliced: `{output: kind}`: replicated outputs of which each replica
             slices its shard.
     """
@@ -167,7 +170,10 @@ class Plans:
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
-    """The shape rule where an input's value is the output's shape."""
+    """Makes the shape rule of outputs whose shape is an input's value.
+
+    The rule returns `None` if the value is unknown.
+    """
 
     def given(node: Node) -> list[Shape] | None:
         value = node.inputs[number].value
@@ -177,15 +183,15 @@ def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
 
 
 def axes_of(node: Node) -> Axes | None:
-    """A node's `Axes`, or `None` where none describe it."""
+    """Returns a node's `Axes`; `None` if none describe it."""
     axes = record(node.type).axes
     return None if axes is None else axes(node)
 
 
 def all_but(tensor: Tensor, axis: object) -> Labels | None:
-    """Labels of a tensor's axes but one, which must be whole.
+    """Labels a tensor's axes, all but one, which must be whole.
 
-    `None` if its rank, or the axis, is unknown.
+    Returns `None` if the tensor's rank, or the axis, is unknown.
     """
     rank = tensor.rank
     if rank is None or not isinstance(axis, int):
@@ -194,12 +200,12 @@ def all_but(tensor: Tensor, axis: object) -> Labels | None:
 
 
 def whole(node: Node) -> Plan:
-    """The plan of an operation without a rule, on replicated values."""
+    """Plans an operation without a rule: it runs on replicated values."""
     return dataclasses.replace(replicated(node), rule=False)
 
 
 def replicated(node: Node) -> Plan:
-    """The plan of an operation on replicated values."""
+    """Plans an operation on replicated values."""
     return Plan(
         (REPLICATED,) * len(node.inputs), (REPLICATED,) * len(node.outputs)
     )
@@ -221,8 +227,8 @@ def by_axes(
         kinds: Kinds of its inputs.
         free: Inputs whose whole value needs no communication.
         cost: The `cost.CostModel` of a batch.
-        target: The kind in which the only output is needed, where it goes into
-            a sharded variable.
+        target: The kind that the only output is needed in, if it goes into a
+            sharded variable; otherwise `None`.
 
     Returns:
         A `Plan`, or `None` where the rule doesn't apply.
@@ -261,16 +267,17 @@ def by_axes(
 def by_label(
     node: Node, axes: Axes, label: Label, kind: Sharded
 ) -> Plan | None:
-    """The plan in which the axes with one label are sharded.
+    """Plans an operation whose axes with a given label are sharded.
 
     Args:
         node: The node.
         axes: Its `Axes`.
-        label: One that its axes have.
-        kind: `Sharded`; its axis doesn't matter.
+        label: The label.
+        kind: How these axes are sharded; its `axis` is ignored.
 
     Returns:
-        A `Plan`, or `None` where that can't be.
+        A `Plan`; `None` if the rows come in several blocks, and the axes don't
+        allow that.
     """
     if kind.outer != 1 and not axes.in_blocks:
         return None
@@ -288,7 +295,7 @@ def by_label(
 
 
 def _may_shard(axes: Axes, label: Label) -> bool:
-    """Whether a label is summed over, or all outputs have it."""
+    """Whether a label can be sharded: summed over, or in all outputs."""
     if label in axes.sums:
         return True
     return all(
@@ -299,10 +306,11 @@ def _may_shard(axes: Axes, label: Label) -> bool:
 def _may_be_broadcast(
     node: Node, axes: Axes, label: Label, kind: Sharded
 ) -> bool:
-    """Whether the sharded axis may be broadcast: a batch of one row may.
+    """Whether the sharded axis can turn out to be one row that is broadcast.
 
-    With a known number of rows, a batch of one row is detected when it is
-    sharded, unless it has several blocks.
+    It can if an axis with the same label has another size. If the number of
+    rows is known, one row is detected when it is sharded, unless there are
+    several blocks.
     """
     if isinstance(kind.size, int) and kind.outer == 1:
         return False
@@ -315,7 +323,7 @@ def _may_be_broadcast(
 
 
 def _wanted(labels: Labels | None, label: Label, kind: Sharded) -> Kind:
-    """The kind of an input with these labels, when one label is sharded."""
+    """Returns the kind an input is wanted in when `label` is sharded."""
     if labels is None or label not in labels:
         return REPLICATED
     return kind.at(labels.index(label))
@@ -329,7 +337,8 @@ def _whole_is_better(
 ) -> bool:
     """Whether an operation on whole values needs less communication.
 
-    It does if its sharded inputs are free and others are replicated.
+    It does if all of its sharded inputs are free, and it also has a replicated
+    input, which would have to be sharded.
     """
     if any(
         isinstance(kind, Sharded) and tensor not in free
@@ -343,7 +352,10 @@ def _whole_is_better(
 
 
 def _linear(node: Node, axes: Axes, kinds: Sequence[Kind]) -> Plan | None:
-    """Keeps partial sums partial where the operation is linear in them."""
+    """Plans partial outputs of partial inputs that the operation is linear in.
+
+    Returns `None` where the sum must be taken first.
+    """
     if any(isinstance(kind, Sharded) for kind in kinds):
         return None
     partial = [number for number, kind in enumerate(kinds) if kind == PARTIAL]
@@ -365,7 +377,7 @@ def _linear(node: Node, axes: Axes, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def _grows(node: Node, number: int) -> bool:
-    """Whether the outputs have more elements than an input."""
+    """Whether the outputs have, or could have, more elements than an input."""
     before = node.inputs[number].num_elements
     after = sizes.sum_of(tensor.num_elements for tensor in node.outputs)
     if before is None or after is None:

@@ -1,13 +1,13 @@
-"""Look-ups in a sharded variable, and updates of some of its rows.
+"""Plans look-ups in a sharded variable, and updates of some of its rows.
 
-Where the rows of a table are divided over the replicas, numbers that are sharded
-as a batch is travel to the replicas that own the rows, and the rows come back.
-Updates travel to the owners, too, and are applied in their order; so are gradients,
-which the owners add up. See `exchanges.py`.
+The rows of such a table are divided over the replicas. Row numbers that are
+sharded as a batch is are sent to the replicas that own the rows, and the rows
+are sent back. Updates are sent to the owners, too, which apply them in their
+order; so are gradients, which the owners add up. See `exchanges.py`.
 
-Whole numbers are looked up on all replicas: each has zeros for the rows of the
-others, a partial sum, exact, since one summand is no zero. Of whole updates each
-applies those of its own rows.
+Whole row numbers are looked up on all replicas: each gives zeros for the rows
+of the others. The results are a partial sum, and exact, since only one summand
+isn't zero. Of whole updates, each replica applies those of its own rows.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ Sizes = tuple[sizes.SizeLike, ...]
 
 
 def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(table, ids, …)`: gathers rows of a sharded table; `None` for others."""
+    """Plans a look-up, `(table, ids, …)`, in a sharded table; else `None`."""
     kind = kinds[0]
     if not is_of_variable(kind) or not isinstance(kind, Sharded):
         return None
@@ -56,7 +56,7 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
-    """Whether a node looks rows up in a table whose rows are sharded."""
+    """Whether a node looks up rows in a table whose rows are sharded."""
     if node.type not in ("GatherV2", "ResourceGather"):
         return False
     plan = look_up(node, kinds)
@@ -66,16 +66,18 @@ def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
 def exchange(
     node: Node, kinds: Sequence[Kind], target: Sharded | None
 ) -> Plan | None:
-    """Of a batch's rows: a look-up, or a sum that goes into a table.
+    """Plans a look-up, or a segment sum, by row numbers sharded as a batch is.
+
+    The sum's result goes into a table: it is a gradient.
 
     Args:
         node: The node.
         kinds: Kinds of its inputs.
-        target: The kind in which the only output is needed, where it goes into
-            a sharded variable.
+        target: The kind that the only output is needed in, if it goes into a
+            sharded variable; otherwise `None`.
 
     Returns:
-        A plan, or `None` where such numbers don't travel.
+        A plan; `None` for other nodes, and where row numbers aren't sharded so.
     """
     if is_look_up(node, kinds):
         plan, numbers = look_up(node, kinds), _of_batch(kinds[1])
@@ -100,21 +102,21 @@ def is_exchanged(plan: Plan) -> bool:
 
 
 def has_varying_sizes(plan: Plan) -> bool:
-    """Whether the values decide how many rows a replica works on."""
+    """Whether input values decide how many rows a replica works on."""
     return plan.emit is Emit.UPDATE_OWN or any(
         isinstance(kind, Owned) for kind in plan.wants
     )
 
 
 def _of_batch(kind: Kind) -> Sharded | None:
-    """The kind of numbers that are sharded on their first axis as a batch is."""
+    """Returns `kind` if it shards the first axis as a batch is; else `None`."""
     if not isinstance(kind, Sharded) or is_of_variable(kind):
         return None
     return kind if kind.axis == 0 and kind.outer == 1 else None
 
 
 def _is_table(kind: Kind | None) -> bool:
-    """Whether the rows of a variable are divided over the replicas."""
+    """Whether it is the kind of a variable whose rows are sharded."""
     return (
         isinstance(kind, Sharded)
         and is_of_variable(kind)
@@ -124,7 +126,10 @@ def _is_table(kind: Kind | None) -> bool:
 
 
 def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """`(table, …, ids, updates)`: changes rows of a sharded table."""
+    """Plans updates, `(table, …, ids, updates)`, of rows of a sharded table.
+
+    Returns `None` for other tables, and if a slot is sharded otherwise.
+    """
     kind = kinds[0]
     if not is_of_variable(kind) or not isinstance(kind, Sharded):
         return None
@@ -153,7 +158,7 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def ids_and_rows(node: Node) -> tuple[int, int]:
-    """Numbers of the inputs with the rows' numbers, and with their updates."""
+    """Returns the positions of the inputs that hold row numbers and updates."""
     names = [arg.name for arg in op_definition(node.type).input_arg]
     return names.index("indices"), names.index(
         "grad" if "grad" in names else "updates"

@@ -11,11 +11,14 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 _IMAGES = axes("b* -> b*")
-"""Sharded on the first axis of the images; other inputs are whole."""
+"""Axes of images: the first one can be sharded; other inputs are whole."""
 
 
 def adjust_contrast(node: Node) -> Axes | None:
-    """Three axes are one image, all of which has a common mean."""
+    """Returns the axes of a batch of images; `None` for a single image.
+
+    A single image has three axes, and all of it has a common mean.
+    """
     rank = node.inputs[0].rank
     return None if rank is None or rank < 4 else _IMAGES(node)
 
@@ -32,7 +35,11 @@ ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV SpaceToDepth
 
 
 def shape_of_size(number: int) -> Callable[[Node], list[Shape | None]]:
-    """Images of the size, `[height, width]`, that an input of a number holds."""
+    """Makes a shape rule for images that are resized to an input's value.
+
+    Args:
+        number: Number of the input that holds `[height, width]`.
+    """
 
     def shape(node: Node) -> list[Shape | None]:
         images, size = node.inputs[0].shape, node.inputs[number].value
@@ -72,7 +79,11 @@ operation(
 
 
 def projective_transform(node: Node) -> Axes | None:
-    """`(images, transforms, …)`: a transform per image, or one for all."""
+    """Returns the axes of `(images, transforms, …)`.
+
+    There is a transform per image, or one for all. Returns `None` if the shape
+    of the transforms is unknown.
+    """
     transforms = node.inputs[1].shape
     if transforms is None:
         return None
@@ -99,7 +110,11 @@ operation("CropAndResizeGradImage", axes=axes("b*, b_, b -> *", linear=(0,)))
 
 
 def rows_of_gradients(node: Node) -> Axes | None:
-    """The first axis of each value of rank 4 or 5 may be sharded."""
+    """Returns the axes of a gradient: values of rank 4 or 5 have rows.
+
+    Their first axes can be sharded; other inputs are whole. Returns `None` if a
+    rank is unknown.
+    """
     ranks = [tensor.rank for tensor in (*node.outputs, *node.inputs)]
     if None in ranks:
         return None
@@ -177,7 +192,11 @@ operation(
 
 
 def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Of dilated convolutions: a block of all rows per position of a window."""
+    """Plans the move of a window's positions into the first axis, or back.
+
+    Dilated convolutions move them. In the first axis, each position has a block
+    of all rows. Returns `None` if the rows aren't sharded there.
+    """
     kind, places = kinds[0], _places_of_window(node)
     if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:
         return None
@@ -192,7 +211,10 @@ def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def space_and_batch_shape(node: Node) -> list[Shape | None] | None:
-    """Multiplies or divides rows by the positions of a window."""
+    """Returns the shape: rows times, or divided by, the window's positions.
+
+    Returns `None` if the rank or the window is unknown.
+    """
     source, out = node.inputs[0].shape, node.outputs[0].static
     places = _places_of_window(node)
     if not source or not out or places is None:
@@ -214,7 +236,7 @@ operation(
 
 
 def _places_of_window(node: Node) -> SizeLike | None:
-    """Number of positions of a window; `None` if unknown."""
+    """Returns the number of a window's positions; `None` if unknown."""
     window = node.inputs[1].value
     if not sizes.are_integers(window) or min(window, default=1) < 1:
         return None
