@@ -1,4 +1,4 @@
-"""Traces, programs and what runs them."""
+"""Traces a one-device function, partitions it over replicas, and runs it."""
 
 from kerasmgpu import _import_on_use
 

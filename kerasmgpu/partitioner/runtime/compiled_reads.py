@@ -25,7 +25,7 @@ _BODIES = (
 
 
 def mark(graph: FuncGraph) -> None:
-    """Notes that XLA compiles a graph, before it is traced."""
+    """Records that XLA will compile a graph; called before it is traced."""
     _compiled.add(graph)
 
 
@@ -38,7 +38,11 @@ def graphs() -> Iterator[tf.Graph]:
 
 
 def compiled_graph() -> FuncGraph | None:
-    """The graph of the innermost function, if XLA compiles it, or `None`."""
+    """Returns the innermost function's graph if XLA compiles it, else `None`.
+
+    XLA also compiles it if it compiles an enclosing function. Bodies of loops
+    and branches don't count as functions.
+    """
     if tf.executing_eagerly() or not _compiled:
         return None
     innermost = None
@@ -56,13 +60,16 @@ def captured(
     specification: tf.TensorSpec,
     read: Callable[[], tf.Tensor],
 ) -> tf.Tensor:
-    """The value of a variable at the time of each call of a function.
+    """Captures the value that a variable has at each call of a function.
 
     Args:
         graph: The graph of the function.
         variable: Reference to the variable; two reads of it are one capture.
         specification: `tf.TensorSpec` of its value.
         read: Reads the whole value; called where the function is called.
+
+    Returns:
+        The tensor in the graph that stands for the value.
     """
     key = ("kerasmgpu", variable)
     captures = graph.function_captures
@@ -82,8 +89,8 @@ def captured(
 class _Read:
     """Reads a variable where a function is called, not outside of all functions.
 
-    TensorFlow's own closure does that, before the functions that call this one
-    have assigned the variable.
+    TensorFlow's own closure reads outside, before the functions that call this
+    one have assigned the variable.
     """
 
     def __init__(self, read: Callable[[], tf.Tensor], output_spec: Any) -> None:

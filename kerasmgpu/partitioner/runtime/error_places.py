@@ -74,7 +74,7 @@ def completed(message: str, func_graph: FuncGraph) -> str:
 def _lines(name: str, func_graph: FuncGraph) -> str | None:
     """Returns the stack in which an operation was created, or `None`.
 
-    Of an operation in a loop or a branch it is that of the loop or branch.
+    For an operation in a loop or branch, it is the stack of the loop or branch.
     """
     return _stack(name, func_graph) or _stack(_PREFIX.sub("", name), func_graph)
 

@@ -19,8 +19,8 @@ class Execution:
 
     Args:
         program: `program.Program`.
-        written: `program.Written` of it.
-        steps: Number of steps of a call; fewer where the data ends.
+        written: `written.Written` of it.
+        steps: Number of steps of a call; fewer if the data ends.
         local_results: Function that lists the tensors of a per-replica value.
     """
 
@@ -48,7 +48,9 @@ class Execution:
             The outputs of the last step; `None` if the program has none.
 
         Raises:
-            tf.errors.OutOfRangeError: If there is no data.
+            tf.errors.OutOfRangeError: If there is no data, and one step per
+            call.
+            StopIteration: If there is no data, and several steps per call.
         """
         run = self._flat(iterator)
         try:
@@ -66,7 +68,7 @@ class Execution:
         return self._program.trace.packed(outputs)
 
     def _flat(self, iterator: Any) -> Callable[[], Any]:
-        """The function for an iterator, with its tensors as arguments.
+        """Returns a function without arguments that runs on an iterator.
 
         A `ConcreteFunction` binds and flattens its arguments in every call, for
         0.1 ms: iterators are composite tensors, and those that callbacks wrap
@@ -85,8 +87,8 @@ class Execution:
     def _end(self) -> None:
         """Runs the side effects of a step whose input is exhausted.
 
-        On one device these happen in single-step calls only: the loop of several
-        steps checks for data first.
+        On one device these happen in single-step calls only: the loop of
+        several steps checks for data first.
         """
         if self._steps == 1:
             rest = self._program.without_arguments
@@ -101,7 +103,11 @@ class Execution:
             return iterator.get_next()
 
     def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """A loop in the graph; it ends where the data ends."""
+        """Runs a loop of steps in the graph, until the data ends.
+
+        Returns:
+            Whether any step ran, and the outputs of the last step.
+        """
 
         def goes_on(
             done: tf.Tensor, batch: Any, *outputs: tf.Tensor
@@ -126,7 +132,7 @@ class Execution:
         return done > 0, outputs
 
     def _empty(self) -> list[tf.Tensor]:
-        """Initial values of the outputs in the loop."""
+        """Returns initial values of the outputs in the loop: zeros."""
         return [
             tf.zeros(
                 [size if isinstance(size, int) else 0 for size in tensor.shape],
@@ -137,7 +143,7 @@ class Execution:
         ]
 
     def _leaves(self, batch: Any) -> list[tf.Tensor]:
-        """The tensors of a batch in the order of the program's inputs."""
+        """Returns the tensors of a batch in the order of the program's inputs."""
         tensors = []
         for leaf in tf.nest.flatten(batch):
             whole = joined(self._local_results(leaf))

@@ -82,7 +82,7 @@ class Partitioned:
         return program.trace.packed(run(tensors))
 
     def repeated(self, program: Program) -> Callable[[list], list]:
-        """A function of a program's tensors; see `out_of_memory.Repeated`."""
+        """Returns a function of tensors that runs a program; see `Repeated`."""
         run: Callable[[list], list] = program.written()
         if program.in_more_parts is not None:
             run = Repeated(program, program.written())
@@ -94,7 +94,7 @@ class Partitioned:
         return call
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
-        """The program for some arguments, and its inputs.
+        """Returns the program for some arguments, and its inputs.
 
         Args:
             *arguments: See `__call__`; without arrays.
@@ -123,7 +123,7 @@ class Partitioned:
         in_shares: tuple[bool, ...] | None = None,
         first_batch: Sequence[Sequence[int | None]] | None = None,
     ) -> Program:
-        """The program for arguments of this kind.
+        """Returns the program for arguments of some types; traces a new one.
 
         Args:
             specification: Tuple of nests: a `tf.TypeSpec` for every tensor;
@@ -138,7 +138,7 @@ class Partitioned:
             in_shares = None  # One key for arguments without shares.
         flat = tf.nest.flatten(specification)
         structure = tf.nest.map_structure(lambda leaf: 0, specification)
-        # As for `tf.function`: captured tensors may differ in another graph.
+        # As for `tf.function`: captured tensors can differ in another graph.
         graph = None
         if not tf.executing_eagerly():
             graph = weakref.ref(tf.compat.v1.get_default_graph())
@@ -184,7 +184,7 @@ class Partitioned:
             )
             with self._one_device():
                 outputs = self._function(*arguments)
-                # A variable is read here, where it has one copy.
+                # Variables are read here, where each has one copy.
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
@@ -213,8 +213,8 @@ class Shares:
 
     Args:
         values: List with one tensor per replica, in their order.
-        rows: Number of rows of the replicas of all processes, where it is
-            known.
+        rows: Number of rows of the replicas of all processes; `None` if it is
+            unknown.
     """
 
     def __init__(
@@ -232,8 +232,11 @@ def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
         are_all: Whether there are no replicas in other processes.
 
     Returns:
-        `Shares` of tensors; sparse and ragged ones are concatenated. `None`
-        and a `tf.experimental.Optional` are returned unchanged.
+        `Shares` of tensors; one tensor of sparse or ragged ones, concatenated.
+        `None` and a `tf.experimental.Optional` are returned unchanged.
+
+    Raises:
+        InputError: If there are several values of an extension type.
     """
     if shares[0] is None or isinstance(shares[0], tf.experimental.Optional):
         return shares[0]
@@ -272,7 +275,7 @@ def as_tensor(leaf: Any) -> Any:
 
 
 def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """Replaces the tensors of arguments.
+    """Returns arguments with their tensors replaced.
 
     Args:
         arguments: Nest.
@@ -292,7 +295,7 @@ def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
 
 
 def _specification(leaf: Any) -> Any:
-    """The `tf.TypeSpec` of a tensor; other leaves unchanged."""
+    """Returns the `tf.TypeSpec` of a tensor; other leaves unchanged."""
     if isinstance(leaf, Shares):
         first = leaf.values[0]
         rows = [leaf.rows] if first.shape.rank else []
@@ -303,7 +306,7 @@ def _specification(leaf: Any) -> Any:
 
 
 def _kind_of_leaf(leaf: Any) -> Hashable:
-    """Trace-cache key of a leaf, without its shape."""
+    """Returns the trace-cache key of a leaf, without its shape."""
     if isinstance(leaf, (tf.TensorSpec, tf.SparseTensorSpec)):
         return type(leaf), leaf.dtype, leaf.shape.rank
     return leaf if isinstance(leaf, tf.TypeSpec) else _Same(leaf)

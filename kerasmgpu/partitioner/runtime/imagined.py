@@ -1,4 +1,4 @@
-"""Replicas, and variables, of a program that is written and never run."""
+"""Replicas and variables of programs that are written but never run."""
 
 import itertools
 from typing import Any
@@ -40,12 +40,12 @@ class ImaginedReplicas(CollectiveReplicas):
         elements: int | None,
         dtype: tf.DType,
     ) -> Keys:
-        # The process's own groups are counted alike on all workers.
+        # The counter of real groups must stay equal on all workers.
         return Keys(self.num_members(members), 0, next(self._instances))
 
 
 class ImaginedVariable:
-    """A captured tensor, as imagined replicas have it.
+    """A captured tensor, with its copies or parts on imagined replicas.
 
     Args:
         tensor: The captured tensor: a variable's handle, or any other.
@@ -62,7 +62,7 @@ class ImaginedVariable:
             self._distributed_container = copies
 
     def handles(self, num: int) -> "list[ImaginedHandle]":
-        """A handle for each device; the same one of what has no copies."""
+        """Returns a handle per device, the same for all if without copies."""
         if self._is_copied:
             return [ImaginedHandle(self, place) for place in range(num)]
         return [ImaginedHandle(self, 0)] * num
@@ -73,7 +73,7 @@ class ImaginedHandle:
 
     Attributes:
         variable: The `ImaginedVariable`.
-        place: Integer, the device.
+        place: Integer, number of the device.
     """
 
     def __init__(self, variable: ImaginedVariable, place: int) -> None:

@@ -30,7 +30,8 @@ else:
     _Extended = object
 
 Creator: TypeAlias = Callable[..., tf.Variable]
-"""Makes a variable of the settings of `tf.variable_creator_scope`."""
+"""Function that creates a variable from its settings, as keyword arguments; see
+`tf.variable_creator_scope`."""
 
 
 READ_TIMEOUT_SECONDS = 300.0
@@ -44,8 +45,8 @@ class OneDevice(_Extended):
         axis_to_shard: `AxisToShard`, or `None`: no variable is sharded.
         read_timeout_seconds: Seconds that a worker waits for the others to
             read a sharded variable.
-        announce: Function of a variable that is called before a collective
-            reads it; `None` where all workers read by themselves.
+        announce: Function that is called with a variable before a collective
+            reads it; `None` if all workers read by themselves.
         times_first_read: Integer, how often `engine.first_worker_reads` ran.
     """
 
@@ -66,12 +67,15 @@ class OneDevice(_Extended):
 
     @property
     def copies(self) -> Copies | None:
-        """Sharded variables while this thread updates a mirrored one's copy."""
+        """Copies of sharded variables while this thread updates a mirrored one.
+
+        Otherwise `None`.
+        """
         return getattr(self._mode, "copies", None)
 
     @property
     def updated(self) -> ShardedVariable | None:
-        """The sharded variable that this thread updates."""
+        """The sharded variable that this thread updates, or `None`."""
         return getattr(self._mode, "updated", None)
 
     @contextlib.contextmanager
@@ -104,8 +108,11 @@ class OneDevice(_Extended):
         Args:
             function: Function to run.
             arguments: Its positional arguments, not sharded.
-            is_first_worker: Whether this worker holds the new values of variables
-                that are sums over the replicas.
+            is_first_worker: Whether this worker holds the new values of
+                variables that are sums over the replicas.
+
+        Returns:
+            What the function returns.
         """
         variables = self._variables_of_all_workers()
         with contextlib.ExitStack() as stack:
@@ -147,7 +154,7 @@ class OneDevice(_Extended):
         return outputs
 
     def _variables(self) -> list:
-        """All live variables that were created in the scope."""
+        """Returns all live variables that were created in the scope."""
         return list(self._by_number().values())
 
     def _by_number(self) -> dict[int, Any]:
@@ -157,24 +164,24 @@ class OneDevice(_Extended):
         return alive
 
     def _variables_of_all_workers(self) -> list:
-        """Those that are live on all workers, in one order.
+        """Returns the variables that are live on all workers, in one order.
 
-        Variables that are no longer used live until Python collects garbage,
-        which it does when it pleases on each worker; reading one is a collective.
+        Unused variables live until Python collects garbage, which happens at
+        another time on each worker; reading a variable is a collective.
         """
         alive = self._by_number()
         shared = self._container_strategy().replicas.common(list(alive))
         return [one for number, one in alive.items() if number in shared]
 
     def number_of(self, variable: Any) -> int:
-        """The number of a variable of the scope, which is equal on all workers."""
+        """Returns a variable's number in the scope, equal on all workers."""
         (number,) = (
             n for n, one in self._by_number().items() if one is variable
         )
         return number
 
     def give(self, number: int) -> None:
-        """Takes part in another worker's read of a variable; keeps nothing."""
+        """Takes part in another worker's read of the variable with a number."""
         variable = self._by_number()[number]
         if isinstance(variable, ShardedVariable):
             variable.give()
@@ -210,9 +217,10 @@ class OneDevice(_Extended):
         return variable
 
     def _create_sharded(self, settings: dict[str, Any]) -> Any:
-        """A sharded variable, or `None` for one that each replica holds.
+        """Creates a sharded variable; `None` if each replica is to hold a copy.
 
-        The initial value is computed once: drawn values advance seeds.
+        The initial value is computed once, as drawing it advances seeds: if it
+        was computed for copies, it replaces that in `settings`.
         """
         if self.axis_to_shard is None or not self.axis_to_shard.may_shard(
             settings
@@ -224,7 +232,7 @@ class OneDevice(_Extended):
             return None
         shape = settings.get("shape")
         if shape is not None and not tf.TensorShape(shape).is_fully_defined():
-            return None  # Of parts that change their size there are no bounds.
+            return None  # Parts of a dynamic shape have no fixed bounds.
         if settings.get("initial_value") is None:
             return None  # One of a SavedModel, which is loaded later.
         devices = self._container_strategy().extended.worker_devices
@@ -352,7 +360,7 @@ _OF_ONE_COPY = (
     "scatter_nd_update",
     "sparse_read",
 )
-"""Methods of a `tf.Variable` that one with several copies lacks.
+"""Methods of a `tf.Variable` that a variable with several copies lacks.
 
 The first is what `variable[1:3].assign(…)` calls.
 """
@@ -364,9 +372,9 @@ _READS = {"gather_nd", "sparse_read"}
 class _Method:
     """A method of a variable with several copies, delegated to them.
 
-    In a step it is called on the first copy, in an update on the copy that is
-    updated. Else in cross-replica context it writes all copies, and reads the
-    first.
+    In a step, it is called on the first copy; in an update, on the copy that is
+    updated. In cross-replica context otherwise, it changes all copies, or reads
+    the first.
 
     Args:
         extended: The `OneDevice` of its strategy.
@@ -393,7 +401,7 @@ class _Method:
         in_replica = not tf.distribute.in_cross_replica_context()
         is_traced_read = self._name in _READS and not tf.executing_eagerly()
         if is_traced_read or (in_replica and tf.distribute.has_strategy()):
-            # `tf.gather` relies on an `AttributeError` if there is none.
+            # `tf.gather` relies on the `AttributeError` of a missing method.
             method = getattr(type(variable), self._name)
             return method(variable, *args, **kwargs)
         result = method(*args, **kwargs)
@@ -406,7 +414,7 @@ class _Method:
 
 
 def container(handle: tf.Tensor) -> Any:
-    """The variable with several copies that a handle belongs to, or `None`."""
+    """Returns the variable with several copies of a handle, or `None`."""
     reference = getattr(handle, "_distributed_container", None)
     return None if reference is None else reference()
 
@@ -420,7 +428,7 @@ def is_sum(variable: Any) -> bool:
 
 
 def is_sum_of_settings(settings: Mapping[str, Any]) -> bool:
-    """Whether a variable of these settings is the sum of its copies."""
+    """Whether the value of a variable with these settings is its copies' sum."""
     return (
         settings.get("synchronization") == tf.VariableSynchronization.ON_READ
         and settings.get("aggregation") == tf.VariableAggregation.SUM
@@ -428,10 +436,10 @@ def is_sum_of_settings(settings: Mapping[str, Any]) -> bool:
 
 
 def _leave_collections(variable: Any) -> None:
-    """Removes a variable from the collections of the graphs that share them.
+    """Removes a variable from the collections of the default graph.
 
-    TensorFlow puts mirrored variables that are created in a trace into those of
-    the default graph, which would keep them for as long as the process runs.
+    TensorFlow adds mirrored variables that are created in a trace to them,
+    which would keep the variables alive for as long as the process runs.
     """
     graph = tf.compat.v1.get_default_graph()
     keys = tf.compat.v1.GraphKeys
@@ -441,9 +449,10 @@ def _leave_collections(variable: Any) -> None:
 
 
 def _first_gets_initial_value(next_creator: Creator, first: int) -> Creator:
-    """Gives the initial value of a sum to the job's first copy, zeros to others.
+    """Returns a creator of copies that start as zeros, except the job's first.
 
-    Otherwise the sum would be a multiple of the value.
+    The first copy gets the initial value. If all did, the variable, which is
+    the sum of its copies, would be a multiple of it.
 
     Args:
         next_creator: Creates one copy per call.

@@ -1,8 +1,8 @@
 """Runs a step again, in smaller micro-batches, where it runs out of memory.
 
 A step that runs out of memory must have changed nothing. So its variables are
-assigned once everything else is computed (`turns.assign_last`), and a step that
-changes what can't be assigned last isn't run again.
+assigned once everything else is computed (`turns.assign_last`), and a step with
+side effects that can't wait so long isn't run again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,15 @@ _HARMLESS = {
 
 
 class Repeated:
-    """A program that runs again in more parts where it runs out of memory.
+    """A program that runs again in more parts if it runs out of memory.
 
     Args:
         program: The `program.Program`; its `in_more_parts` is set.
-        written: Its `program.Written`.
+        written: Its `written.Written`.
+
+    Attributes:
+        program: The program, or the one in more parts that replaced it.
+        written: Its `Written`.
     """
 
     def __init__(self, program: Program, written: Written) -> None:
@@ -42,13 +46,16 @@ class Repeated:
         self.written = written
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs it.
+        """Runs the program, in twice as many parts after each lack of memory.
 
         Args:
-            tensors: See `program.Written`.
+            tensors: See `Written.__call__`.
+
+        Returns:
+            List of the program's outputs.
 
         Raises:
-            tf.errors.ResourceExhaustedError: If one row at a time is too much.
+            tf.errors.ResourceExhaustedError: If rows can't be divided further.
             InputError: If the step can't be run again.
         """
         together = self.program.replicas.together
@@ -68,7 +75,10 @@ class Repeated:
     def _check(
         self, error: tf.errors.OpError | None, together: Together | None
     ) -> None:
-        """Raises an error that is no lack of memory, here or elsewhere."""
+        """Raises `error`, unless this worker or another ran out of memory.
+
+        If it was this worker, tells the others.
+        """
         ran_out = isinstance(error, tf.errors.ResourceExhaustedError)
         if together is None:
             if error is not None and not ran_out:
@@ -126,7 +136,14 @@ class Repeated:
 
 
 def irreversible(graph: Graph, is_body: bool = False) -> list[str]:
-    """Types of operations whose effects can't wait until the end of a step."""
+    """Returns types of operations whose side effects can't be delayed.
+
+    They can be delayed to the end of a step if they are assignments.
+
+    Args:
+        graph: `graph.Graph`, with its bodies.
+        is_body: Whether it is a body, whose assignments can't wait, either.
+    """
     found = dict.fromkeys(_irreversible(graph, is_body))
     return list(found)
 

@@ -1,4 +1,4 @@
-"""A trace as a function that the replicas run together."""
+"""Plans a trace, and writes it as a function that the replicas run together."""
 
 import dataclasses
 import functools
@@ -54,7 +54,8 @@ class Emitted:
 
     Attributes:
         build: Its `Build`, with its library and what it captures.
-        widths: For each leaf the number of tensors that it is passed as.
+        widths: For each leaf of the arguments, the number of tensors that it is
+            passed as.
         types: `tf.DType`s of its outputs.
     """
 
@@ -64,23 +65,25 @@ class Emitted:
 
 
 class Program:
-    """A trace, planned for the replicas.
+    """Plans a trace for the replicas, and writes its functions on demand.
 
     Args:
         trace: `tracing.Trace`.
         replicas: `replicas.Replicas`.
-        in_shares: For each leaf of the arguments whether it is passed as a
+        in_shares: For each leaf of the arguments, whether it is passed as a
             share per replica; else it is whole.
         jit_compile: Whether XLA compiles each cluster of a replica's operations
             without communication.
-        compute_time: `compute_time.ComputeTime` that measures the program, or `None`.
-        first_batch: For each leaf of the arguments the shape that it has in the
-            first batch of the first worker, where that is known: the planner
-            then knows what each plan sends.
-        in_more_parts: Function of a number of micro-batches that returns the
-            program for it, or `None`. With it, variables are assigned when
-            everything else is computed; see `out_of_memory.py`.
-        log: Function that is told what was written, or `None`.
+        compute_time: `compute_time.ComputeTime` that measures the program, or
+            `None`.
+        first_batch: For each leaf of the arguments, its shape in the first
+            worker's first batch, if known: from it, the planner knows how many
+            bytes each plan sends.
+        in_more_parts: Function that returns the program for a number of
+            micro-batches, or `None`. If it is given, variables are assigned
+            when everything else is computed; see `out_of_memory.py`.
+        log: Function `(program, written)` that is called when a function is
+            written, or `None`.
     """
 
     def __init__(
@@ -144,13 +147,14 @@ class Program:
         size: sizes.SizeLike | None,
         first: sizes.SizeLike | None,
     ) -> None:
-        """Shards entries of sparse rows by the numbers of their rows.
+        """Sets kinds and shapes of a sparse input: entries are sharded by row.
 
         Args:
             leaf: `tracing.Sparse`.
             size: Number of its rows, or `None`.
-            first: That of the first input that has rows: row n of a target goes
-                to the replica with prediction n.
+            first: Number of rows of the first input that has rows, or `None`.
+                Its shares are used: row n of a target goes to the replica with
+                prediction n.
         """
         symbol = sizes.Symbol(f"entries of {leaf.indices}", (leaf.indices, 0))
         number = sizes.of(symbol)
@@ -204,7 +208,7 @@ class Program:
     def _cost_model(
         self, first_batch: Sequence[Sequence[int | None]]
     ) -> CostModel:
-        """The cost model of batches of this size."""
+        """Returns the cost model for batches as large as the first one."""
         known = {}
         for leaf, shape in zip(self.trace.leaves, first_batch):
             for symbolic, size in zip(leaf.shape or (), shape):
@@ -213,7 +217,7 @@ class Program:
         return CostModel(known)
 
     def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
-        """Checks: inputs that are used row by row have equal rows."""
+        """Returns checks that inputs used together have as many rows."""
         return [
             RequireEqualRows(
                 tuple(given[symbol.source[0]] for symbol in pair),
@@ -228,12 +232,12 @@ class Program:
         ]
 
     def written(self, with_outputs: bool = True) -> Written:
-        """The function for the replicas, which is written when first needed.
+        """Returns the function for the replicas, written when first needed.
 
         Args:
             with_outputs: Whether the outputs of the traced function are needed.
-                Without them, the function with outputs is returned where it
-                exists already.
+                If not, the function with outputs is still returned if it exists
+                already.
 
         Returns:
             A `Written`.
@@ -251,8 +255,8 @@ class Program:
     def without_arguments(self) -> Written | None:
         """The side effects of a step whose input is exhausted.
 
-        A `Written` without outputs, or `None` where there are none. XLA runs
-        all or nothing.
+        A `Written` without outputs; `None` if there are no side effects, or XLA
+        compiles the program: it runs all or nothing.
         """
         if self._jit_compile:
             return None
@@ -265,7 +269,7 @@ class Program:
     def _lowered(
         self, with_outputs: bool
     ) -> tuple[Lowered, dict[Tensor, Value]]:
-        """The program of the function, and its inputs as they are passed."""
+        """Returns the lowered program, and maps inputs to the values passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
@@ -293,7 +297,7 @@ class Program:
         return lowered, given
 
     def emitted(self, with_outputs: bool = True) -> "Emitted":
-        """Writes the functions for the replicas; adds them to no library."""
+        """Writes the function for the replicas; adds it to no library."""
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, self.replicas)
@@ -351,7 +355,7 @@ class Program:
 
 
 def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
-    """`{symbol: value}` for a size that is a symbol by itself."""
+    """Returns `{symbol: value}` if a size is a single symbol, else `{}`."""
     symbol, *others = symbolic.symbols
     if others or sizes.of(symbol) != symbolic:
         return {}
@@ -359,7 +363,7 @@ def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
 
 
 def _has_random_state(graph: Graph) -> bool:
-    """Whether operations keep a state of their own, as `tf.random.normal`."""
+    """Whether operations keep a random state, as `tf.random.normal` does."""
     return any(
         any(map(_has_random_state, node.bodies))
         or node.is_stateful
@@ -371,7 +375,7 @@ def _has_random_state(graph: Graph) -> bool:
 
 
 def _batched(trace: Trace) -> list[Tensor | Sparse]:
-    """The leaves of a trace; those of a sparse tensor as one `Sparse`."""
+    """Returns a trace's leaves, with those of a sparse tensor as one `Sparse`."""
     first = {one.indices: one for one in trace.sparse}
     others = {t for one in trace.sparse for t in (one.values, one.dense_shape)}
     return [
@@ -382,11 +386,12 @@ def _batched(trace: Trace) -> list[Tensor | Sparse]:
 def _rows_of_leaves(
     leaves: Sequence[Tensor | Sparse], in_shares: Sequence[bool]
 ) -> list[sizes.SizeLike | None]:
-    """For each leaf its number of rows, `None` where it has none.
+    """Returns each leaf's number of rows; `None` if it has no rows.
 
-    Where the first axis of some leaf has no static size, leaves with a static
-    one have no rows: a table that comes with each batch, say. Where all are
-    static, leaves of the first one's size have rows. Shares always have rows.
+    If the first axis of some leaf has no static size, leaves with a static
+    first axis have no rows: a table that comes with each batch, for example. If
+    all are static, leaves with as many elements there as the first leaf have
+    rows. Shares always have rows.
     """
     first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:
@@ -414,13 +419,13 @@ def _rows_symbol(leaf: Tensor | Sparse, number: int) -> sizes.Size:
 
 
 def _entry(vector: Tensor, index: int) -> sizes.Size:
-    """The size that a vector of sizes, an input, has for an axis."""
+    """Returns a symbol for an entry of an input that is a vector of sizes."""
     symbol = sizes.Symbol(f"{vector}[{index}]", (vector, index), is_entry=True)
     return sizes.of(symbol)
 
 
 def _handle_shape(handle: tf.Tensor) -> tuple[int | None, ...] | None:
-    """The shape of a handle's variable; `None` where it is unknown."""
+    """Returns the shape of a handle's variable; `None` if it is unknown."""
     data = getattr(handle, "_handle_data", None)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None

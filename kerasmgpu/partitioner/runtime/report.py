@@ -1,4 +1,4 @@
-"""How a program was partitioned, in numbers."""
+"""Reports and logs how a program was partitioned, in figures."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 _logged: set[tuple[Any, ...]] = set()
 
 _MOST_NAMES = 5
-"""Layers that a log line names."""
+"""Most layers that a log line names."""
 
 _SENT = {
     AllReduce: "summed",
@@ -43,20 +43,20 @@ _SENT = {
 
 
 def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
-    """How many operations of the one-device step run how on the replicas.
+    """Counts the operations of the one-device step by how replicas run them.
 
-    Operations in bodies of loops and branches count once each. What is left of
-    `operations` works on whole values that need no communication: constants,
-    variables, optimizers' updates.
+    Operations in bodies of loops and branches count once each. Those neither in
+    `with_rule` nor in `gathered` work on whole values without communication:
+    constants, variables, optimizers' updates.
 
     Args:
         program: `program.Program`.
 
     Returns:
         `(operations, with_rule, gathered, types)`: the number of all
-        operations; of those that each replica runs on its own rows or its own
-        part of a sum; of those without a rule, for which rows were gathered;
-        and a `Counter` of the types of the latter.
+        operations; of operations that each replica runs on its own rows or its
+        own part of a sum; of operations without a rule, for which rows were
+        gathered; and a `Counter` of the types of those without a rule.
     """
     operations, with_rule = 0, 0
     types: Counter[str] = Counter()
@@ -70,7 +70,7 @@ def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
 
 
 def _planned(graph: Graph, plans: Plans) -> Iterator[tuple[Node, Plan]]:
-    """All nodes of a graph and of what it holds, with their plans."""
+    """Yields all nodes of a graph and of its bodies, with their plans."""
     for node in graph.nodes:
         plan = plans.nodes.get(node)
         if plan is None:  # An input.
@@ -81,13 +81,13 @@ def _planned(graph: Graph, plans: Plans) -> Iterator[tuple[Node, Plan]]:
 
 
 def summed_bytes(written: Written) -> int:
-    """Bytes of what a written function sums, as far as they are fixed.
+    """Returns the bytes that a function sums over the replicas in a step.
 
     Args:
         written: `written.Written`.
 
     Returns:
-        Integer; what depends on the number of rows doesn't count.
+        Integer; sizes that depend on the number of rows count as 0.
     """
     return sum(
         bytes_of(sent, 0) * times
@@ -98,7 +98,7 @@ def summed_bytes(written: Written) -> int:
 
 
 def communication(written: Written) -> Iterator[tuple[Communication, int]]:
-    """All communication, and how many times it is done in a step.
+    """Yields all communication, and how many times each happens in a step.
 
     Weights and their gradients are sent once per micro-batch.
     """
@@ -108,7 +108,7 @@ def communication(written: Written) -> Iterator[tuple[Communication, int]]:
 
 
 def gathered_bytes(written: Written) -> int:
-    """Bytes of gathered weights that are whole at most, on each replica.
+    """Returns the peak bytes of gathered weights on each replica.
 
     Args:
         written: `written.Written` of a strategy with `shard`.
@@ -117,7 +117,7 @@ def gathered_bytes(written: Written) -> int:
 
 
 def collectives(written: Written) -> list[str]:
-    """Names what the replicas send in a step: `["all_reduce of dense"]`.
+    """Lists what the replicas send in a step, such as `"all_reduce of dense"`.
 
     Args:
         written: `written.Written`.
@@ -132,7 +132,7 @@ def collectives(written: Written) -> list[str]:
 
 
 def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
-    """What the replicas do with each part of a step.
+    """Counts what the replicas compute and send, for each layer of a step.
 
     Args:
         program: `program.Program`.
@@ -165,14 +165,14 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
 
 
 def whole_products(program: Program) -> list[Node]:
-    """Products and convolutions that are not shared between the replicas.
+    """Finds products and convolutions that are not sharded over the replicas.
 
     Args:
         program: `program.Program`.
 
     Returns:
-        List of the nodes whose inputs are whole although their size depends on
-        the batch.
+        List of the nodes whose inputs are whole, although sizes of these depend
+        on the batch.
     """
     return [
         node
@@ -186,18 +186,18 @@ def whole_products(program: Program) -> list[Node]:
 
 
 def kept_by_micro_batches(written: Written) -> dict[str, int]:
-    """What keeps micro-batches of a device alive together.
+    """Returns the bytes kept across phases of micro-batches, by layer.
 
     An operation that looks at all rows, as a batch normalisation does, needs
-    all micro-batches up to there before any goes on; what they need later is
-    kept for all rows.
+    results of all micro-batches before any continues; values that they use
+    later are kept for all rows.
 
     Args:
         written: `written.Written`.
 
     Returns:
-        `{layer: bytes per row}` of the layers whose values are kept; empty
-        where each micro-batch is done before the next one begins.
+        `{layer: bytes per row}` of the layers whose values are kept; empty if
+        each micro-batch is done before the next one begins.
     """
     phases = written.lowered.phases
     made = {
@@ -223,7 +223,10 @@ def kept_by_micro_batches(written: Written) -> dict[str, int]:
 
 
 def log(program: Program, written: Written) -> None:
-    """Logs a function that gathers rows, or runs whole products."""
+    """Logs what a function shards, keeps, gathers or computes on whole batches.
+
+    The same line is logged only once.
+    """
     if program.replicas.mesh.total == 1:
         return
     _log_sharded(program, written)
@@ -313,7 +316,7 @@ def _log_gathered(program: Program, written: Written) -> None:
 
 
 def part_of(name: str) -> str:
-    """The layer that a node's name tells, or what else it is of."""
+    """Returns the layer in a node's name; `"the step itself"` if in none."""
     scopes = [
         scope
         for scope in name.split("/")[:-1]
@@ -325,11 +328,16 @@ def part_of(name: str) -> str:
 
 
 def bytes_of(sent: Sent, rows: int) -> int:
-    """Bytes that are sent, with one number for all sizes that aren't known.
+    """Returns the bytes that are sent, for a number of rows.
+
+    Other symbols in the number of elements count as 1.
 
     Args:
         sent: See `ir.instructions.Communication.sizes`.
         rows: Number of rows of a batch.
+
+    Returns:
+        Integer; 0 if the number of elements is unknown.
     """
     _, elements, bytes_each = sent
     if elements is None:

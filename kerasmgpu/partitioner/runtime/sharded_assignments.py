@@ -23,14 +23,15 @@ _OF_ONE_VALUE = ("scatter_max", "scatter_min", "scatter_update")
 """Methods that TensorFlow refuses for variables that are sums or means."""
 
 _NOT_IN_REPLICAS = ("batch_scatter_update", "scatter_nd")
-"""What methods begin with that mirrored variables have in no replica."""
+"""Prefixes of methods that mirrored variables don't have in replica context."""
 
 _ROUNDING = 64
-"""Units in the last place by which equal values of replicas may differ."""
+"""Units in the last place by which values of replicas can differ and still
+count as equal."""
 
 
 class Sharded(Protocol):
-    """A `sharded_variable.ShardedVariable`, as it is assigned."""
+    """Interface of `sharded_variable.ShardedVariable` for assignments."""
 
     name: str
     aggregation: tf.VariableAggregation
@@ -39,21 +40,21 @@ class Sharded(Protocol):
     parts: Sequence[tf.Variable]
 
     def ref(self) -> Any:
-        """A hashable reference to the variable."""
+        """Returns a hashable reference to the variable."""
 
     def read_value(self) -> tf.Tensor:
-        """The whole value, as code of the user's reads it."""
+        """Returns the whole value, as the user's code reads it."""
 
     def joined(self) -> tf.Tensor:
-        """The whole value of the parts."""
+        """Returns the whole value of the parts."""
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
-        """The parts of a whole value."""
+        """Returns this process's parts of a whole value."""
 
     def changed(
         self, value: tf.Tensor, method: str, args: Any, kwargs: Any
     ) -> tf.Tensor:
-        """The whole value that a method makes of another one."""
+        """Returns the whole value to which a method changes `value`."""
 
     def change_parts(self, method: str, args: Any, kwargs: Any) -> None:
         """Calls a method that changes the variable, on all parts."""
@@ -63,7 +64,7 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
     """Calls a method that changes a variable, as the context demands.
 
     Args:
-        variable: The variable, not as that of one device.
+        variable: The variable, outside of a step of one device.
         method: Name of a method of `tf.Variable`.
         *args: Its arguments, the first one the value.
         **kwargs: Its keywords.
@@ -99,7 +100,7 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
 def _in_replica(
     variable: Sharded, method: str, args: tuple, kwargs: dict
 ) -> None:
-    """Changes a variable once that all replicas change."""
+    """Changes a variable once for all replicas, by a merge call."""
     values_util.assert_replica_context(variable.distribute_strategy)
     if method.startswith(_NOT_IN_REPLICAS):
         raise NotImplementedError(
@@ -108,7 +109,7 @@ def _in_replica(
         )
 
     def merge(strategy: Any, *args: Any, **kwargs: Any) -> None:
-        if method == "_strided_slice_assign":  # Of each copy by itself.
+        if method == "_strided_slice_assign":  # Isn't aggregated.
             args, kwargs = tf.nest.map_structure(_of_first, (args, kwargs))
         else:
             value, *others = args
@@ -129,9 +130,9 @@ def _in_replica(
 
 
 def _aggregated(variable: Sharded, strategy: Any, value: Any) -> Any:
-    """The value that copies would be given, of those of the replicas."""
+    """Aggregates the replicas' values, as for a mirrored variable's copies."""
     if variable.aggregation == tf.VariableAggregation.NONE:
-        # Each copy would have its own; outside, the first one's is read.
+        # Each copy would get its replica's value; outside, the first is read.
         return _of_first(value)
     if (
         variable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -173,9 +174,9 @@ def _require_no_compilation(variable: Sharded) -> None:
 class Copies:
     """Copies of sharded variables while a mirrored variable is updated.
 
-    TensorFlow calls the function of an update once per replica. Each call
-    reads and assigns the copies of its replica, as a mirrored variable has
-    them; of a copy the replica's part is kept.
+    TensorFlow calls the function of an update once per replica. Each call reads
+    and assigns its replica's copies, as with mirrored variables; of each copy,
+    only the replica's part is kept.
 
     Args:
         arguments: Arguments of the update.
@@ -190,7 +191,11 @@ class Copies:
         self._of: dict[Any, list[tf.Tensor]] = {}
 
     def value(self, variable: Sharded) -> tf.Tensor:
-        """The value of this replica's copy."""
+        """Returns the value of this replica's copy.
+
+        Raises:
+            InputError: If it was assigned in a branch or loop that has ended.
+        """
         if variable.ref() not in self._of:
             before = variable.joined()
             self._of[variable.ref()] = [before] * len(variable.parts)
@@ -231,7 +236,7 @@ def _is_visible(graph: tf.Graph) -> bool:
 
 
 def agreed(value: Any, variable: Sharded) -> Any:
-    """The value that all replicas have of an argument of an update.
+    """Returns the value of an update's argument that all replicas have.
 
     Raises:
         InputError: If they differ; in a graph, `tf.errors.
@@ -249,7 +254,11 @@ def agreed(value: Any, variable: Sharded) -> Any:
 
 
 def _assert_agreed(value: Any, variable: Sharded) -> Sequence[tf.Operation]:
-    """Asserts that replicas have equal values, but for rounding."""
+    """Returns assertions that replicas' values are equal, up to rounding.
+
+    Raises:
+        InputError: If they aren't, outside of a graph.
+    """
     message = (
         f"The variable {variable.name!r} is sharded, and updated once for all "
         "replicas. Received: an update with a value that differs between "

@@ -1,8 +1,8 @@
 """Variables of which each replica holds one part.
 
 While a step is traced, a sharded variable is one variable of the whole shape
-whose value doesn't exist: a handle costs nothing. `program.py` maps this handle to
-the handles of the parts. Outside of steps the value is the concatenation of
+whose value doesn't exist: a handle costs nothing. `program.py` maps this handle
+to the handles of the parts. Outside of steps the value is the concatenation of
 the parts, and an assigned value is split. Between workers reading it is a
 collective. Checked on TensorFlow 2.18 and 2.21.
 """
@@ -31,16 +31,16 @@ _GROUP = 60_000
 """Group key of the collectives that read variables outside of steps."""
 
 _MOST_READS = 1 << 14
-"""Instance keys per variable; they are used again after as many reads."""
+"""Number of instance keys per variable, used again after as many reads."""
 
 _MOST_VARIABLES = 1 << 17
-"""Variables with instance keys of their own: keys are 32-bit integers."""
+"""Number of variables with their own instance keys: keys are 32-bit integers."""
 
 _numbers = itertools.count()
 
 _GRADIENT = "KerasmgpuShardedRead"
-"""The gradient of a value that is read of parts, and of an unused one of the
-variable."""
+"""Name of the gradient of `IdentityN` of two values: that of the parts, and an
+unused read of the handle, which gets the gradient."""
 
 
 @tf.RegisterGradient(_GRADIENT)
@@ -77,15 +77,15 @@ class AxisToShard(Protocol):
     """Chooses the variables that are sharded, and their axes."""
 
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
-        """Whether a variable of these settings can be sharded at all."""
+        """Whether a variable with these settings can be sharded at all."""
 
     def infers_shapes(self) -> bool:
-        """Whether code runs only to know the shapes of its results."""
+        """Whether code is running only to infer the shapes of its results."""
 
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
     ) -> int | None:
-        """The axis along which a variable is sharded, or `None`.
+        """Returns the axis along which to shard a variable, or `None`.
 
         Args:
             settings: Arguments of `tf.Variable`.
@@ -94,7 +94,7 @@ class AxisToShard(Protocol):
 
 
 class Extended(Protocol):
-    """The `extended` of a strategy that shards; see `one_device.OneDevice`."""
+    """Interface of the `extended` of a strategy; see `one_device.OneDevice`."""
 
     axis_to_shard: AxisToShard | None
     announce: Callable[["ShardedVariable"], None] | None
@@ -106,14 +106,14 @@ class Extended(Protocol):
 
     @property
     def copies(self) -> sharded_assignments.Copies | None:
-        """Copies of variables while a mirrored one is updated."""
+        """Copies of sharded variables in an update of a mirrored one, or `None`."""
 
     @property
     def updated(self) -> "ShardedVariable | None":
-        """The sharded variable that is updated."""
+        """The sharded variable that is being updated, or `None`."""
 
     def wait_for_workers(self, name: str, seconds: float) -> None:
-        """Waits until all workers read a variable."""
+        """Waits until all workers read a variable; fails after `seconds`."""
 
     def _container_strategy(self) -> Any:
         """The strategy."""
@@ -132,7 +132,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     """
 
     exists = False
-    """Whether this process has created one."""
+    """Whether this process has created a sharded variable."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     # Reading ------------------------------------------------------------------
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
-        """What all ways of reading call."""
+        """Reads the whole value, or a copy's; all ways of reading call this."""
         if self.acts_whole:
             return super()._read_variable_op(no_copy)
         resource_variable_ops.variable_accessed(self)
@@ -197,26 +197,26 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return value
 
     def _value(self) -> tf.Tensor:
-        """The whole value; in an update of a copy, that of the copy."""
+        """Returns the whole value; while a copy is updated, that of the copy."""
         copies = self.extended.copies
         value = self.joined() if copies is None else copies.value(self)
         if tf.executing_eagerly():
             return value
-        # The gradient of a branch, loop or function is computed of its graph,
-        # where it has to reach the handle that tapes watch.
+        # The gradient of a branch, loop or function is computed from its graph,
+        # in which it must reach the handle that tapes watch.
         read = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
         graph = tf.compat.v1.get_default_graph()
         with graph.gradient_override_map({"IdentityN": _GRADIENT}):
             return tf.raw_ops.IdentityN(input=[value, read])[0]
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Rows of the value; see `tf.Variable.sparse_read`."""
+        """Returns rows of the value; see `tf.Variable.sparse_read`."""
         if self.acts_whole:
             return super().sparse_read(indices, name)
         return tf.gather(self.read_value(), indices, name=name)
 
     def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Elements of the value; see `tf.Variable.gather_nd`."""
+        """Returns elements of the value; see `tf.Variable.gather_nd`."""
         if self.acts_whole:
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.read_value(), indices, name=name)
@@ -232,7 +232,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return tf.constant(True, name=name)
 
     def joined(self) -> tf.Tensor:
-        """The whole value, of the parts of all workers."""
+        """Returns the whole value; with several workers, by a collective.
+
+        Raises:
+            InputError: In a `tf.function`, with several workers.
+        """
         sharding = self.extended.axis_to_shard
         if (
             sharding is not None
@@ -253,18 +257,18 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return self._gathered(own)
 
     def _own(self) -> tf.Tensor:
-        """This worker's part: those of its replicas."""
+        """Returns this worker's part: the concatenated parts of its replicas."""
         with tf.device(self._mesh.host):
             return tf.concat(
                 [part.value() for part in self.parts], self.shard_axis
             )
 
     def give(self) -> None:
-        """Takes part in another worker's read, and keeps nothing of it."""
+        """Takes part in another worker's read, without using the value."""
         self._all_parts(self._own())
 
     def _gathered(self, own: tf.Tensor) -> tf.Tensor:
-        """The whole value, of the workers' parts."""
+        """Gathers the whole value from all workers' parts."""
         if self.extended.announce is not None:
             self.extended.announce(self)
         counts, axis = self._counts(), self.shard_axis
@@ -280,7 +284,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             )
 
     def _counts(self) -> list[int]:
-        """Elements of each worker's part along the sharded axis."""
+        """Returns the elements of each worker's part along the sharded axis."""
         mesh = self._mesh
         bounds = bounds_of(self.shape[self.shard_axis], mesh.total)
         ends = [*bounds[:: mesh.num]]
@@ -308,11 +312,14 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             )
 
     def _wait_for_workers(self) -> None:
-        """Waits until all workers read: a collective can't be taken back.
+        """Waits until all workers read, since a collective can't be cancelled.
 
-        One that times out ends TensorFlow's collectives for the whole job, and
-        now and then crashes the process (TensorFlow 2.18 to 2.21 return the
-        error while the ring's threads still use the operation).
+        A collective that times out ends TensorFlow's collectives for the whole
+        job, and now and then crashes the process (TensorFlow 2.18 to 2.21
+        return the error while the ring's threads still use the operation).
+
+        Raises:
+            InputError: If a worker doesn't read within `read_timeout_seconds`.
         """
         seconds = self.extended.read_timeout_seconds
         name = f"kerasmgpu/variable {self._number}/read {self._reads}"
@@ -358,7 +365,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def changed(
         self, value: tf.Tensor, method: str, args: Any, kwargs: Any
     ) -> tf.Tensor:
-        """The whole value that a method makes of another one."""
+        """Returns the whole value to which a method changes `value`."""
         if method == "assign":
             return tf.convert_to_tensor(self._checked(*args))
         if method == "assign_add":
@@ -374,7 +381,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return tf.ensure_shape(value, self.shape)
 
     def _checked(self, value: Any) -> Any:
-        """A value to assign; an array, of which each part is a tensor."""
+        """Converts a value to assign to a tensor, unless it is a NumPy array.
+
+        Raises:
+            ValueError: If its shape isn't that of the variable.
+        """
         if not isinstance(value, np.ndarray):
             value = tf.convert_to_tensor(value, self.dtype)
         if not self.shape.is_compatible_with(value.shape):
@@ -386,7 +397,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return value
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
-        """The elements of this process's parts."""
+        """Returns this process's parts of a whole value."""
         return cut(value, self.shard_axis, self._mesh)
 
     # Checkpoints and exports --------------------------------------------------
@@ -406,10 +417,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """Context in which the variable holds its whole value; collective.
+        """Context in which the handle holds the whole value; a collective.
 
-        At the end the new value is divided over the parts again. Contexts may be
-        nested.
+        At the end, the new value is divided over the parts again. Contexts can
+        be nested.
         """
         if self._is_whole:
             yield
@@ -425,7 +436,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
 
     def _set_whole(self, value: tf.Tensor) -> None:
-        """Sets what the handle holds: the whole value, or nothing."""
+        """Makes the handle hold a value: the whole one, or an empty tensor."""
         if not tf.executing_eagerly():
             # A graph refuses static shapes other than that of the handle.
             unknown = tf.TensorShape(None)
@@ -442,7 +453,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method that changes the variable as its context demands."""
+    """Returns a method that changes the variable as its context demands."""
     original = getattr(resource_variable_ops.BaseResourceVariable, name)
 
     @functools.wraps(original)
@@ -462,7 +473,7 @@ for _name in (*_OF_PARTS, *_OF_WHOLE):
 
 
 def cut(value: tf.Tensor, axis: int, mesh: Mesh) -> list[tf.Tensor]:
-    """The parts of a value that replicas of this process hold."""
+    """Returns the parts of a value that replicas of this process hold."""
     bounds = bounds_of(value.shape[axis], mesh.total)
     before = (slice(None),) * axis
     return [
@@ -472,7 +483,7 @@ def cut(value: tf.Tensor, axis: int, mesh: Mesh) -> list[tf.Tensor]:
 
 
 def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
-    """The sharded variable that a handle belongs to, or `None`."""
+    """Returns the sharded variable that a handle belongs to, or `None`."""
     reference = getattr(handle, "_sharded_variable", None)
     return None if reference is None else reference()
 
@@ -498,7 +509,7 @@ def create(
         with tf.device(device), record.stop_recording():
             parts.append(
                 resource_variable_ops.ResourceVariable(
-                    # A slice may share the memory of the whole value.
+                    # A slice can share the memory of the whole value.
                     tf.raw_ops.DeepCopy(x=part),
                     trainable=False,
                     name="part",

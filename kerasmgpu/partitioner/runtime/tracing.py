@@ -29,7 +29,7 @@ from kerasmgpu.partitioner.step.simplification import (
 
 
 class Trace:
-    """A function as it runs on one device.
+    """Traces a function as it runs on one device, and simplifies the graph.
 
     Args:
         function: Function of positional arguments.
@@ -42,7 +42,8 @@ class Trace:
             order of `tf.nest.flatten(…, expand_composites=True)`.
         dump: The `passes.dump.Dump` of the function.
         sparse: List of `Sparse`, for sparse tensors among the arguments.
-        captured: Pairs of each other input and the tensor that it captures.
+        captured: For each other input of the graph, the pair of this input and
+            the tensor outside that it captures.
         outputs: The function's return value, with symbolic tensors.
         variables: Trainable variables that it reads.
     """
@@ -64,7 +65,7 @@ class Trace:
         self._simplify(lambda outer: variable_of(outer) is not None)
 
     def _simplify(self, is_sharded: Callable[[Any], bool]) -> None:
-        """Sets the simplified graph, its inputs and what they capture."""
+        """Sets the simplified graph, its inputs and their captured tensors."""
         graph, self.leaves, self.captured = self._read()
         self.dump("read", lambda: graph_text(graph))
         sharded = {
@@ -83,7 +84,7 @@ class Trace:
         self.sparse = list(_sparse(self._arguments, self.leaves))
 
     def imagined(self, axis_of: Callable[[Any], int | None]) -> "Trace":
-        """The same function, of variables that other replicas would hold.
+        """Returns a copy for imagined replicas, with variables sharded anew.
 
         Args:
             axis_of: Function of a captured tensor that returns the axis along
@@ -102,7 +103,7 @@ class Trace:
     ) -> tuple[
         graphs.Graph, list[graphs.Tensor], list[tuple[graphs.Tensor, tf.Tensor]]
     ]:
-        """The graph as it was traced, its leaves, and its captures."""
+        """Returns the graph as it was traced, its `leaves` and its `captured`."""
         source = self._func_graph
         graph = read(source)
         captured = {id(inner): outer for outer, inner in source.captures}
@@ -114,15 +115,16 @@ class Trace:
         return graph, leaves, [pair for pair in pairs if pair[1] is not None]
 
     def without_arguments(self) -> "Trace | None":
-        """The effects of a step whose input is exhausted.
+        """Returns the side effects of a step whose input is exhausted.
 
-        TensorFlow runs an operation as soon as its inputs are ready. At the end
-        of the data a step so draws random numbers, counts and decays, although
-        there is no batch.
+        TensorFlow runs an operation as soon as its inputs are ready. So at the
+        end of the data, a step still draws random numbers, counts and decays,
+        although there is no batch.
 
         Returns:
-            A `Trace` of the effects that need no argument, or `None`. A loop
-            waits for all that it needs.
+            A `Trace` of the side effects that need no argument; `None` if there
+            are none. A loop waits for all its inputs, so it is left out if one
+            of these is an argument.
         """
         graph, leaves, captured = self._read()
         graph = _without(graph, leaves)
@@ -135,7 +137,7 @@ class Trace:
         return rest
 
     def with_places(self) -> error_places:
-        """Context in which errors get the lines that created operations."""
+        """Returns a context that adds the user's lines to errors' messages."""
         return error_places(self._func_graph)
 
     def packed(self, flat: Iterable[tf.Tensor]) -> Any:
@@ -162,14 +164,14 @@ def _is_late(node: graphs.Node) -> bool:
 def _without(
     graph: graphs.Graph, missing: Iterable[graphs.Tensor]
 ) -> graphs.Graph:
-    """The effects of a graph that don't depend on some of its inputs.
+    """Returns the side effects of a graph that don't depend on some inputs.
 
     Args:
         graph: `graph.Graph`, which is consumed.
         missing: Inputs that are never fed.
 
     Returns:
-        A `Graph` without them, and without outputs.
+        A `Graph` without these inputs, and without outputs.
     """
     inputs = [tensor for tensor in graph.inputs if tensor not in missing]
     missing, waiting, nodes, effects = set(missing), set(), [], []
@@ -196,9 +198,12 @@ _BRANCHES = {"Case", "If"}
 def _branch_without(
     node: graphs.Node, missing: set[graphs.Tensor]
 ) -> graphs.Node | None:
-    """A branch with the effects that don't depend on missing tensors, or `None`.
+    """Returns a branch's side effects that don't depend on missing tensors.
 
     Gradient accumulation is an example: resetting to zero needs no gradient.
+
+    Returns:
+        A branch with these side effects only; `None` if there are none.
     """
     condition, *carried = node.inputs
     if condition in missing:
@@ -238,7 +243,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def done_once() -> Iterator[None]:
-    """Variables that are created inside cause no second trace.
+    """Context in which creating variables causes no second trace.
 
     For code that only creates variables, if the function does the same whether
     or not they exist already.
@@ -270,7 +275,7 @@ def without_garbage_collection() -> Iterator[None]:
 def _func_graph(
     function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
 ) -> tuple[func_graphs.FuncGraph, bool]:
-    """The trace, and whether it created variables."""
+    """Traces a function; returns its graph, and whether it created variables."""
     made = []
 
     def note(

@@ -1,4 +1,4 @@
-"""What replicas send in a step: by collective, and by what it is for."""
+"""Adds up what replicas send in a step, by collective and purpose."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -26,16 +26,16 @@ _BACKWARD = ("gradient_tape", "gradients")
 
 
 def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
-    """What the replicas send each other in one step.
+    """Returns what the replicas send each other in one step.
 
     Args:
-        written: `program.Written` of a training step.
+        written: `written.Written` of a training step.
         rows: Integer, rows of a batch over all replicas.
 
     Returns:
         List of dictionaries: `"kind"` (`"all_reduce"`), `"purpose"`
         (`"gradients"`) and `"bytes"` of the whole tensors, most bytes first.
-        What is inside a loop counts once.
+        Communication inside a loop counts once.
     """
     found: Counter[tuple[str, str]] = Counter()
     for one, times in communication(written):

@@ -13,7 +13,9 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 
 
 class Written:
-    """A function of all replicas, in TensorFlow's function library.
+    """Adds a function of all replicas to TensorFlow's function library.
+
+    When it is garbage-collected, the function is removed from the library.
 
     Args:
         library: List of `FunctionDef`s; the last one is the function.
@@ -51,13 +53,13 @@ class Written:
             finalizer.atexit = False
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs it, or writes a call of it into the graph that is built.
+        """Runs the function, or adds a call of it to the graph that is built.
 
         Args:
             tensors: The leaves, each as one tensor or as one per replica.
 
         Returns:
-            List of tensors.
+            List of the outputs, empty without outputs.
         """
         outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[*tensors, *self._captured],
@@ -74,17 +76,17 @@ class Written:
 
 
 class _Name:
-    """A function by its name, as TensorFlow's attributes want it."""
+    """The name of a function, with the interface of a function attribute."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def add_to_graph(self, graph: tf.Graph) -> None:
-        """Adds nothing: the function is in the context already."""
+        """Does nothing: the function is in the context already."""
 
 
 def _config() -> config_pb2.ConfigProto:
-    """Runs a function without TensorFlow's graph optimiser (Grappler).
+    """Returns options to run a function without Grappler, the graph optimiser.
 
     The graph was simplified before it was written for the replicas; Grappler
     would simplify each replica's copy of it.
