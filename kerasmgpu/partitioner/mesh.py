@@ -142,7 +142,7 @@ class Mesh:
 
 
 def first_on_device(mesh: Mesh, place: int) -> int:
-    """Returns the place of the first micro-batch on the same device.
+    """Returns the place of the first micro-batch on the device of `place`.
 
     The place `HOST` is returned unchanged.
     """

@@ -138,7 +138,7 @@ def _set_value(tensor: Tensor, value: Value) -> None:
     if isinstance(value, tuple) and len(tensor.shape or (None,)) != 1:
         value = None  # A matrix or more: no entry is known.
     tensor.value = value
-    # With no known entry it may be of any rank.
+    # A tuple of unknown entries only doesn't tell the rank.
     if isinstance(value, tuple) and set(value) != {None}:
         tensor.shape = (len(value),)
 

@@ -230,7 +230,7 @@ class Planner:
             and len(sums) == 1 < len(kinds)
             and node in self._outer
             and bool(node.outputs[0].shape)
-            # Not that of a metric.
+            # A metric's sum, which is read, stays partial.
             and Trait.READS not in record(sums[0].node.type).traits
             and not self._state.isdisjoint(node.inputs)
         )
@@ -343,7 +343,7 @@ class Planner:
             plans.kinds[tensor] = self._reduced(tensor, kind)
 
     def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
-        """Returns the kind that all consumers of a partial tensor get."""
+        """Returns the kind to reduce a partial tensor to, for all consumers."""
         if kind != PARTIAL:
             return REPLICATED
         if tensor in self._scattered:

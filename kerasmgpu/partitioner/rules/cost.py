@@ -32,7 +32,7 @@ class CostModel:
         self._known = dict(known or {})
 
     def elements_of(self, tensor: Tensor) -> int:
-        """Returns a tensor's elements, for this batch; 1 for unknown ranks."""
+        """Returns a tensor's number of elements; 1 if its rank is unknown."""
         total = 1
         for size in tensor.shape or ():
             if size is None:
@@ -50,7 +50,7 @@ class CostModel:
         return sizes.evaluate(size, self._values(size))
 
     def bytes_of(self, tensor: Tensor) -> int:
-        """Returns a tensor's bytes for this batch."""
+        """Returns a tensor's number of bytes for this batch."""
         return self.elements_of(tensor) * tensor.dtype.size
 
     def sent(

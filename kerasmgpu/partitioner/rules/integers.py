@@ -37,12 +37,12 @@ operation("Const", value=const)
 
 
 def shape(node: Node) -> Shape | None:
-    """Returns the input's shape, or `None`; unknown sizes are `None`."""
+    """Returns the input's shape: `None` for an unknown rank or size."""
     return node.inputs[0].shape
 
 
 def shapes(node: Node) -> list[Shape | None]:
-    """Returns each input's shape, or `None`; unknown sizes are `None`."""
+    """Returns each input's shape: `None` for an unknown rank or size."""
     return [tensor.shape for tensor in node.inputs]
 
 
@@ -120,7 +120,7 @@ def concat(node: Node) -> Value:
 
 
 def strided_slice(node: Node) -> Value:
-    """Returns entries of a vector, or one of them; `None` if unknown."""
+    """Slices a vector, or takes one of its entries; `None` if unknown."""
     entries, begin, end, strides = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple) or node.attr("ellipsis_mask"):
         return None
@@ -142,7 +142,7 @@ def strided_slice(node: Node) -> Value:
 
 
 def slice_(node: Node) -> Value:
-    """Slices a vector, `(vector, begin, size)`; `None` if one is unknown."""
+    """Slices a vector, `(vector, begin, size)`; `None` if any is unknown."""
     entries, begin, size = (tensor.value for tensor in node.inputs)
     if not isinstance(entries, tuple):
         return None
@@ -268,7 +268,7 @@ def quotient(node: Node) -> Value:
 def remainder(node: Node) -> Value:
     """Returns the remainder of each pair of entries; `None` if unknown.
 
-    Of symbolic sizes only the remainder 0, of a multiple, is known.
+    With symbolic sizes, it is known only where it is 0, for a multiple.
     """
 
     def modulo(a: Known, b: Known) -> Known:
@@ -282,7 +282,7 @@ def remainder(node: Node) -> Value:
 def maximum(node: Node) -> Value:
     """Returns the maximum of each pair of entries; `None` if unknown.
 
-    Of symbolic sizes only that of two equal ones is known.
+    With symbolic sizes, it is known only if both are equal.
     """
 
     def largest(a: Known, b: Known) -> Known:

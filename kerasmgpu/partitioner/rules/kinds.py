@@ -122,8 +122,8 @@ class Partial:
 class PerReplica:
     """Every replica holds a value computed from its rows alone.
 
-    The one-device value is the mean over the replicas, weighted by their rows. Only
-    `rules.per_replica` gives this kind, for layers that ask for it.
+    The one-device value is the mean over the replicas, weighted by their rows.
+    Only `rules.per_replica` gives this kind, for layers that ask for it.
     """
 
     rows: Rows

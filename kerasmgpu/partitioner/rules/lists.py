@@ -104,7 +104,7 @@ def item_facts(node: Node, inference: Inference) -> None:
     if node.type == "TensorListPopBack":
         node.outputs[0].element = elements
     if elements is not None and elements.shape is not None:
-        # Unknown sizes are TensorFlow's static ones, or get symbols.
+        # Sizes unknown here are TensorFlow's static ones, or get symbols.
         item = node.outputs[-1]
         item.shape = sizes.filled_in(elements.shape, item.static)
         item.value = elements.value
@@ -156,7 +156,7 @@ def _before_items(made: Tensor) -> Tensor:
 def element_shape_facts(node: Node, inference: Inference) -> None:
     """Sets the output's value to the elements' shape, if it is fully known.
 
-    TensorFlow may only know -1.
+    TensorFlow itself may know only -1, an unknown size.
     """
     elements = node.inputs[0].element
     if elements is None or elements.shape is None:

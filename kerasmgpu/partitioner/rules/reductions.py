@@ -23,7 +23,7 @@ def reduce(node: Node) -> Axes | None:
     if node.type in ("EuclideanNorm", "Prod"):
         by = None  # Can't be reduced in parts.
     if node.type == "Mean" and node.outputs[0].dtype.is_integer:
-        by, is_linear = None, False  # It is rounded.
+        by, is_linear = None, False  # An integer mean is rounded.
     labels: Labels = tuple(range(rank))
     if by is None:
         labels = tuple(None if axis in reduced else axis for axis in labels)
@@ -44,7 +44,7 @@ def reduce(node: Node) -> Axes | None:
 
 
 def reduced_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the shape, reduced axes left out or 1; `None` if unknown."""
+    """Returns the shape without reduced axes, or with 1s; `None` if unknown."""
     given, reduced = node.inputs[0].shape, reduced_axes(node)
     if reduced is None:
         return None

@@ -86,8 +86,8 @@ def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     if node.type == "Squeeze":
         squeezed = {n % len(source) for n in node.attr("squeeze_dims") or ()}
-        # Where all axes of one element go, a share of one row would lose its
-        # own; and a share of one row in all may have none.
+        # Without named axes, a share of one row would lose the rows' axis. A
+        # named rows' axis has one row in all, and some shares have none.
         if not squeezed or kind.axis in squeezed:
             return None
         axis = kind.axis - sum(n < kind.axis for n in squeezed)
@@ -199,7 +199,7 @@ def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     first = sharded[0]
     if first.axis != axis:
         return Plan((first,) * len(parts) + (REPLICATED,), (first,))
-    # Rows after rows: each part is a block of all rows.
+    # Joined along the rows' axis, each part is a block of all rows.
     if len(sharded) != len(parts) or any(
         kind.in_blocks(1) != first.in_blocks(1) for kind in sharded
     ):
@@ -209,7 +209,7 @@ def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def concat_shape(node: Node) -> list[Shape | None] | None:
-    """Adds up the sizes of the joined axis; returns `None` if it is unknown."""
+    """Returns the shape, joined sizes added up; `None` if it is unknown."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
     if None in shapes or not isinstance(where.value, int):
@@ -396,7 +396,7 @@ def slice_(node: Node) -> Axes | None:
 
 
 def slice_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the value of input `size`, with -1 inferred; `None` if unknown."""
+    """Returns the value of `size`, with -1 inferred; `None` if unknown."""
     value, begin, size = node.inputs
     if value.shape is None or not isinstance(size.value, tuple):
         return None
@@ -428,9 +428,9 @@ def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
         shape: Shape of the value that is sliced.
 
     Returns:
-        List of `(axis, what, size)` in the order of the result's axes: `axis`
-        of the value or `None` for a new one, `what` of `"whole"`, `"part"`,
-        `"one"` (the axis is removed) and `"new"`, and the size of the slice,
+        List of `(axis, what, size)` in the order of the result's axes. `axis`
+        is the value's, or `None` for a new one; `what` is `"whole"`, `"part"`,
+        `"one"` (the axis is removed) or `"new"`; `size` is that of the slice,
         `None` if unknown. `None` instead of the list if the axes are unknown.
     """
     begin, end, strides = (node.inputs[n].value for n in (1, 2, 3))
@@ -714,7 +714,7 @@ def batch_of_matrices(node: Node) -> Axes | None:
     outputs = ranks[len(node.inputs) :]
     inner = 2
     if node.type in ("MatrixDiag", "MatrixDiagV2", "MatrixDiagV3"):
-        inner = 1 + (ranks[-1] == ranks[0])  # Of a band there are several.
+        inner = 1 + (ranks[-1] == ranks[0])  # A band has two axes.
     if node.type in ("FFT", "IFFT", "RFFT", "IRFFT"):
         inner = 1
     if node.type.endswith("FT3D"):

@@ -1,7 +1,7 @@
 """Plans look-ups in a sharded variable, and updates of some of its rows.
 
 The rows of such a table are divided over the replicas. Row numbers that are
-sharded as a batch is are sent to the replicas that own the rows, and the rows
+sharded like a batch are sent to the replicas that own the rows, and the rows
 are sent back. Updates are sent to the owners, too, which apply them in their
 order; so are gradients, which the owners add up. See `exchanges.py`.
 
@@ -66,7 +66,7 @@ def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
 def exchange(
     node: Node, kinds: Sequence[Kind], target: Sharded | None
 ) -> Plan | None:
-    """Plans a look-up, or a segment sum, by row numbers sharded as a batch is.
+    """Plans a look-up, or a segment sum, by row numbers sharded like a batch.
 
     The sum's result goes into a table: it is a gradient.
 
@@ -109,7 +109,7 @@ def has_varying_sizes(plan: Plan) -> bool:
 
 
 def _of_batch(kind: Kind) -> Sharded | None:
-    """Returns `kind` if it shards the first axis as a batch is; else `None`."""
+    """Returns `kind` if it shards the first axis like a batch; else `None`."""
     if not isinstance(kind, Sharded) or is_of_variable(kind):
         return None
     return kind if kind.axis == 0 and kind.outer == 1 else None

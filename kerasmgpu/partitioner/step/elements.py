@@ -95,7 +95,10 @@ class Elements:
             one._put.update(two._put)
 
     def assume(self) -> bool:
-        """Assumes what inserted elements agree on; returns whether it's new."""
+        """Updates the assumption to what all inserted elements agree on.
+
+        Returns whether it changed.
+        """
         before = self._assumed
         self._assumed = tuple(
             rule.applied(_agreement([put[n] for put in self._put.values()]))
@@ -146,7 +149,10 @@ class _Discarded:
         )
 
     def give_up(self, assumed: Any, found: Any) -> bool:
-        """Gives up entries that a result contradicts; returns if any do."""
+        """Gives up entries of an assumption that a result contradicts.
+
+        Returns whether there were any.
+        """
         if assumed is None or assumed == found:
             return False
         if (
@@ -165,7 +171,7 @@ class _Discarded:
 
 
 def _agreement(facts: Iterable[Any]) -> Any:
-    """Fills in a shape or value from several; the first known entry counts.
+    """Merges several shapes or values; each entry is the first that is known.
 
     Returns `None` if all are unknown, or if two have different lengths.
     """

@@ -108,7 +108,7 @@ class Tensor:
     def learn(self, static: "StaticShape | None") -> None:
         """Fills unknown sizes of `static` from another shape of the tensor.
 
-        `shape` becomes the same.
+        `shape` is set to the result.
         """
         if self.static is not None:
             static = sizes.filled_in(self.static, static)

@@ -10,10 +10,10 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 def rounds_of(loop: Node, earlier: Mapping[Node, Any]) -> SizeLike | None:
     """Returns the most rounds a loop can run; `None` if values decide.
 
-    They follow from the limit of a counter, if the loop's condition compares
-    one with a known size; otherwise from the length of a list that the loop
-    takes. A loop that can end earlier, such as a decoder at the end of a
-    sentence, counts with its limit.
+    This bound follows from the limit of a counter, if the loop's condition
+    compares one with a known size; otherwise from the length of a list that the
+    loop takes. A loop that can end earlier, such as a decoder at the end of a
+    sentence, counts as one that runs to its limit.
 
     Args:
         loop: Node of a loop.

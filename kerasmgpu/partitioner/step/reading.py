@@ -164,7 +164,7 @@ class _Reader:
         return node
 
     def _function(self, name: str, shapes: list[tf.TensorShape]) -> Graph:
-        """Reads a function of the library, for inputs of the given shapes."""
+        """Reads a library function as a graph, for inputs of these shapes."""
         with self._source.as_default():
             definition = functions.get_function_def(name, self._source)
             try:

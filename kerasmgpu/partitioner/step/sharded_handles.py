@@ -2,9 +2,10 @@
 
 Each replica can read its part of the variable, assign it, look rows up in it
 and update rows of it. Other operations, such as `variable[1:3].assign(…)` and
-scatters by index vectors, are rewritten: they compute the whole new value,
-which is then assigned. Reads in loops are loop-invariant: they are moved in
-front of the loop, which would otherwise gather the variable in each iteration.
+scatters by index vectors, are rewritten to read the whole value and, if they
+change it, to assign the new one. Reads in loops are loop-invariant: they are
+moved in front of the loop, which would otherwise gather the variable in each
+iteration.
 """
 
 from collections.abc import Collection
@@ -155,7 +156,7 @@ def _hoisted(loop: Node, handles: Collection[Tensor]) -> list[Node]:
 def _replace(
     graph: Graph, same: dict[Tensor, Tensor], removed: Collection[Node]
 ) -> None:
-    """Removes nodes from a body; others take `same[tensor]` for a tensor."""
+    """Removes nodes; replaces tensors by those that `same` maps them to."""
     graph.nodes = [node for node in graph.nodes if node not in removed]
     graph.effects = [node for node in graph.effects if node not in removed]
     for node in graph.nodes:

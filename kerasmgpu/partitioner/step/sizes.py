@@ -80,8 +80,8 @@ symbol occurs as often as its power."""
 class Size:
     """A polynomial with integer coefficients; immutable.
 
-    `of` and arithmetic create it. Results that depend on no symbol are plain
-    integers.
+    It is created by `of` and by arithmetic. Results that depend on no symbol
+    are plain integers.
     """
 
     __slots__ = ("_terms", "_as_of")
@@ -185,7 +185,8 @@ Shape: TypeAlias = tuple[SizeLike | None, ...]
 """Sizes of axes, by symbol too; `None` stands for an unknown size."""
 
 Value: TypeAlias = SizeLike | Shape | None
-"""A known scalar or vector of integers; see `graph.Tensor`."""
+"""A scalar or vector of integers, by symbol too; `None` if it is unknown. See
+`graph.Tensor`."""
 
 
 def of(symbol: Symbol) -> Size:

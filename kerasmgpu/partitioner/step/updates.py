@@ -26,7 +26,7 @@ from kerasmgpu.partitioner.step.simplification import ordered
 from kerasmgpu.partitioner.step.sizes import StaticShape
 
 LARGEST = 1 << 16
-"""Limit of a stacked variable's bytes: stacking copies the values."""
+"""Most bytes of a variable that is stacked, since stacking copies it."""
 
 Consumers: TypeAlias = dict[Node, list[Node]]
 
@@ -81,7 +81,7 @@ def _as_assignment(node: Node, same: dict[Tensor, Tensor]) -> list[Node]:
 
     Args:
         node: The node, which is changed.
-        same: Tensors that replace others; that of a new read can be added.
+        same: Maps tensors to their replacements; a new read can be added.
     """
     handle, value = node.inputs
     read = _read_before(node)
@@ -145,7 +145,7 @@ def without_dead_stores(graph: Graph) -> Graph:
 
 
 def _controls(node: Node, removed: dict[Node, list[Node]]) -> list[Node]:
-    """Returns a node's controls; removed ones are replaced by their own."""
+    """Returns a node's controls; those of a removed node replace it."""
     found, waiting = {}, list(reversed(node.controls))
     while waiting:
         control = waiting.pop()
@@ -196,7 +196,7 @@ class Lane:
         self.leaves: list[Tensor] = []
 
     def code(self) -> tuple:
-        """Sets `leaves`; returns a key: equal for lanes of one function."""
+        """Returns a key of the function that is computed; sets `leaves`."""
         place = {node: number for number, node in enumerate(self.members)}
         leaf = {}
 
@@ -222,7 +222,7 @@ class Lane:
 
 
 def _lanes(graph: Graph, sharded: Collection[Tensor]) -> Iterable[Lane]:
-    """Returns updates of small variables; those that share nodes are one."""
+    """Returns lanes of small variables; updates that share nodes share one."""
     index = {node: number for number, node in enumerate(graph.nodes)}
     lane_of = {}
     for node in graph.nodes:
@@ -320,7 +320,7 @@ def _stack(lanes: list[Lane], graph: Graph, needed_by: Consumers) -> list[Node]:
     parts = {}
 
     def part(tensor: Tensor, number: int) -> Tensor:
-        """Returns the tensor of a lane that matches one of the first lane."""
+        """Returns lane `number`'s counterpart of a tensor of the first lane."""
         if tensor not in parts:
             unpack = _new(
                 "Unpack",
