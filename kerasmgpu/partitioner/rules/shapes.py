@@ -502,7 +502,11 @@ def _entry(value: Value, index: int) -> SizeLike | None:
 
 
 def strided_slice(node: Node) -> Axes | None:
-    """Returns a slice's axes; whole ones can be sharded. `None` if unknown."""
+    """Returns the axes of a slice.
+
+    Axes that are taken whole can be sharded. Returns `None` if they are
+    unknown.
+    """
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
