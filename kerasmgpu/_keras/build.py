@@ -1,4 +1,4 @@
-"""Deferred creation of variables: in a first step, a first call or `adapt`.
+"""Defers the creation of variables to a first step, a first call or `adapt`.
 
 - **Scope**: an object that was made in a strategy's scope creates its variables
   in that scope, even after the program has left it. Keras does this for

@@ -19,7 +19,7 @@ from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 
 
 class CheckedStep:
-    """A model whose steps are checked, from `install` to `remove`.
+    """Checks a model's steps, from `install` to `remove`.
 
     Args:
         model: Compiled `keras.Model`.
@@ -109,8 +109,8 @@ class CheckedStep:
     def _waiting(self, original: Callable[..., Any]) -> Any:
         """Returns the learning rate, with control dependencies on the checks.
 
-        It has none in a branch, such as that of a `LossScaleOptimizer`, which
-        skips updates by itself.
+        In a branch, such as that of a `LossScaleOptimizer`, it has none: such
+        an optimizer skips updates by itself.
         """
         rate = original()
         checks = self._of_this_graph()

@@ -26,7 +26,7 @@ def agree(
     strategy: ExactStrategy,
     is_led: Callable[[keras.callbacks.Callback], bool],
 ) -> None:
-    """Makes hooks that the first worker runs collective, and adds followers.
+    """Makes the first worker's hooks collective; adds followers on the others.
 
     Args:
         callbacks: List of `keras.callbacks.Callback`, changed in place.
@@ -80,7 +80,7 @@ def _follower(
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Hook of a follower; `_run` makes it give its parts of what is read."""
+    """Does nothing: a follower's hook, in which `_run` gives parts of reads."""
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""The running `fit`: its state, hooks for watchers, and skipping of data.
+"""Tracks the running `fit`: its state, hooks for watchers, skipping of data.
 
 A watcher is a callback that must act between steps, after all other callbacks,
 or before the first step of an epoch, where Keras has no hook. An

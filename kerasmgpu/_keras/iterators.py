@@ -122,7 +122,7 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return item
 
     def _watched(self) -> fit.Fit | None:
-        """Returns the watched innermost `Fit` that reads this, or `None`."""
+        """Returns the watched `Fit` that reads this iterator, or `None`."""
         running = fit.innermost()
         if running is None or running.watcher is None:
             return None

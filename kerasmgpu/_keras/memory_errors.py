@@ -20,7 +20,7 @@ _FIRST_PARTS = "kerasmgpu.memory.first_parts"
 def explained(
     error: tf.errors.ResourceExhaustedError, model: keras.Model, feed: Feed
 ) -> tf.errors.ResourceExhaustedError:
-    """Returns the error, its text preceded by what was alive and would fit.
+    """Returns the error with more text: what was alive, and what would fit.
 
     If nothing can be predicted, logs why and returns the error unchanged.
 

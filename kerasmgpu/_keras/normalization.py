@@ -1,4 +1,4 @@
-"""Batch normalisation with per-replica moments, if the strategy selects it."""
+"""Gives batch normalisation per-replica moments, if the strategy says so."""
 
 from typing import Any
 

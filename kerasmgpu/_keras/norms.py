@@ -1,4 +1,4 @@
-"""L2 norms of gradients and updates, computed inside a training step.
+"""Computes L2 norms of gradients and updates inside a training step.
 
 `FunctionWithNorms` is a second training function of a model: the same step,
 whose logs also have the norms. It is traced as the program of one device, so
@@ -44,7 +44,7 @@ def apply(
         original: The unbound method.
         optimizer: The optimizer.
         grads: The gradients to apply.
-        trainable_variables: The variables to update, or `None`.
+        trainable_variables: The variables to update; `None`: the optimizer's.
     """
     recorded = _thread.recorded
     if recorded is None:

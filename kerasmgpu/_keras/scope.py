@@ -55,8 +55,8 @@ def check(model: keras.Model) -> None:
 def warn_if_forgotten(model: keras.Model) -> None:
     """Warns, once in a process, that `fit` leaves a strategy's replicas unused.
 
-    Doesn't warn of a model in any strategy's scope, be it one of TensorFlow's:
-    it is meant to be there.
+    A model in the scope of any strategy, TensorFlow's included, causes no
+    warning: that is intended.
     """
     global _has_warned
     replicas = most_replicas()

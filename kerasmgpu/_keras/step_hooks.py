@@ -1,4 +1,4 @@
-"""Hooks around each execution of the training step, for any model.
+"""Adds hooks around each execution of the training step, for any model.
 
 Keras's callbacks can't see the iterator of a step, replace its function, or
 measure the call alone. A callback that must do so adds a `StepHook` to its

@@ -1,4 +1,4 @@
-"""Partitioned train, test and predict steps for Keras's loops.
+"""Runs train, test and predict steps partitioned, in Keras's loops.
 
 Keras makes a function per kind of step (`train_step`, `test_step`,
 `predict_step`) and calls it for each execution. Under our strategies that

@@ -81,8 +81,8 @@ def restore(
     Args:
         model: The same model, compiled the same way, in any strategy.
         saved: First return value of `read`.
-        array: Function from an index to the array of that variable, called
-            for one after the other, in the same order on all workers.
+        array: Function from a variable's index to its array, called once for
+            each variable, in the same order on all workers.
         first_worker: Boolean, whether this is the first worker, which gets
             the values of partial sums; the others' are set to 0.
 
@@ -138,10 +138,8 @@ def _indices_of_weights(
 ) -> list[int | None] | None:
     """Returns indices of the variables that an optimizer updates.
 
-    `None` if it isn't built.
-
-    An optimizer that only a custom `train_step` uses is built in the first
-    step, too late for a restore.
+    `None` if it isn't built: an optimizer that only a custom `train_step` uses
+    is built in the first step, too late for a restore.
     """
     if not optimizer.built:
         return None

@@ -1,4 +1,4 @@
-"""Warns about versions without checked seams; names that differ by version.
+"""Warns of versions whose seams weren't checked; finds names that differ.
 
 Imported before any private name: if another version lacks one, the warning
 precedes the `ImportError` and explains it.

@@ -117,7 +117,7 @@ def _in_collective(
 
 
 def _of_loop(loops: Sequence[FrameType], before: str = "") -> str:
-    """Describes what the innermost loop runs, after `before`; empty without."""
+    """Returns `before` and what the innermost loop runs; empty if no loop."""
     if not loops:
         return ""
     name = loops[0].f_code.co_name

@@ -1,4 +1,4 @@
-"""Keras's callbacks and its functions that save write files once per job.
+"""Makes Keras's callbacks and saving functions write files once per job.
 
 Every worker runs the callbacks, since reading a model's variables is a
 collective. On all workers but the first, their paths are redirected to a
@@ -6,8 +6,8 @@ private folder that is deleted when `fit` ends. `BackupAndRestore` restores the
 first worker's backup on all workers. In `model.save`, `keras.saving.save_model`
 and their `save_weights` the first worker writes, and the others give it their
 parts of sharded variables, one after the other. Files of models and weights are
-renamed atomically. The progress
-bar and callbacks that report to a service run on the first worker only.
+renamed atomically. The progress bar and callbacks that report to a service run
+on the first worker only.
 """
 
 import contextlib

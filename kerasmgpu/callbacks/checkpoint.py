@@ -52,8 +52,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         directory: String or path-like, folder for the checkpoints of this
             `fit` call only; created if missing.
         every_steps: Integer, steps between checkpoints. With neither this nor
-            `every_seconds`, one is saved at the end of every epoch. Defaults
-            to `None`.
+            `every_seconds`, a checkpoint is saved at the end of every epoch.
+            Defaults to `None`.
         every_seconds: Number, seconds between checkpoints; each is saved at
             the end of a step. The end of training is always saved. Defaults
             to `None`.
@@ -338,7 +338,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._check_writes(wait=True)
 
     def _check_writes(self, wait: bool = False) -> None:
-        """Raises the error of a write that has ended; `wait` waits for that."""
+        """Raises the error of an ended write; `wait`: waits for its end."""
         writing = self._writing
         if writing is None or not (wait or writing.done()):
             return

@@ -17,7 +17,7 @@ _WARM_UP = 2
 """Executions at the start of a block that are not timed: they may compile."""
 
 _WORTH = 0.97
-"""XLA is chosen if its step takes less than this share of one without.
+"""XLA is chosen if a step takes less than this share of a step without it.
 
 The margin pays for recompiling on every new shape, such as an epoch's last
 batch.

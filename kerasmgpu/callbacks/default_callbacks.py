@@ -41,7 +41,7 @@ def default(
     show, says where a hang is and where a NaN comes from, and resumes after a
     kill when the same program is started again. Each callback has an argument:
     `False` leaves it out, `True` takes it with its defaults, a dictionary sets
-    its arguments, and a callback stands in its place.
+    its arguments, and another callback replaces it.
 
     In a job of several workers all of them pass the list. The first worker
     writes the record, the monitors and the checkpoints; each worker writes its

@@ -140,7 +140,7 @@ class Host:
         self._before = time.monotonic(), time.process_time()
 
     def sample(self) -> dict[str, Any]:
-        """Returns a sample; its `cpu_utilization` is since the last call."""
+        """Returns a sample, with the busy cores' mean since the last call."""
         now = time.monotonic(), time.process_time()
         seconds, cpu_seconds = (a - b for a, b in zip(now, self._before))
         self._before = now

@@ -1,4 +1,4 @@
-"""TensorBoard event files, written without the `tensorboard` package."""
+"""Writes TensorBoard event files without the `tensorboard` package."""
 
 import math
 import os
@@ -15,7 +15,7 @@ _MOST_QUEUED = 1000  # If more steps are queued, `write` waits for the file.
 
 
 class EventFile:
-    """A new event file in a folder, which TensorBoard shows as one run.
+    """Creates an event file in a folder, which TensorBoard shows as one run.
 
     Args:
         folder: String or path-like, local or of a file system that TensorFlow

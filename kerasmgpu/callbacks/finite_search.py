@@ -78,7 +78,7 @@ def variables(model: keras.Model) -> list[str]:
 
 
 def listed(names: list[str]) -> str:
-    """Joins names by commas; leaves out some before the last, above `_MOST`."""
+    """Joins names by commas; of many, only the first few and the last."""
     if len(names) > _MOST:
         names = [*names[: _MOST - 1], f"… ({len(names)} in all)", names[-1]]
     return ", ".join(names)
@@ -197,7 +197,7 @@ class _Taps:
 
 
 def _in_batch(batch: Any) -> str | None:
-    """Describes a batch's first values that aren't finite; `None` without."""
+    """Describes the first bad values of a batch; `None` if all are finite."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     names = (("x", x), ("y", y), ("sample_weight", weights))
     for name, part in names:

@@ -38,7 +38,7 @@ class HangWatch(keras.callbacks.Callback):
     doesn't count as a hang, nor do the first 5 minutes of the first execution,
     in which XLA compiles, unless training waits for input. After a pause that
     was reported, such as a slow callback's, only pauses of three times its
-    length are reported.
+    length are reported, unless `hang_seconds` is set.
 
     Heartbeats, and not this callback, detect a worker that was stopped or
     killed. The callback works under any strategy and without one.

@@ -1,4 +1,4 @@
-"""A JSON Lines file that stays readable after a kill at any moment."""
+"""Writes JSON Lines files that stay readable after a kill at any moment."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import IO, Any
 from kerasmgpu.errors import InputError
 
 _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
-"""Calls fsync in a thread; the process ends only once it has, for all files."""
+"""Calls fsync in a thread; the process waits for all files before it ends."""
 
 
 class JsonLines:

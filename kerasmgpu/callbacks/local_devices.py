@@ -91,7 +91,7 @@ def utilization(
 
 
 def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
-    """Returns the first replica's device; `None`, logged, if it isn't known."""
+    """Returns the data sheet of the first replica's device, or `None`."""
     name = local_devices(strategy)[0]
     reported = reported_name(name)
     device = data_sheets.reported(reported or "")

@@ -1,4 +1,4 @@
-"""The timing of a `fit`, shared by all callbacks that show it.
+"""Times a `fit`, once for all callbacks that show its timing.
 
 A callback that reads it derives from `MeasuringCallback`. All such callbacks of
 a `fit` share one hook around the step, one `InputProbe` and one `Stopwatch`;
@@ -212,7 +212,7 @@ class Measurement(step_hooks.StepHook):
         return logs
 
     def _over_workers(self) -> dict[str, Any]:
-        """Scales `batches` to all workers' rows; returns `compare_workers`."""
+        """Scales `batches` to all workers' rows, and compares the workers."""
         batches = self.batches
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
@@ -232,7 +232,7 @@ class MeasuringCallback(keras.callbacks.Callback):
     """Base class of callbacks that read the `Measurement` of their `fit`.
 
     A subclass calls `self.measurement.finish_epoch()` in `on_epoch_end`, on
-    all workers. A hook that it overrides must call the one of this class.
+    all workers. A hook that it overrides must call that of this class.
 
     Attributes:
         measurement: The `Measurement`, from `on_train_begin` on.

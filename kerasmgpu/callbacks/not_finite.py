@@ -185,7 +185,7 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _within_execution(self, place: int) -> int:
-        """Counts the steps that the failed execution had done by then."""
+        """Counts the finished steps of the execution that failed."""
         steps = self.model.steps_per_execution
         done = self._checked.done(place) - self._counted - self._steps
         return max(0, min(done, steps - 1))

@@ -1,4 +1,4 @@
-"""The arithmetic of throughput; callers pass the times."""
+"""Computes throughput from times that callers pass."""
 
 import dataclasses
 import math
@@ -85,11 +85,12 @@ class Stopwatch:
         A thread may call it while steps run.
 
         Args:
-            window_seconds: Float, length of the time that they cover.
+            window_seconds: Float, length of the time window that ends with the
+                last execution.
 
         Returns:
-            Float; executions up to the last one that traced don't count.
-            `None` if none is left.
+            Float, over the executions after the last one that traced; `None`
+            if there are none.
         """
         latest = self._executions[-_LONGEST_WINDOW:]
         # `inf`: the latest execution always counts, however long it took.

@@ -8,12 +8,12 @@
 
     feeds.py                 how a data set's batches reach the steps
     pipelines.py             files and stateful parts of a `tf.data` pipeline
-    first_worker_reads.py    what the first worker alone reads, the others give
+    first_worker_reads.py    reads of the first worker, in which others join
     freed_iterators.py       frees iterators in a background thread
 
     seams.py                 registers and installs patches
     compiled_graphs.py       which graphs XLA compiles
-    graph_resets.py          scopes when the default graph is reset
+    graph_resets.py          keeps scopes when the default graph is reset
     generators.py            `tf.random.Generator` in a step
     distributed_variables.py a copy per replica: as numbers, sliced, as sums
     tapes.py                 gradient tapes outside of replicas

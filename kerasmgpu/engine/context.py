@@ -39,8 +39,7 @@ def abort_step() -> None:
 def reset_collectives() -> None:
     """Makes collectives usable again after `abort_step`.
 
-    To enable collectives anew makes a new executor for them (TensorFlow 2.18 to
-    2.21).
+    Enabling collectives again creates a new executor (TensorFlow 2.18 to 2.21).
     """
     current = context.context()
     server = current._collective_ops_server_def.SerializeToString()

@@ -1,4 +1,4 @@
-"""Lets variables with a copy per replica be numbers, slices and sums.
+"""Lets variables with a copy per replica convert to numbers, slice and sum.
 
 Each patch replaces a method of TensorFlow's `DistributedVariable`, or a
 function that assigns to such a variable. Checked on TensorFlow 2.18 and 2.21.

@@ -91,7 +91,7 @@ class LocalExtended(_SharedNames, MirroredExtended):
         """Returns the partitioner's replicas, with the user's all-reduce.
 
         Args:
-            mesh: Their mesh.
+            mesh: Mesh of the replicas.
             all_gather: Unused: there are no other workers.
             together: Unused.
         """
@@ -162,7 +162,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         """Returns the partitioner's replicas of this worker.
 
         Args:
-            mesh: Their mesh.
+            mesh: Mesh of the replicas.
             all_gather: See `collectives.CollectiveReplicas`.
             together: See `replicas.Replicas`.
         """

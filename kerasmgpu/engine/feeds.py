@@ -106,7 +106,7 @@ def of(iterator: Any) -> Feed:
 
 
 def unwrapped(iterator: Any) -> Any:
-    """Returns the iterator inside of those that callbacks wrap it in."""
+    """Returns the iterator inside the wrappers that callbacks put around it."""
     while hasattr(iterator, "iterator"):
         iterator = iterator.iterator
     return iterator

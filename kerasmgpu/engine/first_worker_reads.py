@@ -29,9 +29,9 @@ def are_collective(variables: Iterable[Any]) -> bool:
 def run(
     strategy: ExactStrategy, what: str, function: Callable[[], None]
 ) -> None:
-    """Runs a function on the first worker; others give what it reads of them.
+    """Runs a function on the first worker only; the others join its reads.
 
-    Collective.
+    All workers must call it: it is collective.
 
     Args:
         strategy: The strategy of the job.

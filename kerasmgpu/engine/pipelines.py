@@ -163,8 +163,8 @@ _READERS = (
 def num_files(dataset: tf.data.Dataset) -> int:
     """Returns the number of files that a data set's file readers read.
 
-    There is no public API for it: they are found in the data set's serialized
-    graph. Checked on TensorFlow 2.18 and 2.21.
+    There is no public API for it: the files are found in the data set's
+    serialized graph. Checked on TensorFlow 2.18 and 2.21.
 
     Files opened in a function (`tf.io.read_file` in a `map`) don't count:
     to TensorFlow, such a data set's elements are file names.

@@ -28,7 +28,7 @@ class _Walk:
     """Collects the products of a graph and of the bodies in it.
 
     Args:
-        again: Nodes that recompute.
+        again: Nodes that recompute the forward pass.
     """
 
     def __init__(self, again: set[Node]) -> None:

@@ -131,7 +131,8 @@ def _convolution(image: str, filters: str, inner: int) -> _Rule:
             or `"in"`, its third input.
         filters: Where the filters are: `"out"`, the node's output (their
             gradient), or `"in"`, its second input.
-        inner: Number of the filters' last axes that the output's channels have.
+        inner: Number of the filters' last axes that the output has, too, as its
+            channels.
     """
 
     def rule(node: Node) -> SizeLike | None:
@@ -204,7 +205,7 @@ def _factorisation(count: Callable[..., float]) -> _Rule:
 
 
 def _fourier(node: Node) -> SizeLike | None:
-    """Counts a Fourier transform: 5 n log2(n), as usual; half for real ones."""
+    """Counts a Fourier transform: 5 n log2(n), as usual; half of it if real."""
     axes = int(node.type[-2]) if node.type.endswith("D") else 1
     longer = (
         node.outputs[0] if node.type.startswith("IRFFT") else node.inputs[0]

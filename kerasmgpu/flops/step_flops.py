@@ -108,7 +108,7 @@ class StepFlops:
         )
 
     def unknown(self) -> list[str]:
-        """Returns names of the sizes and loops that FLOPs depend on, but rows."""
+        """Returns the names of unknown sizes and loop counts (besides rows)."""
         return sorted(
             {
                 symbol.name
@@ -141,10 +141,7 @@ class StepFlops:
 
 
 def value(flops: SizeLike, rows: float | None) -> float | None:
-    """Evaluates operations for so many rows; `None` if other sizes count, too.
-
-    Also `None` if they depend on `rows` and that is `None`.
-    """
+    """Evaluates operations for `rows`; `None` if a size in them is unknown."""
     if isinstance(flops, int):
         return flops
     if rows is None or not all(s.joined.is_rows for s in flops.symbols):

@@ -49,10 +49,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 def settings(
     step: Any, job: dict[str, Any], num_replicas: int, shard: str
 ) -> list[dict[str, Any]]:
-    """Returns a row of the report for each of the job's micro-batches.
+    """Returns the report's rows, one for each of the job's `"micro_batches"`.
 
-    If the job has `None` for them: one row, of the first number that fits or,
-    where nothing fits, of the number that needs least.
+    If these are `None`, there is one row: of the first number that fits or, if
+    nothing fits, of the number that needs least.
     """
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak

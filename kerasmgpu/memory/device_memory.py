@@ -23,7 +23,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B)", re.IGNORECASE)
 _LEFT_TO_CUDA = 1536 << 20
 """Bytes of a GPU that TensorFlow leaves to CUDA and its libraries, for compute
 capability 8 (`MinSystemMemory` in TensorFlow's `gpu_device.cc`; less on older
-GPUs). Of a smaller device, with less than ten times as much, a tenth."""
+GPUs). A device of less than ten times as much leaves a tenth."""
 
 
 def parse(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The order in which TensorFlow's executors start and finish nodes.
+"""Models the order in which TensorFlow's executors start and finish nodes.
 
 An executor keeps a queue of nodes that are ready, and takes the first
 (`ExecutorState::Process` in TensorFlow's `executor.cc`). Nodes that are ready
@@ -56,7 +56,7 @@ def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
 
 
 def _ready(node: WrittenNode, missing: list[int]) -> list[int]:
-    """Decrements `missing` of a node's followers; returns those at zero."""
+    """Counts a node off its followers' `missing` inputs; returns ready ones."""
     ready = []
     for follower in node.followers:
         missing[follower] -= 1

@@ -1,4 +1,4 @@
-"""Knows which kernels share their input's buffer, or write into it.
+"""Tells which kernels share their input's buffer, or write into it.
 
 Taken from the sources of TensorFlow 2.21.
 """
@@ -54,13 +54,13 @@ _IF_AS_LARGE = {
 are: sums along axes of one element, slices of everything."""
 
 _VIEWS = {"Split", "SplitV", "StridedSlice", "Unpack"}
-"""Operations whose outputs, parts along the first axis, share the buffer."""
+"""Operations whose outputs are parts of the input's buffer, along axis 0."""
 
 _ALIGNMENT = 64
-"""Bytes: a part of a tensor shares its buffer if it begins at a multiple."""
+"""Bytes: a part at a multiple of these in a tensor shares the buffer."""
 
 COPY_ON_READ = ("ResourceScatter", "ResourceSparse")
-"""Prefixes of operations on a variable that make all reads of it copies."""
+"""Prefixes of operations after which each read of their variable is a copy."""
 
 
 def traits_of(node: WrittenNode) -> "frozenset[Trait] | set[Trait]":
@@ -69,7 +69,7 @@ def traits_of(node: WrittenNode) -> "frozenset[Trait] | set[Trait]":
 
 
 def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
-    """Whether a node's outputs share its data input's buffer, and all of it.
+    """Whether a node's outputs share the whole buffer of its data input.
 
     Args:
         node: The node.

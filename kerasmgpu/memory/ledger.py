@@ -130,7 +130,7 @@ class Ledger:
 
 
 def release(buffer: Buffer, references: int = 1) -> None:
-    """Drops references to a buffer; frees it, and those it holds, at zero."""
+    """Drops references; at zero, frees a buffer and releases those it holds."""
     waiting = [(buffer, references)]
     while waiting:
         buffer, references = waiting.pop()

@@ -79,7 +79,7 @@ def region(
 def _loop(
     walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
 ) -> list[Buffer]:
-    """Walks through the last round, with lists as long as all others made them.
+    """Walks through a loop's last round, when its lists are longest.
 
     Arguments and result are those of `region`.
     """

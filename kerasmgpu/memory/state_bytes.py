@@ -106,7 +106,7 @@ def part_bytes(
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> int:
-    """Returns the bytes of the largest part of a variable, or of all of it.
+    """Returns a variable's bytes on the replica that holds most of it.
 
     Parts differ by at most one element of the axis that is divided.
 

@@ -35,7 +35,7 @@ from kerasmgpu.partitioner.step.records import Trait
 
 
 class Walk:
-    """A walk through one function of a step, in the order of execution.
+    """Walks through one function of a step, in the order of execution.
 
     Args:
         step: `WrittenStep`.

@@ -92,7 +92,7 @@ def is_backward_name(name: str) -> bool:
 
 
 class WrittenFunction:
-    """The nodes of a function, its arguments first.
+    """Converts a function to nodes, its arguments first.
 
     Args:
         definition: `FunctionDef`.
@@ -171,7 +171,7 @@ class WrittenFunction:
         return number, self._outputs[name].index(output)
 
     def has(self, text: str) -> bool:
-        """Whether a tensor's name in the definition is of one of the nodes."""
+        """Whether a tensor's name refers to a node of this function."""
         return node_name(text) in self._numbers
 
     def group_size(self, node: WrittenNode) -> int:

@@ -1,4 +1,4 @@
-"""Writes a step for any replicas, which needn't exist."""
+"""Writes a step for any number of replicas, which needn't exist."""
 
 import dataclasses
 import re
@@ -79,7 +79,7 @@ class Setting:
 
 
 class WrittenStep:
-    """A step as the first worker would run it, and the functions it calls.
+    """Writes a step, and its functions, as the first worker would run them.
 
     Args:
         step: `TracedStep`.
@@ -87,9 +87,9 @@ class WrittenStep:
 
     Attributes:
         jit_compile: Whether XLA compiles the step.
-        arguments: For each argument of the step a pair, whose second is its
-            `Static`. The first is an `ImaginedHandle` for a captured tensor,
-            and for a part of the batch the number of its replica.
+        arguments: List of a pair for each argument of the step: the
+            `ImaginedHandle` of a captured tensor, or the number of the replica
+            that gets a part of the batch; and the argument's `Static`.
         main: The `WrittenFunction` of the step.
         assumed: Names of sizes and loops that are unknown before the step
             runs; `ASSUMED_SIZE` was taken for each.
@@ -149,7 +149,7 @@ class WrittenStep:
         return imagined
 
     def _axis_of(self, outer: Any) -> int | None:
-        """Returns the axis by which a captured variable is sharded, if it is."""
+        """Returns a captured variable's sharded axis; `None` if it is whole."""
         setting = self._setting
         variable = container(outer)
         if variable is None:
@@ -207,7 +207,7 @@ class WrittenStep:
         return None if one is None else self._sizes.shape_of(one)
 
     def bodies(self, node: WrittenNode) -> list[str]:
-        """Returns the names of the functions that a node runs, or none."""
+        """Returns the names of the functions that a node calls; often empty."""
         attributes = node.definition.attr
         names = [
             attributes[key].func.name
@@ -219,7 +219,7 @@ class WrittenStep:
         return [name for name in names if name in self._library]
 
     def rounds_of(self, loop: WrittenNode) -> int:
-        """Returns the rounds of a loop; unknown ones are noted in `assumed`."""
+        """Returns a loop's rounds; `ASSUMED_SIZE` if they are unknown."""
         name = re.sub(r"_\d+$", "", loop.name)
         rounds = self._rounds.get(loop.name, self._rounds.get(name))
         if rounds is None:

@@ -1,8 +1,8 @@
-"""State of the other callbacks: attributes that training has changed.
+"""Reads and restores the state of other callbacks: attributes that change.
 
-EarlyStopping's wait count and the history so far are examples. Saved are plain
-data attributes whose values differ from those at the beginning of training, so
-settings that the user changes before resuming are not overwritten.
+EarlyStopping's wait count and the history so far are examples. Only attributes
+of plain data whose values differ from those at the beginning of training are
+saved, so settings that the user changes before resuming are not overwritten.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One checkpoint as one file: NumPy arrays and a manifest in a zip archive.
+"""Writes and reads a checkpoint: a zip archive of NumPy arrays and a manifest.
 
     manifest.json   format, versions, position, variables, dtypes, SHA-256
     000000.npy …    the arrays, as `numpy.load` reads them
@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 class DamagedFileError(Exception):
-    """The file is damaged or not a checkpoint; the message says why."""
+    """Raised for a file that is damaged or no checkpoint; says why."""
 
 
 def write(

@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: atomic writes, the last and the best kept.
+"""Manages the checkpoints of a run: writes atomically, keeps last and best.
 
 checkpoint-000003-000000120.npz           in epoch 3, after 120 steps
 checkpoint-000004-000000000.npz           between epochs 3 and 4
@@ -70,7 +70,7 @@ class Folder:
         return [found[position] for position in sorted(found)]
 
     def newest_whole(self) -> pathlib.Path | None:
-        """Returns the newest undamaged checkpoint's path; `None` without files.
+        """Returns the newest undamaged checkpoint's path; `None` without any.
 
         Newer checkpoints, all damaged, are logged and renamed, so that later
         calls skip them.

@@ -1,4 +1,4 @@
-"""Plain data as JSON: numbers, strings, `None`, arrays, lists, tuples, dicts.
+"""Encodes numbers, strings, `None`, arrays, lists, tuples and dicts as JSON.
 
 Arrays and NumPy scalars go into a separate list, and the JSON holds their
 indices in it: type and bits are preserved.
@@ -13,7 +13,7 @@ _DEEPEST = 50
 
 
 class NotPlainError(TypeError):
-    """A value is, or contains, something other than plain data."""
+    """Raised for a value that is or contains something but plain data."""
 
 
 def encode(value: Any, arrays: list[Any], depth: int = 0) -> Any:

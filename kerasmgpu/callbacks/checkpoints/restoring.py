@@ -1,4 +1,4 @@
-"""The checkpoint to resume from, the same on all workers.
+"""Finds the checkpoint to resume from, the same on all workers.
 
 The first worker reads its folder and broadcasts what it reads to the others,
 which need no access to that folder. Variables are read one after the other, so
@@ -22,7 +22,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
 _NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
-"""First byte of the first worker's message: no checkpoint, an error, or one."""
+"""First byte of the first worker's message: no file, an error, a file."""
 
 
 @dataclasses.dataclass(frozen=True)
