@@ -40,8 +40,8 @@ from kerasmgpu.partitioner.step.records import Trait, record
 _MOST_PASSES = 50
 
 LEAST_SHARED = 1 << 12
-"""Elements that the larger factor of a product of whole values must have for
-sharding to pay."""
+"""A product of whole values is sharded only if its larger factor has this many
+elements: for fewer, sharding doesn't pay."""
 
 
 class Planner:

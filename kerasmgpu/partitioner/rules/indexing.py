@@ -121,7 +121,7 @@ operation("LowerBound", "UpperBound", axes=axes("b_, bm -> bm"))
 
 
 def gather_shape(node: Node) -> list[Shape | None] | None:
-    """Returns `params`' shape; the indices' axes replace the gathered one.
+    """Returns `params`' shape; the indices' axes replace the gathered axis.
 
     Returns `None` if a rank or the axis is unknown.
     """

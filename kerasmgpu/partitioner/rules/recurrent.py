@@ -1,8 +1,8 @@
 """cuDNN's recurrent layers, whose rows are independent.
 
-An LSTM or GRU on a GPU is one forward and one backward operation. The state that
-the forward one keeps for its gradient is opaque and readable on its device only,
-so the backward one runs on the same shards.
+An LSTM or GRU on a GPU is one forward and one backward operation. The forward
+operation keeps state for its gradient that is opaque and readable on its device
+only, so the backward operation runs on the same shards.
 """
 
 import dataclasses
@@ -123,7 +123,7 @@ operation(
 
 
 def reverse_sequence(node: Node) -> Axes | None:
-    """Returns the axes of `(values, lengths)`; the reversed one must be whole.
+    """Returns the axes of `(values, lengths)`; the reversed axis must be whole.
 
     Returns `None` if the rank is unknown.
     """

@@ -10,9 +10,9 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def reduce(node: Node) -> Axes | None:
-    """Returns a reduction's axes; reduced ones have no label in the output.
+    """Returns a reduction's axes; reduced axes have no label in the output.
 
-    Returns `None` if they are unknown.
+    Returns `None` if these are unknown.
     """
     reduced = reduced_axes(node)
     if reduced is None:
@@ -78,7 +78,10 @@ def reduced_axes(node: Node) -> set[int] | None:
 
 
 def arg(node: Node) -> Axes | None:
-    """Returns a search's axes; the searched one is whole. `None` if unknown."""
+    """Returns the axes of an arg-max or -min; the searched axis must be whole.
+
+    Returns `None` if that axis is unknown.
+    """
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None
@@ -90,7 +93,10 @@ operation("ArgMax", "ArgMin", axes=arg)
 
 
 def cumulative(node: Node) -> Axes | None:
-    """Returns a scan's axes; the scanned one is whole. `None` if unknown."""
+    """Returns a cumulative operation's axes; the accumulated axis is whole.
+
+    Returns `None` if that axis is unknown.
+    """
     labels = all_but(node.inputs[0], node.inputs[1].value)
     if labels is None:
         return None

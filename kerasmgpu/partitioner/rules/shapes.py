@@ -209,7 +209,7 @@ def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def concat_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the shape, joined sizes added up; `None` if it is unknown."""
+    """Returns the shape; sizes on the joined axis add up. `None` if unknown."""
     *parts, where = node.inputs
     shapes = [part.shape for part in parts]
     if None in shapes or not isinstance(where.value, int):
@@ -238,7 +238,7 @@ def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
 
 
 def pack(node: Node) -> Axes | None:
-    """Returns a stack's axes; the new one must be whole. `None` if unknown."""
+    """Returns a stack's axes; the new axis is whole. `None` if unknown."""
     shapes = [tensor.shape for tensor in node.inputs]
     if None in shapes:
         return None
@@ -295,13 +295,13 @@ operation(
 
 
 def split(node: Node) -> Axes | None:
-    """Returns axes of `(axis, value)`; the split one must be whole."""
+    """Returns axes of `(axis, value)`; the split axis must be whole."""
     where, value = node.inputs
     return _cut(node, value, where.value, (None,), ())
 
 
 def split_v(node: Node) -> Axes | None:
-    """Returns axes of `(value, sizes, axis)`; the split one must be whole."""
+    """Returns axes of `(value, sizes, axis)`; the split axis must be whole."""
     value, _, where = node.inputs
     return _cut(node, value, where.value, (), (None, None))
 
@@ -316,7 +316,7 @@ def _cut(
     before: tuple[None, ...],
     behind: tuple[None, ...],
 ) -> Axes | None:
-    """Returns the axes of a split; the split one must be whole.
+    """Returns the axes of a split; the split axis must be whole.
 
     `before` and `behind` are the labels of the inputs before and behind
     `value`. Returns `None` if the axis is unknown.
@@ -577,7 +577,7 @@ operation(
 
 
 def pad(node: Node) -> Axes | None:
-    """Returns a padding's axes; padded ones are whole. `None` if unknown."""
+    """Returns a padding's axes; padded axes are whole. `None` if unknown."""
     value = node.inputs[0]
     paddings = node.inputs[1].node
     if value.shape is None or paddings.type != "Const":
@@ -598,7 +598,7 @@ operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
 
 
 def reverse(node: Node) -> Axes | None:
-    """Returns a reversal's axes; reversed ones are whole. `None` if unknown."""
+    """Returns a reversal's axes; reversed axes are whole. `None` if unknown."""
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
     if shape is None or not sizes.are_integers(where):
         return None
@@ -693,7 +693,7 @@ operation(
 
 
 def one_hot(node: Node) -> Axes | None:
-    """Returns a one-hot's axes; the new one is whole. `None` if unknown."""
+    """Returns a one-hot's axes; the new axis is whole. `None` if unknown."""
     shape = node.inputs[0].shape
     if shape is None:
         return None

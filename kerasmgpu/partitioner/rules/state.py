@@ -160,7 +160,10 @@ def variable_shape(node: Node) -> Shape | None:
 
 
 def whole_shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans the whole's shape for a sharded variable; `None` for others."""
+    """Plans the shape of a whole sharded variable, not of a replica's part.
+
+    Returns `None` for other variables.
+    """
     if not is_of_variable(kinds[0]):
         return None
     return Plan((kinds[0],), (REPLICATED,), Emit.WHOLE_SHAPE)

@@ -134,7 +134,7 @@ class Elements:
 
 
 class _Discarded:
-    """Entries of an assumed shape or value that stay unknown."""
+    """Remembers which entries of an assumed shape or value stay unknown."""
 
     def __init__(self) -> None:
         self._all = False
