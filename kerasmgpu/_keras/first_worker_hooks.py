@@ -40,7 +40,7 @@ def agree(
         return
     found = json.loads(strategy.from_first_worker(b""))
     others = [callback for callback in callbacks if not is_led(callback)]
-    # The first worker may have more: a tracker adds some to each `fit`.
+    # The first worker may have more callbacks: trackers add some to each `fit`.
     callbacks[:] = []
     for hooks in found:
         if hooks is not None:
@@ -94,7 +94,7 @@ def _run(
     if not is_ours(strategy) or strategy.num_workers == 1:
         return hook(*args, **kwargs)
     if "batch" in name and strategy.extended.axis_to_shard is None:
-        return hook(*args, **kwargs)  # Once per step: only where it must be.
+        return hook(*args, **kwargs)  # No collective per step if not needed.
     first_worker_reads.run(
         strategy,
         f"{type(callback).__name__}.{name}",

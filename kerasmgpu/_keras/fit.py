@@ -44,7 +44,7 @@ def innermost() -> "Fit | None":
 
 @contextlib.contextmanager
 def running(model: keras.Model, num_epochs: int) -> Iterator["Fit"]:
-    """Context of a running `fit`; left on exceptions, too.
+    """Yields the `Fit` of a running `fit`; ends it on exceptions, too.
 
     Args:
         model: The `keras.Model` that is fitted.

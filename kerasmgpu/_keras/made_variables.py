@@ -53,7 +53,7 @@ def infers_shapes() -> bool:
 
 @contextlib.contextmanager
 def made_by(owner: Any) -> Iterator[None]:
-    """Context in which a layer or optimizer creates its variables."""
+    """Marks variables created in a `with` block as those of `owner`."""
     _thread.owners.append(owner)
     try:
         yield

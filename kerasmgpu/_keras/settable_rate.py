@@ -9,10 +9,10 @@ import keras
 
 @contextlib.contextmanager
 def settable_rate(model: keras.Model) -> Iterator[Callable[[float], Any]]:
-    """Context in which a variable is the learning rate; yields its `assign`.
+    """Makes a variable the learning rate in a `with` block; yields `assign`.
 
-    A variable replaces a schedule in this context: the training step is traced
-    anew for it, and at the end schedule and former step are restored.
+    If it replaces a schedule, the training step is traced anew for it; at the
+    end the schedule and the former step are restored.
 
     Args:
         model: Compiled `keras.Model` with one optimizer.
@@ -32,7 +32,7 @@ def settable_rate(model: keras.Model) -> Iterator[Callable[[float], Any]]:
             name="learning_rate",
         )
     function = model.train_function
-    # Not the variable itself, which would become one of the optimizer's.
+    # Not the variable itself, which the optimizer would track as its own.
     optimizer._learning_rate, model.train_function = lambda: rate, None
     try:
         yield rate.assign

@@ -113,7 +113,7 @@ def remake(model: keras.Model) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def scope(model: keras.Model) -> Iterator[None]:
-    """Context of a `fit`: removes the hooks that its callbacks have added."""
+    """Removes, after a `with` block, the hooks that were added in it."""
     before = hooks_of(model)
     try:
         yield

@@ -46,7 +46,7 @@ _HOOKS = {
 
 @contextlib.contextmanager
 def loop() -> Iterator[None]:
-    """Context of a `fit` or `evaluate`; may be nested by callbacks."""
+    """Keeps the state of one `fit` or `evaluate`; callbacks may nest them."""
     before = dict(vars(_thread))
     vars(_thread).clear()
     _thread.in_loop = True

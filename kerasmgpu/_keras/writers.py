@@ -244,9 +244,10 @@ def _seam_of_save(owner: Any, name: str, what: str, writes: bool) -> None:
         )
 
 
-# `keras.saving.save_model` and `save_weights`, which programs may have imported
-# before, and the methods end in what writes (Keras 3.10 to 3.15). The methods
-# are told apart since they ask before a file is overwritten: once per job.
+# The methods, and `keras.saving.save_model` and `save_weights`, which programs
+# may have imported before, end in functions that write (Keras 3.10 to 3.15).
+# The methods have seams of their own, since they ask before a file is
+# overwritten, which must happen once per job.
 for _owner, _name, _what, _writes in (
     (keras.Model, "save", "model.save", False),
     (keras.Model, "save_weights", "model.save_weights", False),

@@ -96,8 +96,8 @@ class HangWatch(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._beat()
-        # Steps of a validation are progress, too. Keras makes its function
-        # before this hook.
+        # Steps of a validation are progress, too. Keras has made the test
+        # function before this hook.
         function = self.model.test_function
         if self._pulse is not None and not isinstance(
             function, step_hooks.HookedSteps

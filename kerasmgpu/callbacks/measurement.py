@@ -117,7 +117,7 @@ class Measurement(step_hooks.StepHook):
             self.stopwatch.new_epoch()
             self.probe.drain()
             if self._compute_time is not None:
-                self._compute_time.take()  # Of steps outside of this epoch.
+                self._compute_time.take()  # Drops that of earlier steps.
 
     def finish_steps(self) -> None:
         """Ends the epoch's steps, before its validation: waits for the devices."""

@@ -204,7 +204,7 @@ class _Checks(step_hooks.StepHook):
         if number not in batches:
             return "Its batch was not kept, so the layer is not known"
         # An execution of several steps requests its next batch early: two
-        # that arrive at once may have each other's number.
+        # batches that arrive at once may have swapped numbers.
         for batch in (batches.pop(number), *batches.values()):
             found = finite_search.explain(self.model, self._checked.step, batch)
             if found is not None:

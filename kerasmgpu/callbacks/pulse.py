@@ -32,7 +32,7 @@ class InputMark(Probe):
             asked = tf.raw_ops.Stage(
                 values=[now], shared_name=self._buffer["shared_name"]
             )
-        # An eager operation without outputs is done, and returns `None`.
+        # An eager operation without outputs has run, and returned `None`.
         with tf.control_dependencies([] if asked is None else [asked]):
             return get(), None
 

@@ -194,7 +194,7 @@ def _of_batches(records: list[Any]) -> list[tuple[int, float]]:
 
 
 class TimedIterator(tf.data.Iterator):
-    """An iterator whose requests for a batch are watched by a probe."""
+    """Lets a probe watch an iterator's requests for a batch."""
 
     def __init__(self, iterator: Any, probe: Probe) -> None:
         self.iterator = iterator

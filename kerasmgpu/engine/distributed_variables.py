@@ -19,8 +19,8 @@ from kerasmgpu.partitioner.runtime.one_device import is_sum
 # Numbers and arrays, for example `int(model.optimizer.iterations)` in a callback.
 # TensorFlow's plain variables support it. Its distributed variables have no
 # `__int__` or `__float__`, and inside a strategy's scope scalars don't convert
-# to arrays. (`bool` of one is always true, which TensorFlow relies on; it is not
-# patched.)
+# to arrays. (`bool` of a distributed variable is always true, which TensorFlow
+# relies on; it is not patched.)
 
 
 def _through(kind: Callable[..., Any]) -> Callable[..., Any]:

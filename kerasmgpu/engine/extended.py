@@ -141,7 +141,7 @@ class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
         # another strategy of the process must have other groups.
         self._number = next(_numbers)
         strategy._collective_key_base = _GROUPS * self._number
-        if _in_job:  # Its server runs, which watches the workers.
+        if _in_job:  # The job's server runs already, and watches the workers.
             self._std_server_started, self._enable_check_health = True, False
         try:
             super().__init__(

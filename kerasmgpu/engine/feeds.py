@@ -16,7 +16,7 @@ _feeds: weakref.WeakKeyDictionary[Any, "Feed"] = weakref.WeakKeyDictionary()
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """A data set that steps read, and how it splits batches.
+    """Holds a data set that steps read, and tells how batches are split.
 
     Attributes:
         dataset: `tf.data.Dataset` of global batches, or

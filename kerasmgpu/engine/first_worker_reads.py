@@ -54,7 +54,7 @@ def run(
 
     def announce(variable: Any) -> None:
         number = extended.number_of(variable)
-        extended.announce = None  # The broadcast itself is no read.
+        extended.announce = None  # Set, it refuses other collectives.
         strategy.from_first_worker(str(number).encode())
         extended.announce = announce
 

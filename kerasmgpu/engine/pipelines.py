@@ -56,7 +56,7 @@ _LASTING = ("Assign", "PyFunc", "Rng", "Stateful")
 """Substrings of names of operations whose state outlives an iterator."""
 
 _LASTING_DATASETS = ("Cache", "Generator", "Random", "Shuffle")
-"""The same for operations that create data sets."""
+"""Substrings of names of data sets whose state outlives an iterator."""
 
 
 def making_iterators_suffices(dataset: tf.data.Dataset) -> bool:

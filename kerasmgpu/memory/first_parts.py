@@ -52,7 +52,7 @@ def first_micro_batches(model: keras.Model, feed: Feed) -> int:
 
 
 def _say_what_auto_needs(strategy: tf.distribute.Strategy) -> None:
-    is_limited = "TF_MKL_ALLOC_MAX_BYTES" in os.environ  # oneDNN's.
+    is_limited = "TF_MKL_ALLOC_MAX_BYTES" in os.environ  # oneDNN's limit.
     if "CPU" in strategy.extended.worker_devices[0] and not is_limited:
         logging.warning(
             "kerasmgpu: micro_batches='auto' can't help on a CPU without a "

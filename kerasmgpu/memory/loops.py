@@ -150,7 +150,7 @@ def _growth(
     for number, buffer in enumerate(made):
         for held in _held(buffer, seen) if is_list[number] else ():
             memory = of_alone.get(id(held.ledger))
-            if memory is None:  # A variable of the loop, where it was made.
+            if memory is None:  # A loop variable: counted where it was made.
                 ledger = ledger_of[id(held)]
             else:
                 ledger = walk.ledgers[memory]

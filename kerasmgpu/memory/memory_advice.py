@@ -84,7 +84,7 @@ def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
     number = tf.DeviceSpec.from_string(name).device_index or 0
     devices = tf.config.get_visible_devices("GPU")
     if number >= len(devices):
-        return None  # Several logical devices of a GPU.
+        return None  # One of several logical devices of a GPU.
     logical = tf.config.get_logical_device_configuration(devices[number])
     if logical and logical[0].memory_limit:
         return int(logical[0].memory_limit) << 20
