@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.step.graph import Node
 
 @dataclasses.dataclass(eq=False)
 class LookUp(Communication):
-    """Looks up rows of a sharded table, by row numbers that replicas have.
+    """Looks up rows of a sharded table, by each replica's row numbers.
 
     The numbers travel to the replicas that own the rows, and the rows come
     back. Micro-batches look up one after the other.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 Sent = tuple[Tensor, SizeLike | None, int]
-"""A sent tensor, its number of elements (`None`: unknown), bytes of each."""
+"""A sent tensor, its number of elements (`None`: unknown), bytes per element."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Value:
 
 
 def value(tensor: Tensor, kind: Kind) -> Value:
-    """Returns the value of a tensor in a kind, on a mesh of one axis."""
+    """Returns the `Value` of a tensor in a kind, on a mesh of one axis."""
     return Value(tensor, (kind,))
 
 
@@ -147,8 +147,8 @@ class Slice(Instruction):
     """Cuts each replica's rows out of a whole value.
 
     Attributes:
-        may_be_one: Whether the axis can have a single element, broadcast to all
-            rows; replicas then take this element.
+        may_be_one: Whether the axis can have a single element for all rows; if
+            it has, each replica takes that element.
     """
 
     may_be_one: bool = False
@@ -174,7 +174,7 @@ class Communication(Instruction):
     name: ClassVar[str] = ""
 
     def sizes(self) -> "list[Sent]":
-        """Returns what is sent: tensors, their elements and bytes of each."""
+        """Returns a `Sent` for each tensor that is sent."""
         return [
             (one.tensor, one.tensor.num_elements, self.type_of(one).size)
             for one in self.inputs
@@ -246,8 +246,8 @@ class AllGather(Communication):
 class Broadcast(Communication):
     """Sends the first worker's result of a whole value to all workers.
 
-    A kernel's results can differ between workers in the last bits, and so would
-    the copies of a variable that they change.
+    A kernel's results can differ between workers in the last bits; copies of a
+    variable that such results change would differ, too.
     """
 
     name: ClassVar[str] = "broadcast"

@@ -74,15 +74,15 @@ class Lowered:
         mesh: The `mesh.Mesh` that runs it.
         given: Its inputs, in the kinds in which they are passed.
         outputs: The values that it returns.
-        grouped: Outputs whose partial sums can be all-reduced at the end,
-            together with those that no other sum needs.
+        grouped: Outputs; partial sums among them are all-reduced together with
+            sums of the last level, such as gradients.
         is_compiled: Whether XLA compiles the operations of each replica.
         copied: Inputs of which each replica has a reference of its own.
         assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
-        levels: Maps each node to the number of sums on the longest path to it,
-            or to infinity if there are some, but no later sum needs the node;
-            see `passes.group_sums`.
+        levels: Maps each node to its level, the number of sums on the longest
+            path to it. The level is infinite (the last one) if it isn't 0, and
+            no later sum needs the node; see `passes.group_sums`.
         after_batch: Nodes that wait for the batch; see `place_operations`.
         clusters: Its XLA clusters, once it is written.
         phases: Maps each instruction that runs for every micro-batch to its
@@ -118,7 +118,7 @@ class Lowered:
         return self.is_compiled or MUST_COMPILE in node.definition.attr
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
-        """Returns an instruction's phase, and whether it runs in turns."""
+        """Returns an instruction's phase, and if each micro-batch runs it."""
         phase = self.phases.get(instruction)
         if phase is None:
             return self.after.get(instruction, 0), False

@@ -147,7 +147,7 @@ def _line(instruction: ir.Instruction) -> str:
 
 
 def _constant(node: Node) -> str:
-    """Returns a constant as text: `...` if large, empty for any other node."""
+    """Returns a number constant as text, `...` if large; else an empty text."""
     if node.type != "Const" or node.outputs[0].dtype.name == "string":
         return ""
     value = constant_array(node)

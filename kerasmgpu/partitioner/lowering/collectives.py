@@ -332,7 +332,7 @@ class CollectiveReplicas(VariableCollectives):
 
 
 def _num_elements(tensors: Sequence[Tensor]) -> int | None:
-    """Returns the sum of elements; `None` if a tensor is empty or dynamic."""
+    """Returns the total of elements; `None` if a shape is empty or dynamic."""
     if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
         return None
     return sum(cast(int, tensor.num_elements) for tensor in tensors)

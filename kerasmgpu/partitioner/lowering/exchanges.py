@@ -30,7 +30,7 @@ Pieces = Sequence[Sequence[Reference]]
 
 
 def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
-    """Looks up rows of a table, by micro-batch in turn; returns them by place."""
+    """Looks up rows of a table in micro-batches' turns; returns rows by place."""
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]
@@ -130,7 +130,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
         devices = build.of_devices([], replicas.of_devices)
 
     def flat(one: "Value") -> list[Reference]:
-        """Returns a value by device, with the axes of the numbers as one."""
+        """Returns a value by device, with the numbers' axes flattened to one."""
         shape = one.tensor.shape[len(numbers.tensor.shape) :]
         rows = build.sizes.vector((-1, *shape))
         flat = [

@@ -83,7 +83,7 @@ def reduce_scatter(
 
 
 def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
-    """Returns for each micro-batch the reference of its device's first one."""
+    """Returns, for each micro-batch, the first reference of its device."""
     return [
         parts[first_on_device(build.mesh, place)]
         for place in range(build.mesh.num)

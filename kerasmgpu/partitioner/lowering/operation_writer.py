@@ -61,7 +61,7 @@ class OperationWriter:
         dtype: tf.DType = tf.int32,
         place: int = HOST,
     ) -> Reference:
-        """Writes a constant, by default of sizes on the host."""
+        """Writes a constant; by default int32, for sizes, on the host."""
         return self.writer.constant(
             array, dtype, self.device(place), place == HOST
         )

@@ -308,7 +308,7 @@ class Replicas:
     def exchange_counts(
         self, build: Function, pieces: Sequence[Sequence[Reference]]
     ) -> Reference | None:
-        """All-gathers the number of rows that each replica sends to each other.
+        """All-gathers the number of rows that each replica sends to every other.
 
         Args:
             build: The `Function`.
@@ -329,7 +329,7 @@ class Replicas:
         rank: int,
         is_back: bool = False,
     ) -> list[list[Reference]]:
-        """Sends pieces of different lengths from each replica to each other.
+        """Exchanges pieces of different lengths between all replicas: all-to-all.
 
         Args:
             build: The `Function`.
@@ -361,7 +361,7 @@ class Replicas:
         return shapes
 
     def common(self, numbers: Sequence[int]) -> set[int]:
-        """Returns the intersection of the workers' numbers, by a collective."""
+        """Returns the intersection of the workers' sets, by a collective."""
         return set(numbers)
 
     def agree_to_assign(self, build: Function, computed: str) -> str:

@@ -1,8 +1,9 @@
-"""Reduce-scatters, all-gathers and exchanges of sharded variables between workers.
+"""Communication of sharded variables between workers.
 
-Parts have known sizes. TensorFlow's all-gather and all-to-all take equal ones:
-parts are padded to the longest. (Its `CollectiveReduceScatterV2` has a kernel
-for NCCL only, in TensorFlow 2.18 to 2.21.)
+Reduce-scatters, all-gathers and exchanges of parts. TensorFlow's all-gather and
+all-to-all take parts of equal sizes: parts are padded to the longest, as their
+sizes are known. (Its `CollectiveReduceScatterV2` has a kernel for NCCL only, in
+TensorFlow 2.18 to 2.21.)
 """
 
 import math
@@ -194,7 +195,10 @@ class VariableCollectives(Collectives):
         rank: int,
         is_back: bool = False,
     ) -> list[list[Reference]]:
-        """Pads pieces to one length: TensorFlow's all-to-all takes equal ones."""
+        """Pads pieces to one length, which TensorFlow's all-to-all requires.
+
+        See `Replicas.exchange`.
+        """
         if counts is None:
             return super().exchange(build, pieces, counts, rank)
         number, dtype = build.sizes, pieces[0][0].dtype
@@ -285,7 +289,7 @@ class _Part(NamedTuple):
     def own_rows(
         self, build: Function, vector: Reference, own: int
     ) -> Reference:
-        """Returns a member's rows, from a vector of them and padding."""
+        """Returns a member's rows, cut out of their padded vector."""
         shape = _with_size(self.tensor, self.axis, self.members.sizes[own])
         elements = math.prod(shape)
         if elements < self.longest:

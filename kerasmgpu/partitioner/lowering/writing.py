@@ -131,8 +131,8 @@ class Writer:
             name: Its name; the type by default.
             controls: Names of nodes that must run before.
             is_on_host: See `Reference`.
-            **attributes: Those that neither its inputs nor its definition say;
-                see `signatures.signature`.
+            **attributes: Attributes that neither its inputs nor its definition
+                determine; see `signatures.signature`.
 
         Returns:
             References to its outputs.

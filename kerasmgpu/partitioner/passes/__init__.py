@@ -39,9 +39,9 @@ def unlowered(
 ) -> Lowered:
     """Returns the program of a planned graph, as it is before any pass.
 
-    Each operation takes values in the kinds that its plan wants, even if
-    nothing makes these yet; see `insert_reshards`. Arguments are those of
-    `Lowered`.
+    Each operation takes values in the kinds that its plan wants, even if no
+    instruction makes these values yet; see `insert_reshards`. Arguments are
+    those of `Lowered`.
     """
     found = levels(graph, plans)
     program = Lowered(

@@ -3,9 +3,8 @@
 The copies of a variable stay equal if the values that change it are equal. Sums
 and gathered rows are, and so are results that elementwise kernels compute from
 them. Other kernels add in an order of their own: where a whole value that such
-a kernel computes changes a variable, all workers take the first one's. They
-also do for values that don't follow from the graph: draws without a seed, and
-results of Python functions.
+a kernel computes changes a variable, all workers take the first worker's. They
+also take its draws without a seed, and its results of Python functions.
 """
 
 from collections.abc import Collection, Iterable

@@ -33,7 +33,12 @@ class Dump:
         self._passes = itertools.count()
 
     def __call__(self, name: str, text: Callable[[], str]) -> None:
-        """Writes `text()`, the program after a pass, to the next file."""
+        """Writes the program after a pass to the next file, if there is a folder.
+
+        Args:
+            name: Name of the pass.
+            text: Function that returns the program as text.
+        """
         if self._folder is not None:
             file = f"{next(self._passes):02}_{name}.txt"
             (self._folder / file).write_text(text(), "utf-8")

@@ -1,10 +1,10 @@
 """Merges all-reduces whose results are needed at the same point.
 
 A node's level is the number of sums on the longest path to it. Nodes are sorted
-by level, so that all parts are computed before the first sum that a level
-needs. Nodes behind a sum that no other sum needs, such as an optimizer's
-updates, come last, and all gradients are summed together, in the order in which
-the backward pass makes them.
+by level, so that the parts of all sums that a level needs are computed before
+the first of these sums. Nodes that depend on a sum, but that no other sum
+needs, such as an optimizer's updates, come last. So all gradients are summed
+together, in the order in which the backward pass makes them.
 """
 
 import collections
@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 
 LAST = float("inf")
-"""Level of nodes that depend on a sum, and that no other sum needs."""
+"""Level of nodes that depend on a sum, but that no other sum needs."""
 
 
 def levels(graph: Graph, plans: Plans) -> dict[Node, float]:

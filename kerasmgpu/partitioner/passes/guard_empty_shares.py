@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def guard_empty_shares(program: Lowered) -> None:
-    """Sets `is_guarded` of such operations, where a share can be empty."""
+    """Sets `is_guarded` where a share can be empty and a kernel fails for it."""
     for one in program.programs():
         for instruction in one.instructions:
             if isinstance(instruction, Operation):

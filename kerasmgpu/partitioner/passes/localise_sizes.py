@@ -35,11 +35,12 @@ from kerasmgpu.partitioner.step import sizes
 
 
 def localise_sizes(program: Lowered) -> None:
-    """Inserts a `GatherCounts` at the start for each number of rows needed.
+    """Inserts `GatherCounts` instructions at the start of the program.
 
-    It waits for the batch only, so that other workers' numbers arrive while the
-    first operations run. Bodies of loops and branches take their sizes from the
-    enclosing function. With one worker nothing is inserted.
+    There is one for each input if a size depends on other workers' shares of
+    it. It waits for the batch only, so that other workers' numbers arrive while
+    the first operations run. Bodies of loops and branches take their sizes from
+    the enclosing function. With one worker nothing is inserted.
     """
     total = program.mesh.total
     if program.mesh.num == total:
@@ -96,7 +97,7 @@ def _is_written_by_rule(instruction: Instruction) -> bool:
 
 
 def _of_shape(shape: Value) -> Iterator[Rows]:
-    """Yields the `Rows` that a local shape depends on, but not its own."""
+    """Yields the `Rows` that a local shape depends on, except those it shards."""
     kind = cast(LocalSizes, shape.kind)
     axis = kind.sharded.axis
     for known in (shape.tensor.value, kind.shape):
@@ -118,7 +119,7 @@ def _of_value(one: Value) -> Iterator[Rows]:
 
 
 def _as_many_as(known: object) -> Iterator[Rows]:
-    """Yields the `Rows` whose number is a symbol in some sizes, per symbol."""
+    """Yields, for each symbol in some sizes, the `Rows` of that number."""
     for size in sizes.as_tuple(known):
         if isinstance(size, sizes.Size):
             for symbol in size.symbols:

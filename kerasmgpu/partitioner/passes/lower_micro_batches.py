@@ -39,7 +39,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_micro_batches(program: Lowered) -> None:
-    """Splits the rows of each device, and merges parts of sums on it."""
+    """Splits devices' rows into micro-batches, and merges their parts of sums."""
     if program.mesh.micro_batches == 1:
         return
     rows = [

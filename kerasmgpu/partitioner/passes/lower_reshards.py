@@ -40,7 +40,10 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def lower_reshards(program: Lowered) -> None:
-    """Replaces each `Reshard` by instructions that make its output, once."""
+    """Replaces each `Reshard` by instructions that make its output.
+
+    An output that an earlier instruction has made is not made again.
+    """
     lowering = _Lowering(program)
     for instruction in program.instructions:
         if isinstance(instruction, Reshard):
@@ -75,7 +78,7 @@ class _Lowering:
             self._source.setdefault(one.tensor, one)
 
     def want(self, tensor: Tensor, kind: Kind) -> Value:
-        """Returns a tensor in a kind, adding instructions if it isn't made."""
+        """Returns a tensor's value in a kind; makes it first if necessary."""
         wanted = value(tensor, kind)
         if wanted not in self._made:
             self._make(wanted)
@@ -186,7 +189,8 @@ class _Lowering:
     def _made_locally(self, wanted: Value, sharded: Sharded) -> bool:
         """Runs a replicated tensor's operation on each replica's rows only.
 
-        So a mask is drawn, compared and cast by each replica for its own rows.
+        A mask, for example, is then drawn, compared and cast by each replica
+        for its own rows.
 
         Returns:
             Whether that is possible; if not, nothing is added.

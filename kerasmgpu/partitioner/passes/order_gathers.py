@@ -53,7 +53,8 @@ def order_gathers(program: Lowered) -> None:
 def gather_in_turns(program: Lowered) -> None:
     """Gathers weights in each phase that uses them, and orders all-gathers.
 
-    Only weights that micro-batches gather in turns; also sets their phases.
+    This concerns weights that micro-batches gather in turns. Also sets the
+    phases of their all-gathers.
     """
     given = list(program.instructions)
     for one in _gathered(program):

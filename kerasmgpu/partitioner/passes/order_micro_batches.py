@@ -140,13 +140,13 @@ def _node(instruction: Instruction) -> Node | None:
 
 
 def _delays(program: Lowered) -> dict[Instruction, int]:
-    """Finds instructions of the first phase that are used in later phases only.
+    """Finds instructions of the first phase that only later phases use.
 
     Sums that no micro-batch reads, such as metrics and gradients, don't count
     as uses: they are summed in the phase in which their parts are computed.
 
     Returns:
-        Maps each of them to the phase that first uses it.
+        A map of each of them to the phase that first uses it.
     """
     phases = program.phases
     users = _users(program)

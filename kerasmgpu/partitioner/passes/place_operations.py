@@ -23,7 +23,7 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_operations(program: Lowered) -> None:
-    """Sets `runs` and `home` of operations, and `after_batch`.
+    """Sets `runs` and `home` of operations, and `after_batch` of the program.
 
     Regions must be placed before; see `place_regions`.
     """

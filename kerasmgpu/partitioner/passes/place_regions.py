@@ -44,7 +44,7 @@ def needs_all_replicas(region: Region) -> bool:
 
 
 def _has_effect_for_all(node: Node) -> bool:
-    """Whether a node must run once for all replicas, as a print or draw."""
+    """Whether a node must run once for all replicas, as a print or draw must."""
     return node.is_stateful and Trait.COPIED not in record(node.type).traits
 
 

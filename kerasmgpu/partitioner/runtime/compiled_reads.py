@@ -30,7 +30,7 @@ def mark(graph: FuncGraph) -> None:
 
 
 def graphs() -> Iterator[tf.Graph]:
-    """Yields the graph that is being built, and those around it."""
+    """Yields the graph that is being built, then those that enclose it."""
     graph = ops.get_default_graph()
     while graph is not None:
         yield graph

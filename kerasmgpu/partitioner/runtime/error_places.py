@@ -24,7 +24,7 @@ _NODE = re.compile(r"\{\{node (\S+?)\}\}")
 
 
 class error_places:
-    """Context of calls of a program, which completes their errors' messages.
+    """Context that completes the messages of errors in calls of a program.
 
     Args:
         func_graph: `FuncGraph` that was traced.

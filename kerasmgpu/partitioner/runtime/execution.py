@@ -48,9 +48,8 @@ class Execution:
             The outputs of the last step; `None` if the program has none.
 
         Raises:
-            tf.errors.OutOfRangeError: If there is no data, and one step per
-            call.
-            StopIteration: If there is no data, and several steps per call.
+            tf.errors.OutOfRangeError: If there is no data, with one step.
+            StopIteration: If there is no data, with several steps per call.
         """
         run = self._flat(iterator)
         try:
@@ -71,8 +70,8 @@ class Execution:
         """Returns a function without arguments that runs on an iterator.
 
         A `ConcreteFunction` binds and flattens its arguments in every call, for
-        0.1 ms: iterators are composite tensors, and those that callbacks wrap
-        are so twice or more. Its captures are tensors that don't change.
+        0.1 ms: iterators are composite tensors, and iterators that callbacks
+        wrap are nested ones. Its captures are tensors that don't change.
         """
         last, run = self._trace
         if last is not iterator:
@@ -201,7 +200,7 @@ def _first_replica_first() -> Iterator[None]:
     """Makes the other replicas request their batches after the first one.
 
     If the input pipeline raises, the first request gets the error. The others
-    may get an end-of-data, which TensorFlow could report instead.
+    can get an end-of-data, which TensorFlow could report instead.
     """
     graph = tf.compat.v1.get_default_graph()
     num_known = len(graph.get_operations())
@@ -216,7 +215,7 @@ def _first_replica_first() -> Iterator[None]:
 
 
 def is_empty(specification: Any) -> bool:
-    """Whether values of a specification hold no data, as a batch's `None`."""
+    """Whether values of a specification hold no data, as `None` in a batch."""
     return isinstance(specification, tf.OptionalSpec) or not (
         tf.nest.flatten(specification, expand_composites=True)
     )

@@ -66,7 +66,7 @@ class Partitioned:
         self._programs: dict[tuple, list[tuple[list, Program]]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        """Calls the function.
+        """Runs the function on all replicas.
 
         Args:
             *arguments: Nests of arrays, tensors and `Shares`, which are sharded
@@ -123,7 +123,7 @@ class Partitioned:
         in_shares: tuple[bool, ...] | None = None,
         first_batch: Sequence[Sequence[int | None]] | None = None,
     ) -> Program:
-        """Returns the program for arguments of some types; traces a new one.
+        """Returns the program for some types of arguments, traced if it is new.
 
         Args:
             specification: Tuple of nests: a `tf.TypeSpec` for every tensor;

@@ -62,7 +62,7 @@ class ImaginedVariable:
             self._distributed_container = copies
 
     def handles(self, num: int) -> "list[ImaginedHandle]":
-        """Returns a handle per device, the same for all if without copies."""
+        """Returns a handle per device: equal ones if the tensor has no copies."""
         if self._is_copied:
             return [ImaginedHandle(self, place) for place in range(num)]
         return [ImaginedHandle(self, 0)] * num

@@ -217,10 +217,10 @@ class OneDevice(_Extended):
         return variable
 
     def _create_sharded(self, settings: dict[str, Any]) -> Any:
-        """Creates a sharded variable; `None` if each replica is to hold a copy.
+        """Creates a sharded variable; returns `None` if it is not to be sharded.
 
-        The initial value is computed once, as drawing it advances seeds: if it
-        was computed for copies, it replaces that in `settings`.
+        The initial value is computed only once, as drawing it advances seeds:
+        if it is needed for copies after all, it is put into `settings`.
         """
         if self.axis_to_shard is None or not self.axis_to_shard.may_shard(
             settings
@@ -414,7 +414,7 @@ class _Method:
 
 
 def container(handle: tf.Tensor) -> Any:
-    """Returns the variable with several copies of a handle, or `None`."""
+    """Returns the variable with copies that a handle belongs to, or `None`."""
     reference = getattr(handle, "_distributed_container", None)
     return None if reference is None else reference()
 

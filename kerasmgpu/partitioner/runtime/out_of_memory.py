@@ -46,7 +46,7 @@ class Repeated:
         self.written = written
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs the program, in twice as many parts after each lack of memory.
+        """Runs the program; if memory runs out, again in twice as many parts.
 
         Args:
             tensors: See `Written.__call__`.
@@ -138,7 +138,7 @@ class Repeated:
 def irreversible(graph: Graph, is_body: bool = False) -> list[str]:
     """Returns types of operations whose side effects can't be delayed.
 
-    They can be delayed to the end of a step if they are assignments.
+    Only assignments can be delayed to the end of a step.
 
     Args:
         graph: `graph.Graph`, with its bodies.

@@ -217,7 +217,7 @@ class Program:
         return CostModel(known)
 
     def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
-        """Returns checks that inputs used together have as many rows."""
+        """Returns checks for equal numbers of rows of inputs used together."""
         return [
             RequireEqualRows(
                 tuple(given[symbol.source[0]] for symbol in pair),
@@ -269,7 +269,7 @@ class Program:
     def _lowered(
         self, with_outputs: bool
     ) -> tuple[Lowered, dict[Tensor, Value]]:
-        """Returns the lowered program, and maps inputs to the values passed."""
+        """Returns the lowered program, and a map of inputs to values passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
@@ -390,8 +390,8 @@ def _rows_of_leaves(
 
     If the first axis of some leaf has no static size, leaves with a static
     first axis have no rows: a table that comes with each batch, for example. If
-    all are static, leaves with as many elements there as the first leaf have
-    rows. Shares always have rows.
+    all are static, those leaves have rows whose first axis is as long as that
+    of the first leaf. Shares always have rows.
     """
     first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:

@@ -239,8 +239,8 @@ def agreed(value: Any, variable: Sharded) -> Any:
     """Returns the value of an update's argument that all replicas have.
 
     Raises:
-        InputError: If they differ; in a graph, `tf.errors.
-            InvalidArgumentError` when it runs.
+        InputError: If the replicas' values differ. In a graph, running it
+            raises a `tf.errors.InvalidArgumentError` instead.
     """
     if not isinstance(value, values.PerReplica):
         return _of_first(value)

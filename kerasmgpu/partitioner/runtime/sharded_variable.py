@@ -3,7 +3,7 @@
 While a step is traced, a sharded variable is one variable of the whole shape
 whose value doesn't exist: a handle costs nothing. `program.py` maps this handle
 to the handles of the parts. Outside of steps the value is the concatenation of
-the parts, and an assigned value is split. Between workers reading it is a
+the parts, and an assigned value is split. With several workers, reading it is a
 collective. Checked on TensorFlow 2.18 and 2.21.
 """
 
@@ -106,7 +106,7 @@ class Extended(Protocol):
 
     @property
     def copies(self) -> sharded_assignments.Copies | None:
-        """Copies of sharded variables in an update of a mirrored one, or `None`."""
+        """Copies of variables in an update of a mirrored one, or `None`."""
 
     @property
     def updated(self) -> "ShardedVariable | None":

@@ -84,7 +84,7 @@ class Trace:
         self.sparse = list(_sparse(self._arguments, self.leaves))
 
     def imagined(self, axis_of: Callable[[Any], int | None]) -> "Trace":
-        """Returns a copy for imagined replicas, with variables sharded anew.
+        """Returns a copy for imagined replicas, sharded as `axis_of` says.
 
         Args:
             axis_of: Function of a captured tensor that returns the axis along
@@ -297,7 +297,8 @@ def _lifted(value: Any) -> Any:
     """Lifts a symbolic initial value of a new variable out of the trace.
 
     As `tf.function` does. Keras's Adafactor in a model that isn't built is an
-    example: it creates variables from constants.
+    example: it creates variables from constants. Other values are returned
+    unchanged.
     """
     if not tf.is_symbolic_tensor(value):
         return value
