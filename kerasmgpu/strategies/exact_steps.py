@@ -63,7 +63,7 @@ else:
 
 
 class ExactSteps(_Strategy):
-    """Mixin for strategies, listed before TensorFlow's class in the bases.
+    """Adds exact Keras steps to a strategy: a mixin before TensorFlow's class.
 
     Every worker of a job reads the same global batches, and every replica
     takes its share of them, in the order of the rows. A strategy with several
@@ -79,7 +79,7 @@ class ExactSteps(_Strategy):
     the other; or `"auto"`."""
 
     shard: Shard = None
-    """Which variables are divided over the replicas."""
+    """Which variables are divided over the replicas; see `MirroredStrategy`."""
 
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
@@ -397,7 +397,7 @@ _SECONDS_OF_REST = 1.0
 
 
 class _Together:
-    """Attempts at the steps of a job; see `out_of_memory.Together`."""
+    """Lets the workers of a job repeat a step; see `replicas.Together`."""
 
     def __init__(self, strategy: ExactSteps) -> None:
         self._strategy = strategy
