@@ -37,7 +37,7 @@ class Clock:
     """Writes the operations that measure one function.
 
     Args:
-        build: The `Function` of the function.
+        build: The `Function` that is measured.
         seconds: Handle of the variable that seconds are added to.
         steps: Handle of the variable that steps are counted in.
     """

@@ -25,7 +25,7 @@ def sort_by_row(build: Function, leaf: Sparse) -> None:
 
     Args:
         build: The `Function`.
-        leaf: `tracing.Sparse`.
+        leaf: `graph.Sparse`.
     """
     references = [
         build.given(tensor)[0]

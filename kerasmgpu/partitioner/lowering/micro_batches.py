@@ -159,7 +159,11 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
 def first_only(
     build: Build, one: Value, parts: Sequence[Reference]
 ) -> list[Reference]:
-    """Returns each device's part for its first micro-batch, else no rows."""
+    """Gives each device's part to its first micro-batch, no rows to others.
+
+    Returns:
+        References by micro-batch.
+    """
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
     shape[cast(Sharded, one.kind).axis] = 0

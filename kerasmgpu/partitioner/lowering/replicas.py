@@ -368,7 +368,7 @@ class Replicas:
         """Writes nodes that wait until all workers have computed a step.
 
         Args:
-            build: The `Function` of a function.
+            build: The `Function`.
             computed: Name of a node that fires when this worker has computed
                 it.
 
@@ -378,12 +378,12 @@ class Replicas:
         return computed
 
     def compare(self, build: Function, name: str) -> None:
-        """Raises `InputError` where workers write different collectives.
+        """Raises `InputError` if workers write different collectives.
 
         Such collectives would deadlock, or sum values that don't correspond.
 
         Args:
-            build: The `Function` of a written function.
+            build: The `Function`, with all nodes written.
             name: Name of the traced function.
         """
 

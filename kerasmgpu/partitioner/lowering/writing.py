@@ -298,7 +298,7 @@ class Writer:
     def replace(
         self, names: Collection[str], replacements: Mapping[str, str]
     ) -> None:
-        """Removes nodes whose replacements have been written.
+        """Replaces nodes by others that have been written.
 
         Args:
             names: Names of the nodes.

@@ -230,7 +230,7 @@ def _has_effect(instruction: Instruction) -> bool:
 
 
 def _is_stateful(node: Node) -> bool:
-    """Whether a node has side effects; a loop that only reads has none."""
+    """Whether a node has side effects; reads of variables in bodies are none."""
     if not node.bodies:
         return node.is_stateful
     return any(

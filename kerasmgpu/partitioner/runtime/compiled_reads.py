@@ -1,9 +1,9 @@
 """Reads of sharded variables in functions that XLA compiles.
 
 XLA compiles for one device, and refuses variables on others. A compiled
-function therefore reads a sharded variable before it is called: the whole value
-is one more argument of it, a capture that is computed at each call, where the
-function is called. Checked on TensorFlow 2.18 and 2.21.
+function therefore gets the whole value of a sharded variable as a further
+argument: a capture, which the caller computes at each call. Checked on
+TensorFlow 2.18 and 2.21.
 """
 
 import weakref

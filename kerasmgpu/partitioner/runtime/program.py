@@ -150,7 +150,7 @@ class Program:
         """Sets kinds and shapes of a sparse input: entries are sharded by row.
 
         Args:
-            leaf: `tracing.Sparse`.
+            leaf: `graph.Sparse`.
             size: Number of its rows, or `None`.
             first: Number of rows of the first input that has rows, or `None`.
                 Its shares are used: row n of a target goes to the replica with

@@ -70,11 +70,14 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
         **kwargs: Its keywords.
 
     Returns:
-        The variable; in a graph its new value, or an operation.
+        The variable; in a graph of one worker its new value, unless `kwargs`
+        have `read_value=False`.
 
     Raises:
-        InputError: Naming the variable, before it is changed: in a function
-            that XLA compiles; in a branch or loop of a replica.
+        InputError: In a function that XLA compiles, or in a branch or loop of a
+            replica. The variable isn't changed then.
+        NotImplementedError: If TensorFlow refuses the method for a mirrored
+            variable in this context.
     """
     _require_no_compilation(variable)
     extended = variable.extended

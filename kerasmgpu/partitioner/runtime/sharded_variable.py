@@ -39,8 +39,8 @@ _MOST_VARIABLES = 1 << 17
 _numbers = itertools.count()
 
 _GRADIENT = "KerasmgpuShardedRead"
-"""Name of the gradient of `IdentityN` of two values: that of the parts, and an
-unused read of the handle, which gets the gradient."""
+"""Name of a gradient of `IdentityN(value of the parts, read of the handle)`.
+Only the read gets a gradient, since tapes watch the handle."""
 
 
 @tf.RegisterGradient(_GRADIENT)
