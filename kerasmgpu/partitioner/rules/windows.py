@@ -182,7 +182,7 @@ operation(
 )
 
 # `(images, filter, gradient)`
-operation("Dilation2DBackpropFilter", axes=axes("b*, *, b* -> *"))
+operation("Dilation2DBackpropFilter", axes=axes("b*, *, b* -> *", linear=(2,)))
 
 operation(
     "Dilation2DBackpropInput",

@@ -155,9 +155,32 @@ def test_gradients_of_a_dilation():
             tape.watch([x, kernel])
             made = tf.nn.dilation2d(x, kernel, ones, "SAME", "NHWC", ones)
             loss = tf.reduce_sum(made * made)
-        return tape.gradient(loss, [x, kernel])
+        of_images, of_kernel = tape.gradient(loss, [x, kernel])
+        return tf.reshape(of_images, [-1, tf.shape(x)[1] * 8]), of_kernel
 
-    plan = Planned(gradients, IMAGES)
+    plan = Planned(gradients, [ROWS, None, 4, 2])
     assert (plan.kinds, plan.gathered) == (["rows on 0", "partial sum"], [])
     for rows in (5, 1):
         same(gradients, [rows, 4, 4, 2], num_replicas=3)
+
+
+def test_gradients_of_a_dilation_of_a_sum():
+    """They are sums of what the replicas' parts of its gradient give."""
+
+    def gradients(x):
+        given = dict(
+            input=tf.reshape(tf.range(32.0) % 5, [1, 4, 4, 2]),
+            filter=tf.reshape(tf.range(8.0) % 3, [2, 2, 2]),
+            out_backprop=tf.reduce_sum(x, 0, keepdims=True),
+            strides=[1, 1, 1, 1],
+            rates=[1, 1, 1, 1],
+            padding="SAME",
+        )
+        return (
+            tf.raw_ops.Dilation2DBackpropInput(**given),
+            tf.raw_ops.Dilation2DBackpropFilter(**given),
+        )
+
+    plan = Planned(gradients, IMAGES)
+    assert (plan.kinds, plan.gathered) == (["partial sum"] * 2, [])
+    same(gradients, [5, 4, 4, 2], num_replicas=3)
