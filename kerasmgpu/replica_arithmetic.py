@@ -6,6 +6,7 @@ device is initialised.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kerasmgpu.errors import (
     InputError,
@@ -128,10 +129,29 @@ def per_replica_batch_sizes(
         global_batch_size, "global_batch_size", minimum=1
     )
     num_replicas = checked_integer(num_replicas, "num_replicas", minimum=1)
-    rows, extra = divmod(global_batch_size, num_replicas)
-    return tuple(
-        rows + 1 if replica < extra else rows for replica in range(num_replicas)
-    )
+    bounds = bounds_of(global_batch_size, num_replicas)
+    return tuple(end - start for start, end in zip(bounds, bounds[1:]))
+
+
+def bounds_of(rows: int, num_shares: int) -> list[int]:
+    """Divides rows into consecutive shares that differ by at most one row.
+
+    The first shares are the longer ones.
+
+    Returns:
+        The first row of each share, and the end of the last one.
+    """
+    return [first_row(n, rows, num_shares) for n in range(num_shares + 1)]
+
+
+def first_row(
+    share: Any, rows: Any, num_shares: int, minimum: Callable[..., Any] = min
+) -> Any:
+    """Returns the first row of a share; for `num_shares`, the end of the last.
+
+    On integers, or with `minimum=tf.minimum` on tensors.
+    """
+    return share * (rows // num_shares) + minimum(share, rows % num_shares)
 
 
 def last_batch_sizes(

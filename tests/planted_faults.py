@@ -44,10 +44,24 @@ FAULTS = {
     # partitioner
     "short_share": Fault(
         "the first shares lack the row that is left over",
-        "partitioner/mesh.py",
-        "return [n * each + min(n, rest) for n in range(num_replicas + 1)]",
-        "return [n * each for n in range(num_replicas + 1)]",
+        "replica_arithmetic.py",
+        "return share * (rows // num_shares) + minimum(share, rows % num_shares)",
+        "return share * (rows // num_shares)",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
+    ),
+    "short_computed_share": Fault(
+        "shares of a batch of unknown size miss the rows that are left over",
+        "partitioner/lowering/host_sizes.py",
+        "return self.plus(self.times(share, each), left_over)",
+        "return self.times(share, each)",
+        "tests/partitioner/test_host_sizes.py",
+    ),
+    "waiting_computes": Fault(
+        "the compute time counts how long collectives run",
+        "partitioner/lowering/compute_time.py",
+        "self._free_since = self._time([self._there(reference)])",
+        "self._free_since = self._free_since",
+        "tests/partitioner/test_compute_time.py",
     ),
     "mean_of_shares": Fault(
         "a mean over rows is not weighted by the rows of the share",
@@ -270,10 +284,10 @@ FAULTS = {
         "tests/callbacks",
     ),
     "shares_of_batches": Fault(
-        "shares of a batch on GPUs miss the rows that are left over",
+        "a replica on GPUs gets the next one's share of a batch",
         "strategies/shares.py",
-        "start = index * quotient + tf.minimum(index, remainder)",
-        "start = index * quotient",
+        "ends = tf.cast(index, rows.dtype) + [0, 1]",
+        "ends = tf.cast(index, rows.dtype) + [1, 2]",
         "tests/strategies",
     ),
     "device_twice": Fault(

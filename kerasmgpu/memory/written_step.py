@@ -20,7 +20,6 @@ from kerasmgpu.memory.written_function import (
 )
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Partial, is_of_variable
 from kerasmgpu.partitioner.runtime.imagined import (
     ImaginedHandle,
@@ -32,7 +31,7 @@ from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.records import Trait, record
-from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
 
 ACTIVATIONS, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
     "activations",

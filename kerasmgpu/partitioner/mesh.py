@@ -1,4 +1,4 @@
-"""The mesh of replicas as plain data, and the arithmetic of shares of rows."""
+"""The mesh of replicas as plain data, without communication."""
 
 import dataclasses
 import functools
@@ -7,6 +7,7 @@ from typing import cast
 
 from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.replica_arithmetic import bounds_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +141,11 @@ class Mesh:
         start, end = bounds_of(size, self.total // number)[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
 
+    def part_sizes(self, size: int, by_worker: bool = False) -> list[int]:
+        """Returns the rows of each replica's, or worker's, part of a variable."""
+        bounds = bounds_of(size, self.total)[:: self.num if by_worker else 1]
+        return [end - start for start, end in zip(bounds, bounds[1:])]
+
 
 def first_on_device(mesh: Mesh, place: int) -> int:
     """Returns the place of the first micro-batch on the device of `place`.
@@ -149,15 +155,3 @@ def first_on_device(mesh: Mesh, place: int) -> int:
     if place == HOST:
         return HOST
     return place // mesh.micro_batches * mesh.micro_batches
-
-
-def bounds_of(size: int, num_replicas: int) -> list[int]:
-    """Divides rows into consecutive shares that differ by at most one row.
-
-    The first shares are the longer ones.
-
-    Returns:
-        The first row of each share, and the end of the last one.
-    """
-    each, rest = divmod(size, num_replicas)
-    return [n * each + min(n, rest) for n in range(num_replicas + 1)]

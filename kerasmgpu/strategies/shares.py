@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.engine.feeds import num_rows
+from kerasmgpu.replica_arithmetic import first_row
 
 
 def has_rows(value: Any) -> bool:
@@ -29,10 +30,8 @@ def share_bounds(
         index: Integer or scalar integer tensor, index of the replica.
         num_replicas: Integer, number of shares.
     """
-    index = tf.cast(index, rows.dtype)
-    quotient, remainder = rows // num_replicas, rows % num_replicas
-    start = index * quotient + tf.minimum(index, remainder)
-    return start, start + quotient + tf.cast(index < remainder, rows.dtype)
+    ends = tf.cast(index, rows.dtype) + [0, 1]
+    return tf.unstack(first_row(ends, rows, num_replicas, tf.minimum))
 
 
 def share(batch: Any, index: Any, num_replicas: int) -> Any:

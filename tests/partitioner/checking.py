@@ -8,9 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import Mesh, bounds_of
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.planning import planner as planning
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.replica_arithmetic import bounds_of
 from tests.devices import device_name, device_names
 
 NUM_STEPS = 2

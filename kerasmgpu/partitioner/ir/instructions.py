@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, cast
 
 import tensorflow as tf
 
@@ -10,10 +10,6 @@ from kerasmgpu.partitioner.rules.kinds import Kind, Placement, Rows, Sharded
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
-
-if TYPE_CHECKING:
-    pass
-
 
 Sent = tuple[Tensor, SizeLike | None, int]
 """A sent tensor, its number of elements (`None`: unknown), bytes per element."""
@@ -36,6 +32,11 @@ class Value:
         """The kind on the only axis of the mesh."""
         (kind,) = self.placement
         return kind
+
+    @property
+    def sharded(self) -> Sharded:
+        """The kind of a value, which must be sharded."""
+        return cast(Sharded, self.kind)
 
 
 def value(tensor: Tensor, kind: Kind) -> Value:

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.rules.kinds import Sharded, is_of_variable
+from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
 
 BYTES_PER_PACK = 25 << 20
@@ -59,16 +60,18 @@ def may_differ(mesh: Mesh, tensor: Tensor) -> bool:
     )
 
 
-def has_parts(mesh: Mesh, tensor: Tensor, sharded: Sharded) -> bool:
+def has_parts(mesh: Mesh, one: Value) -> bool:
     """Whether shards are parts of a variable, which are gathered as they are.
 
     Between workers, their sizes must be static and their type in `GATHERED_AS`;
     all other shards are padded, and gathered by a sum.
     """
-    if not is_of_variable(sharded) or sharded.outer != 1:
+    if not is_of_variable(one.kind) or one.sharded.outer != 1:
         return False
-    is_static = tensor.num_bytes < float("inf")
-    return mesh.num_workers == 1 or is_static and tensor.dtype in GATHERED_AS
+    is_static = one.tensor.num_bytes < float("inf")
+    return mesh.num_workers == 1 or (
+        is_static and one.tensor.dtype in GATHERED_AS
+    )
 
 
 def type_to_send(tensor: Tensor) -> tf.DType:

@@ -181,8 +181,8 @@ class Collectives(Replicas):
         keys = keys._replace(instance=instance)
         total = self._reduce_op(build, flat, merge, place, keys)
         bounds = [number.packed([bound]) for bound in (zero, length, one)]
-        total = build.strided_slice(total, bounds, place)
-        return build.reshape(total, shape, place)
+        total = build.strided_slice(total, bounds)
+        return build.reshape(total, shape)
 
     def _reduce_op(
         self,
@@ -248,7 +248,7 @@ class Collectives(Replicas):
             **attributes,
         )[0]
         build.note_collective(place, total.node)
-        return build.cast(total, dtype, place)
+        return build.cast(total, dtype)
 
 
 def _concurrent(build: Function) -> str:

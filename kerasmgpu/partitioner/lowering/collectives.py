@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.ir.instructions import value
+from kerasmgpu.partitioner.ir.instructions import Value, value
 from kerasmgpu.partitioner.ir.sent_types import (
     BYTES_PER_PACK,
     LARGE,
@@ -73,21 +73,18 @@ class CollectiveReplicas(VariableCollectives):
     def gather(
         self,
         build: Function,
-        tensor: Tensor,
-        sharded: Sharded,
+        one: Value,
         parts: Sequence[Reference],
     ) -> References:
         if self.mesh.num_workers == 1:
             return OnEachPlace(
-                lambda place: self.joined(
-                    build, tensor, sharded, parts, max(place, 0)
-                )
+                lambda place: self.joined(build, one, parts, max(place, 0))
             )
-        if has_parts(self.mesh, tensor, sharded):
-            return self.gathered_parts(build, tensor, sharded, parts)
-        place = 0 if tensor.dtype.is_floating else HOST
-        own = self.joined(build, tensor, sharded, parts, place)
-        return build.same(self._gathered(build, tensor, sharded, own, place))
+        if has_parts(self.mesh, one):
+            return self.gathered_parts(build, one, parts)
+        place = 0 if one.tensor.dtype.is_floating else HOST
+        own = self.joined(build, one, parts, place)
+        return build.same(self._gathered(build, one, own, place))
 
     def worker_size(self, build: Function, sharded: Sharded) -> Reference:
         if self.mesh.num_workers == 1:
@@ -98,15 +95,14 @@ class CollectiveReplicas(VariableCollectives):
     def _gathered(
         self,
         build: Function,
-        tensor: Tensor,
-        sharded: Sharded,
+        one: Value,
         own: Reference,
         place: int,
     ) -> Reference:
         """All-gathers rows by a sum: each worker pads its own rows with zeros."""
-        number = build.sizes
+        number, tensor, sharded = build.sizes, one.tensor, one.sharded
         rows = sizes.product([sharded.rows.size, sharded.inner])
-        front, behind = self._around(build, tensor, sharded, own)
+        front, behind = self._around(build, one, own)
         shape = number.packed(
             [
                 number.times(
@@ -130,23 +126,23 @@ class CollectiveReplicas(VariableCollectives):
         return build.reshape(whole, shape, place)
 
     def _around(
-        self, build: Function, tensor: Tensor, sharded: Sharded, own: Reference
+        self, build: Function, one: Value, own: Reference
     ) -> list[Reference]:
         """Returns sizes of the axes before the sharded one and after it."""
-        axis = sharded.axis
-        if tensor.shape is not None:
-            vectors = [tensor.shape[:axis], tensor.shape[axis + 1 :]]
+        axis, known = one.sharded.axis, one.tensor.shape
+        if known is not None:
+            vectors = [known[:axis], known[axis + 1 :]]
             return [
                 build.sizes.vector(cast(tuple[SizeLike, ...], vector))
                 for vector in vectors
             ]
         shape = build.sizes.shape(own)
-        zero, one, here, next_one = map(
+        zero, step, here, behind = map(
             build.constant, ([0], [1], [axis], [axis + 1])
         )
         return [
-            build.strided_slice(shape, [zero, here, one], HOST),
-            build.strided_slice(shape, [next_one, zero, one], HOST, end_mask=1),
+            build.strided_slice(shape, [zero, here, step], HOST),
+            build.strided_slice(shape, [behind, zero, step], HOST, end_mask=1),
         ]
 
     def reduce(

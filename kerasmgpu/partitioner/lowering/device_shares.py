@@ -45,25 +45,14 @@ def passed_rows(build: Function, tensor: Tensor, place: int) -> Reference:
 
 
 def _passed_bounds(build: Function, tensor: Tensor) -> list[list[Reference]]:
-    """Returns by device the bounds of its micro-batches; see `bounds_of`."""
+    """Returns by device the bounds of its micro-batches."""
+    sizes, number = build.sizes, build.mesh.micro_batches
 
     def bounds() -> list[list[Reference]]:
+        turns = list(map(sizes.scalar, range(number + 1)))
         return [
-            _bounds(build, build.sizes.size(reference))
-            for reference in build.keep(("passed", tensor), list)
+            [sizes.first_row(turn, size, number) for turn in turns]
+            for size in map(sizes.size, build.keep(("passed", tensor), list))
         ]
 
     return build.keep(("passed bounds", tensor), bounds)
-
-
-def _bounds(build: Function, size: Reference) -> list[Reference]:
-    sizes, number = build.sizes, build.mesh.micro_batches
-    each = sizes.op("FloorDiv", size, sizes.scalar(number))
-    rest = sizes.op("FloorMod", size, sizes.scalar(number))
-    return [
-        sizes.plus(
-            sizes.times(sizes.scalar(turn), each),
-            sizes.op("Minimum", sizes.scalar(turn), rest),
-        )
-        for turn in range(number + 1)
-    ]

@@ -36,7 +36,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
-from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.places import OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
 
 
@@ -153,7 +153,6 @@ def _cast(build: Build, references: References, target: tf.DType) -> References:
 
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
     (source,), (made,) = gather.inputs, gather.outputs
-    sharded = cast(Sharded, source.kind)
     parts = cast(Sequence[Reference], build.references(source))
     if gather.in_turns:
         parts = micro_batches.of_first(build, parts)
@@ -162,7 +161,7 @@ def _all_gather(build: Build, gather: ir.AllGather) -> None:
     write = micro_batches.gather
     if gather.in_turns:
         write = micro_batches.gather_in_turns
-    build.hold(made, write(build, source.tensor, sharded, parts))
+    build.hold(made, write(build, source, parts))
 
 
 def _delayed(
@@ -281,7 +280,7 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
     result = []
     for place in range(build.mesh.num):
         own = build.sizes.local(sharded, place)
-        own = build.cast(own, dtype, HOST)
+        own = build.cast(own, dtype)
         if known is None:
             whole = build.references(shape.inputs[0])[0]
             result.append(_with_entry(build, whole, axis, own))
@@ -304,24 +303,21 @@ def _with_entry(
 
 def _slice(build: Build, slice: ir.Slice) -> None:
     (source,), (made,) = slice.inputs, slice.outputs
-    whole, sharded = build.references(source), cast(Sharded, made.kind)
+    whole = build.references(source)
     write = _rows_unless_one if slice.may_be_one else _rows
     rows = []
     for place in range(build.mesh.num):
         build.take_turn(slice, place)
-        rows.append(write(build, made.tensor, whole[place], sharded, place))
+        rows.append(write(build, made, whole[place], place))
     build.hold(made, rows)
 
 
 def _rows(
-    build: Build,
-    tensor: Tensor,
-    reference: Reference,
-    sharded: Sharded,
-    place: int,
+    build: Build, made: ir.Value, reference: Reference, place: int
 ) -> Reference:
+    shape, sharded = made.tensor.shape, made.sharded
     start, count = build.sizes.bounds(sharded, place)
-    shape, axis = tensor.shape, sharded.axis
+    axis = sharded.axis
     if sharded.outer == 1:
         return sliced(build, reference, axis, start, count)
     # Several blocks of all rows.
@@ -359,20 +355,17 @@ def sliced(
 
 
 def _rows_unless_one(
-    build: Build,
-    tensor: Tensor,
-    reference: Reference,
-    sharded: Sharded,
-    place: int,
+    build: Build, made: ir.Value, reference: Reference, place: int
 ) -> Reference:
     """Slices a replica's rows; keeps a single element that all rows share.
 
     If there is only one row in all, the element is that row, and is sliced:
     replicas without rows get none.
     """
+    sharded = made.sharded
     start, count = build.sizes.bounds(sharded, place)
     one, zero = build.sizes.scalar(1), build.sizes.scalar(0)
-    own = cast(sizes.SizeLike, tensor.shape[sharded.axis])
+    own = cast(sizes.SizeLike, made.tensor.shape[sharded.axis])
     given = [build.sizes.scalar(s) for s in (own, sharded.size)]
     is_one = build.sizes.op("Less", *given)
     start, count = (

@@ -13,12 +13,12 @@ import numpy as np
 from kerasmgpu.partitioner.lowering import micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
 from kerasmgpu.partitioner.lowering.replicas import split
-from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
+from kerasmgpu.replica_arithmetic import bounds_of
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
@@ -34,7 +34,7 @@ def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]
-    table = cast(Sharded, look_up.inputs[0].kind)
+    table = look_up.inputs[0].sharded
     made: dict[int, Reference] = {}
     names: dict[int, str] = {}
     for places, devices in micro_batches.each_turn(build):
@@ -185,8 +185,8 @@ def _owners(
     for place, reference in enumerate(numbers):
         take_turn(place)
         ends = build.constant([bounds[1:-1]], reference.dtype, place)
-        row = build.reshape(reference, build.constant([1, -1]), place)
-        owners = build.op("UpperBound", [ends, row], place)[0]
+        row = build.reshape(reference, build.constant([1, -1]))
+        owners = build.op("UpperBound", [ends, row])[0]
         found.append(build.flat(owners))
     return found
 

@@ -203,6 +203,16 @@ class HostSizes:
         inner = self.scalar(sharded.inner)
         return self.times(start, inner), self.times(count, inner)
 
+    def first_row(
+        self, share: Reference, rows: Reference, num_shares: int
+    ) -> Reference:
+        """Returns the first row of a share; see `replica_arithmetic.first_row`."""
+        number = self.scalar(num_shares)
+        each = self.op("FloorDiv", rows, number)
+        rest = self.op("FloorMod", rows, number)
+        left_over = self.op("Minimum", share, rest)
+        return self.plus(self.times(share, each), left_over)
+
     def share(self, rows: Rows, dtype: tf.DType, place: int) -> Reference:
         """Returns a replica's fraction of the rows, computed in float64."""
         numbers = [

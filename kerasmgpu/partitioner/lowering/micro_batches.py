@@ -6,7 +6,7 @@ device. `Build.replicas` counts shares; devices communicate through
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from kerasmgpu.partitioner.ir.sent_types import has_parts
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.mesh import first_on_device
-from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -34,24 +33,22 @@ def reduce(
     ]
 
 
-def gather(
-    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[Reference]
-) -> References:
+def gather(build: Build, one: Value, parts: Sequence[Reference]) -> References:
     """All-gathers rows, once for each device; see `Replicas.gather`.
 
     Parts of a sharded variable are those of devices, not of micro-batches.
     """
     replicas = build.replicas
     if replicas.of_devices is None:
-        return replicas.gather(build, tensor, sharded, parts)
-    if has_parts(replicas.of_devices.mesh, tensor, sharded):
+        return replicas.gather(build, one, parts)
+    if has_parts(replicas.of_devices.mesh, one):
         devices = build.of_devices([], replicas.of_devices)
         first = parts[:: build.mesh.micro_batches]
-        whole = devices.replicas.gather(devices, tensor, sharded, first)
+        whole = devices.replicas.gather(devices, one, first)
         return [
             whole[n] for n in range(devices.mesh.num) for _ in _turns(build)
         ]
-    gathered = replicas.gather(build, tensor, sharded, parts)
+    gathered = replicas.gather(build, one, parts)
     if isinstance(gathered, list):
         return gathered
     return [
@@ -72,13 +69,11 @@ def reduce_scatter(
             which it is summed.
     """
     replicas, outputs = build.replicas, reduction.outputs
-    tensors = [one.tensor for one in reduction.inputs]
-    kinds = [cast(Sharded, one.kind) for one in outputs]
     if replicas.of_devices is None:
-        return replicas.reduce_scatter(build, tensors, kinds, parts)
+        return replicas.reduce_scatter(build, outputs, parts)
     devices = build.of_devices([], replicas.of_devices)
     first = [own[:: build.mesh.micro_batches] for own in parts]
-    results = devices.replicas.reduce_scatter(devices, tensors, kinds, first)
+    results = devices.replicas.reduce_scatter(devices, outputs, first)
     return [first_only(build, one, own) for one, own in zip(outputs, results)]
 
 
@@ -91,20 +86,19 @@ def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
 
 
 def gather_in_turns(
-    build: Build, tensor: Tensor, sharded: Sharded, parts: Sequence[Reference]
+    build: Build, one: Value, parts: Sequence[Reference]
 ) -> References:
     """All-gathers a variable over the devices, for each micro-batch anew.
 
     Args:
         build: The `Build`.
-        tensor: The tensor.
-        sharded: Its kind.
+        one: The variable, by its parts.
         parts: For each micro-batch, a reference to its device's part.
     """
     made: dict[int, Reference] = {}
     for places, devices in each_turn(build):
         own = [parts[place] for place in places]
-        whole = devices.replicas.gather(devices, tensor, sharded, own)
+        whole = devices.replicas.gather(devices, one, own)
         for number, place in enumerate(places):
             made[place] = whole[number]
     return [made[place] for place in range(build.mesh.num)]
@@ -117,12 +111,12 @@ def reduce_scatter_in_turns(
 
     See `reduce_scatter`.
     """
-    kinds = [cast(Sharded, one.kind) for one in reduction.outputs]
-    tensors = [one.tensor for one in reduction.inputs]
     totals: dict[tuple[int, int], list[Reference]] = {}
     for places, devices in each_turn(build):
         given = [[own[place] for place in places] for own in parts]
-        made = devices.replicas.reduce_scatter(devices, tensors, kinds, given)
+        made = devices.replicas.reduce_scatter(
+            devices, reduction.outputs, given
+        )
         for number, own in enumerate(made):
             for device, place in enumerate(places):
                 build.take_turn(reduction, place)
@@ -166,7 +160,7 @@ def first_only(
     """
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
-    shape[cast(Sharded, one.kind).axis] = 0
+    shape[one.sharded.axis] = 0
     for part in parts:
         made.append(part)
         for _ in _turns(build)[1:]:

@@ -7,12 +7,13 @@ from typing import TypeAlias, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.instructions import Value, value
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.rules.kinds import Partial, Rows, Sharded
 from kerasmgpu.partitioner.rules.table import Emit, Plan
 from kerasmgpu.partitioner.rules.tables import ids_and_rows
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
@@ -71,7 +72,7 @@ def _draw_rows(
 
     def rows(number: Reference) -> Reference:
         row = build.sizes.scalar(inner, tf.int64)
-        return op("Mul", build.cast(number, tf.int64, HOST), row)
+        return op("Mul", build.cast(number, tf.int64), row)
 
     first = rows(build.sizes.start(sharded.rows, place))
     count = rows(build.sizes.count(sharded.rows, place))
@@ -94,14 +95,14 @@ def _draw_rows(
         node, [drawn_shape, key, counter, *rest], place, Tshape=tf.int64
     )
     if draws_all:
-        drawn = build.flat(drawn, place)
+        drawn = build.flat(drawn)
     bounds = [
         build.sizes.packed([skipped]),
         build.sizes.packed([op("AddV2", skipped, count)]),
         build.constant([1], tf.int64),
     ]
-    own = build.strided_slice(drawn, bounds, place)
-    return [build.reshape(own, local_shape, place)]
+    own = build.strided_slice(drawn, bounds)
+    return [build.reshape(own, local_shape)]
 
 
 def _advanced(
@@ -127,35 +128,29 @@ def _from_own_first_row(
         position: Number of the input that holds the numbers.
     """
     inputs = list(inputs)
-    entries = cast(Sharded, plan.wants[position])
-    inputs[position] = _own_numbers(
-        build, node.inputs[position], entries, place, inputs[position]
-    )
+    numbers = value(node.inputs[position], plan.wants[position])
+    inputs[position] = _own_numbers(build, numbers, place, inputs[position])
     return build.copy(node, inputs, place)
 
 
 def _own_numbers(
-    build: Function,
-    tensor: Tensor,
-    entries: Sharded,
-    place: int,
-    reference: Reference,
+    build: Function, numbers: Value, place: int, reference: Reference
 ) -> Reference:
     """Writes row numbers relative to the replica's first row.
 
     Args:
         build: The function that is written.
-        tensor: Row numbers in the whole batch, or indices that begin with them.
-        entries: Its kind.
+        numbers: Row numbers in the whole batch, or indices that begin with them.
         place: The replica's place.
-        reference: The tensor on this replica.
+        reference: The value on this replica.
     """
     if build.mesh.total == 1:
         return reference
 
     def write() -> Reference:
-        start = build.sizes.start(entries.rows.of, place)
-        start = build.cast(start, tensor.dtype, HOST)
+        tensor = numbers.tensor
+        start = build.sizes.start(numbers.sharded.rows.of, place)
+        start = build.cast(start, tensor.dtype)
         if len(tensor.shape) > 1:
             zero = build.constant(0, tensor.dtype)
             others = [zero] * (cast(int, tensor.shape[1]) - 1)
@@ -170,10 +165,10 @@ def _segments(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
     data, ids, _ = inputs
-    entries = cast(Sharded, plan.wants[1])
-    count = build.sizes.count(entries.rows.of, place)
-    count = build.cast(count, node.inputs[2].dtype, HOST)
-    ids = _own_numbers(build, node.inputs[1], entries, place, ids)
+    numbers = value(node.inputs[1], plan.wants[1])
+    count = build.sizes.count(numbers.sharded.rows.of, place)
+    count = build.cast(count, node.inputs[2].dtype)
+    ids = _own_numbers(build, numbers, place, ids)
     return build.copy(node, [data, ids, count], place)
 
 
@@ -194,14 +189,14 @@ def look_up_own(
         return _zeros(build, node, place, ids)
     is_own, own = _own(build, plan, place, ids)
     zero = build.constant(0, ids.dtype, place)
-    own = build.op("SelectV2", [is_own, own, zero], place)[0]
+    own = build.op("SelectV2", [is_own, own, zero])[0]
     rows = build.copy(node, [inputs[0], own, *inputs[2:]], place)[0]
     inner = len(node.outputs[0].shape) - len(node.inputs[1].shape)
     ones = build.constant([1] * inner)
     shape = build.concat([build.sizes.shape(is_own), ones], 0, HOST)
     is_own = build.reshape(is_own, shape)
     nothing = build.constant(0, rows.dtype, place)
-    return build.op("SelectV2", [is_own, rows, nothing], place)
+    return build.op("SelectV2", [is_own, rows, nothing])
 
 
 def _zeros(build: Function, node: Node, place: int, ids: Reference) -> Tensors:
@@ -221,11 +216,10 @@ def _update_own(
     ids, updates = node.inputs[number], node.inputs[rows]
     flat = build.flat(inputs[number], place)
     is_own, own = _own(build, plan, place, flat)
-    chosen = build.flat(build.op("Where", [is_own], place)[0])
+    chosen = build.flat(build.op("Where", [is_own])[0])
 
     def taken(reference: Reference) -> Reference:
-        where = [reference, chosen, build.constant(0)]
-        return build.op("GatherV2", where, place)[0]
+        return build.op("GatherV2", [reference, chosen, build.constant(0)])[0]
 
     arguments = list(inputs)
     arguments[number] = taken(own)
@@ -288,7 +282,7 @@ def _own(
     if not found:  # One replica owns all.
         found = build.op("Equal", [ids, ids], place)
     if len(found) > 1:
-        found = build.op("LogicalAnd", found, place)
+        found = build.op("LogicalAnd", found)
     return found[0], own
 
 

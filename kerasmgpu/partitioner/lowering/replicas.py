@@ -7,13 +7,15 @@ from typing import Protocol, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering import device_shares, entries
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
-from kerasmgpu.partitioner.mesh import Mesh, bounds_of
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
+from kerasmgpu.replica_arithmetic import bounds_of
 
 SMALL = 1 << 14
 """Bytes up to which partial values of one shape are stacked and summed as one."""
@@ -143,15 +145,10 @@ class Replicas:
     def _computed_shares(
         self, build: Function, size: Reference
     ) -> list[tuple[Reference, Reference]]:
-        """Returns the shares of a batch of dynamic size; see `bounds_of`."""
+        """Returns the shares of a batch of dynamic size."""
         mesh, sizes = self.mesh, build.sizes
-        total = sizes.scalar(mesh.total)
-        each = sizes.op("FloorDiv", size, total)
-        rest = sizes.op("FloorMod", size, total)
         numbers = build.constant(range(mesh.total + 1))
-        vector = sizes.plus(
-            sizes.times(numbers, each), sizes.op("Minimum", numbers, rest)
-        )
+        vector = sizes.first_row(numbers, size, mesh.total)
         starts = build.op("Unpack", [vector], num=mesh.total + 1)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
@@ -171,16 +168,14 @@ class Replicas:
     def gather(
         self,
         build: Function,
-        tensor: Tensor,
-        sharded: Sharded,
+        one: Value,
         parts: Sequence[Reference],
     ) -> References:
-        """All-gathers the rows of a sharded tensor, in order.
+        """All-gathers the rows of a sharded value, in order.
 
         Args:
             build: The `Function`.
-            tensor: The tensor.
-            sharded: Its kind.
+            one: The value.
             parts: References to the rows of each replica.
 
         Returns:
@@ -188,19 +183,19 @@ class Replicas:
         """
         if self.mesh.num == 1:
             return parts
-        place = 0 if tensor.dtype.is_floating else HOST
-        return build.same(self.joined(build, tensor, sharded, parts, place))
+        place = 0 if one.tensor.dtype.is_floating else HOST
+        return build.same(self.joined(build, one, parts, place))
 
     def joined(
         self,
         build: Function,
-        tensor: Tensor,
-        sharded: Sharded,
+        one: Value,
         parts: Sequence[Reference],
         place: int,
     ) -> Reference:
-        """Concatenates the local replicas' rows of a tensor at a place."""
-        axis, shape = sharded.axis, tensor.shape
+        """Concatenates the local replicas' rows of a value at a place."""
+        sharded, shape = one.sharded, one.tensor.shape
+        axis = sharded.axis
         if sharded.outer == 1:
             return build.concat(parts, axis, place)
         # Several blocks of all rows: concatenated block by block.
@@ -258,16 +253,14 @@ class Replicas:
     def reduce_scatter(
         self,
         build: Function,
-        tensors: Sequence[Tensor],
-        kinds: Sequence[Sharded],
+        sums: Sequence[Value],
         parts: Sequence[Sequence[Reference]],
     ) -> Sequence[Sequence[Reference]]:
         """Sums partial tensors; each replica gets its rows of the sum.
 
         Args:
             build: The `Function`.
-            tensors: The tensors, which have one reduction.
-            kinds: The sharded kinds of the results.
+            sums: The results, sharded as variables.
             parts: For each tensor, references by replica, in the type in which
                 it is summed.
 
@@ -277,8 +270,8 @@ class Replicas:
         if self.mesh.num == 1:
             return parts
         return [
-            self._scattered_sum(build, kind, own)
-            for kind, own in zip(kinds, parts)
+            self._scattered_sum(build, one.sharded, own)
+            for one, own in zip(sums, parts)
         ]
 
     def _scattered_sum(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS, SENT_AS
 from kerasmgpu.partitioner.lowering.collective_operations import Collectives
 from kerasmgpu.partitioner.lowering.function_writer import Function
@@ -20,9 +21,7 @@ from kerasmgpu.partitioner.lowering.lengths import (
     reduced,
 )
 from kerasmgpu.partitioner.lowering.replicas import split, unpacked
-from kerasmgpu.partitioner.mesh import bounds_of
 from kerasmgpu.partitioner.rules.kinds import Sharded
-from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -56,16 +55,16 @@ class VariableCollectives(Collectives):
     def gathered_parts(
         self,
         build: Function,
-        tensor: Tensor,
-        sharded: Sharded,
+        one: Value,
         parts: Sequence[Reference],
     ) -> list[Reference]:
         """All-gathers a variable's parts; returns references by replica.
 
         See `sent_types.has_parts`.
         """
-        axis, members = sharded.axis, self._members(sharded)
-        sent_type = GATHERED_AS[tensor.dtype]
+        axis, members = one.sharded.axis, self._members(one.sharded)
+        dtype = one.tensor.dtype
+        sent_type = GATHERED_AS[dtype]
         if members.name == "hosts":
             parts = [build.concat(parts, axis, HOST)]
         is_even = len(set(members.sizes)) == 1 and axis == 0
@@ -73,7 +72,7 @@ class VariableCollectives(Collectives):
             build,
             members.name,
             "Gather",
-            math.prod(_with_size(tensor, axis, members.longest)),
+            math.prod(_with_size(one, members.longest)),
             sent_type,
         )
         gathered = []
@@ -81,7 +80,7 @@ class VariableCollectives(Collectives):
             value = build.cast(part, sent_type, place)
             if not is_even:
                 missing = members.longest - members.sizes[own]
-                value = _stacked(build, value, tensor, axis, missing, place)
+                value = _stacked(build, value, one, missing, place)
             gathered.append(
                 self.collective_op(
                     build, "CollectiveGatherV2", value, place, keys
@@ -89,10 +88,10 @@ class VariableCollectives(Collectives):
             )
         build.writer.keep_all_or_none(gathered)
         made = []
-        for value, place in zip(gathered, members.places):
+        for value in gathered:
             if not is_even:
                 value = _unstacked(build, value, axis, members.sizes)
-            made.append(build.cast(value, tensor.dtype, place))
+            made.append(build.cast(value, dtype))
         return build.same(made[0]) if members.name == "hosts" else made
 
     # Reduce-scatter -----------------------------------------------------------
@@ -100,30 +99,28 @@ class VariableCollectives(Collectives):
     def reduce_scatter(
         self,
         build: Function,
-        tensors: Sequence[Tensor],
-        kinds: Sequence[Sharded],
+        sums: Sequence[Value],
         parts: Sequence[Sequence[Reference]],
     ) -> Sequence[Sequence[Reference]]:
         if self.mesh.num_workers == 1:
-            return super().reduce_scatter(build, tensors, kinds, parts)
+            return super().reduce_scatter(build, sums, parts)
         results: dict[int, list[Reference]] = {}
         dtypes = [own[0].dtype for own in parts]
         for dtype in dict.fromkeys(dtypes):
             numbers = [n for n, one in enumerate(dtypes) if one == dtype]
             pack = [
-                _Part(tensors[n], kinds[n].axis, self._members(kinds[n]))
-                for n in numbers
+                _Part(sums[n], self._members(sums[n].sharded)) for n in numbers
             ]
             shares = self._scattered_pack(
                 build, pack, [parts[n] for n in numbers]
             )
             if self.mesh.reduces_on_host_first:
                 shares = [
-                    self._of_replicas(build, own[0], kinds[n])
+                    self._of_replicas(build, own[0], sums[n].sharded)
                     for n, own in zip(numbers, shares)
                 ]
             results.update(zip(numbers, shares))
-        return [results[number] for number in range(len(tensors))]
+        return [results[number] for number in range(len(sums))]
 
     def _scattered_pack(
         self,
@@ -171,10 +168,8 @@ class VariableCollectives(Collectives):
         self, build: Function, own: Reference, kind: Sharded
     ) -> list[Reference]:
         """Splits a worker's rows over its replicas."""
-        bounds = _bounds(kind, self.mesh.total)
-        bounds = bounds[self.mesh.first :][: self.mesh.num + 1]
-        counts = [end - start for start, end in zip(bounds, bounds[1:])]
-        return split(build, own, kind.axis, counts, HOST)
+        sizes = self._sizes(kind)[self.mesh.first :][: self.mesh.num]
+        return split(build, own, kind.axis, sizes, HOST)
 
     # Exchanges of rows --------------------------------------------------------
 
@@ -216,9 +211,9 @@ class VariableCollectives(Collectives):
             for piece in row:
                 rest = number.minus(length, number.size(piece))
                 around = [zero, rest] + [zero] * (2 * rank - 2)
-                piece = build.cast(piece, sent_type, place)
-                stacked.append(padded(build, piece, around, place))
-            value = build.op("Pack", stacked, place)[0]
+                piece = build.cast(piece, sent_type)
+                stacked.append(padded(build, piece, around))
+            value = build.op("Pack", stacked)[0]
             received.append(
                 self.collective_op(
                     build, "CollectiveAllToAllV2", value, place, keys
@@ -241,22 +236,23 @@ class VariableCollectives(Collectives):
 
     def _members(self, sharded: Sharded) -> _Members:
         """Returns the members of a collective, with the sizes of their parts."""
-        mesh, bounds = self.mesh, _bounds(sharded, self.mesh.total)
-        name, own = "replicas", range(mesh.first, mesh.first + mesh.num)
-        places: Sequence[int] = range(mesh.num)
+        mesh = self.mesh
         if mesh.reduces_on_host_first:
-            bounds = bounds[:: mesh.num]
-            name, places = "hosts", [HOST]
-            own = range(mesh.worker, mesh.worker + 1)
-        sizes = [end - start for start, end in zip(bounds, bounds[1:])]
-        return _Members(name, own, places, sizes)
+            sizes = self._sizes(sharded, by_worker=True)
+            return _Members("hosts", [mesh.worker], [HOST], sizes)
+        own = range(mesh.first, mesh.first + mesh.num)
+        return _Members("replicas", own, range(mesh.num), self._sizes(sharded))
+
+    def _sizes(self, sharded: Sharded, by_worker: bool = False) -> list[int]:
+        """Returns the elements of the parts along the sharded axis."""
+        inner, rows = cast(int, sharded.inner), cast(int, sharded.rows.size)
+        return [n * inner for n in self.mesh.part_sizes(rows, by_worker)]
 
 
 class _Part(NamedTuple):
-    """A tensor of a pack that is reduce-scattered."""
+    """A value of a pack that is reduce-scattered."""
 
-    tensor: Tensor
-    axis: int
+    one: Value
     members: _Members
 
     @property
@@ -265,20 +261,21 @@ class _Part(NamedTuple):
         return self._elements(self.members.longest)
 
     def _elements(self, size: int) -> int:
-        return math.prod(_with_size(self.tensor, self.axis, size))
+        return math.prod(_with_size(self.one, size))
 
     def rows_to_send(
         self, build: Function, whole: Reference, place: int
     ) -> Reference:
         """Returns a matrix with a row per member: its part, flat and padded."""
         sizes, longest = self.members.sizes, self.longest
-        if self.axis == 0 and len(set(sizes)) == 1:
+        axis = self.one.sharded.axis
+        if axis == 0 and len(set(sizes)) == 1:
             shape = build.constant([len(sizes), longest])
             return build.reshape(whole, shape, place)
         rows = []
-        pieces = split(build, whole, self.axis, sizes, place)
+        pieces = split(build, whole, axis, sizes, place)
         for piece, size in zip(pieces, sizes):
-            flat = build.flat(piece, place)
+            flat = build.flat(piece)
             missing = longest - self._elements(size)
             if missing:
                 around = list(map(build.sizes.scalar, (0, missing)))
@@ -290,7 +287,7 @@ class _Part(NamedTuple):
         self, build: Function, vector: Reference, own: int
     ) -> Reference:
         """Returns a member's rows, cut out of their padded vector."""
-        shape = _with_size(self.tensor, self.axis, self.members.sizes[own])
+        shape = _with_size(self.one, self.members.sizes[own])
         elements = math.prod(shape)
         if elements < self.longest:
             bounds = [build.constant([n]) for n in (0, elements, 1)]
@@ -298,16 +295,9 @@ class _Part(NamedTuple):
         return build.reshape(vector, build.constant(shape))
 
 
-def _bounds(sharded: Sharded, total: int) -> list[int]:
-    """Returns the bounds of the replicas' parts along the sharded axis."""
-    inner = cast(int, sharded.inner)
-    rows = bounds_of(cast(int, sharded.rows.size), total)
-    return [bound * inner for bound in rows]
-
-
-def _with_size(tensor: Tensor, axis: int, size: int) -> tuple[int, ...]:
-    """Returns a tensor's static shape, with another size of an axis."""
-    shape = cast(tuple[int, ...], tensor.shape)
+def _with_size(one: Value, size: int) -> tuple[int, ...]:
+    """Returns a value's static shape, with another size of its sharded axis."""
+    axis, shape = one.sharded.axis, cast(tuple[int, ...], one.tensor.shape)
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
@@ -322,15 +312,14 @@ def _sum(
 def _stacked(
     build: Function,
     value: Reference,
-    tensor: Tensor,
-    axis: int,
+    one: Value,
     missing: int,
     place: int,
 ) -> Reference:
-    """Pads a part by `missing` zeros along an axis, and adds a first axis."""
+    """Pads a part by `missing` zeros along its axis, and adds a first axis."""
     if missing:
-        paddings = [build.sizes.scalar(0)] * (2 * len(tensor.shape))
-        paddings[2 * axis + 1] = build.sizes.scalar(missing)
+        paddings = [build.sizes.scalar(0)] * (2 * len(one.tensor.shape))
+        paddings[2 * one.sharded.axis + 1] = build.sizes.scalar(missing)
         value = padded(build, value, paddings, place)
     return build.op("ExpandDims", [value, build.constant(0)], place)[0]
 

@@ -4,8 +4,6 @@ Micro-batches of a device share its copies of variables, and send other devices
 one part of each sum. Runs only where replicas have several micro-batches.
 """
 
-from typing import cast
-
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -67,9 +65,7 @@ def _communicate_in_turns(program: Lowered) -> None:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             (source,) = instruction.inputs
             instruction.in_turns = instruction.outputs[0] not in needed and (
-                has_parts(
-                    program.mesh, source.tensor, cast(Sharded, source.kind)
-                )
+                has_parts(program.mesh, source)
             )
         elif isinstance(instruction, ReduceScatter):
             kinds = [one.kind for one in instruction.outputs]

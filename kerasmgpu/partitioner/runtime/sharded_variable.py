@@ -24,8 +24,10 @@ from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import Mesh, bounds_of
+from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime import compiled_reads, sharded_assignments
+from kerasmgpu.replica_arithmetic import bounds_of
 
 _GROUP = 60_000
 """Group key of the collectives that read variables outside of steps."""
@@ -285,15 +287,12 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _counts(self) -> list[int]:
         """Returns the elements of each worker's part along the sharded axis."""
-        mesh = self._mesh
-        bounds = bounds_of(self.shape[self.shard_axis], mesh.total)
-        ends = [*bounds[:: mesh.num]]
-        return [end - start for start, end in zip(ends, ends[1:])]
+        return self._mesh.part_sizes(self.shape[self.shard_axis], True)
 
     def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
         """All-gathers the workers' parts, padded to one length."""
         counts, axis = self._counts(), self.shard_axis
-        sent = tf.float32 if own.dtype == tf.bfloat16 else own.dtype
+        sent = GATHERED_AS.get(own.dtype, own.dtype)
         padding = [[0, 0] for _ in self.shape]
         padding[axis][1] = max(counts) - own.shape[axis]
         with tf.device(self._mesh.host):
