@@ -1,5 +1,7 @@
 """XLA compilation of partitioned functions."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +10,11 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.devices import device_name
+from tests.strategies.sharded import (
+    mirrored,
+    pretended_devices,
+    pretended_worker,
+)
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 DEVICES = [
@@ -141,3 +148,87 @@ def test_a_gradient_of_a_convolution_in_a_loop_on_no_rows():
         tf.nest.flatten(partitioned(images, filters)),
     ):
         np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-4)
+
+
+def compiled(partitioned, *specifications):
+    """Names of the functions that XLA compiles, one for each cluster."""
+    written = partitioned.program(specifications).written()
+    return [
+        cluster.function
+        for program in written.lowered.programs()
+        for cluster in program.clusters
+    ]
+
+
+def block(strategy):
+    """A training step of a block of a transformer, whose loss has a penalty."""
+    with strategy.scope():
+        kernels = [tf.Variable(tf.ones([4, 4]) / n) for n in range(1, 6)]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            query, key, value = (x @ kernel for kernel in kernels[:3])
+            scores = tf.nn.softmax(tf.matmul(query, key, transpose_b=True))
+            x = tf.math.l2_normalize(x + scores @ value, -1)
+            x = x + tf.nn.gelu(x @ kernels[3]) @ kernels[4]
+            penalty = sum(tf.nn.l2_loss(kernel) for kernel in kernels)
+            loss = tf.reduce_mean(tf.square(x)) + 1e-3 * penalty
+        gradients = tape.gradient(loss, kernels)
+        scale = tf.linalg.global_norm(gradients)
+        for kernel, gradient in zip(kernels, gradients):
+            kernel.assign_sub(0.1 * gradient / scale)
+        return loss
+
+    return strategy.partitioned(step, True, "step")
+
+
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_replicas_have_the_same_clusters(shares_memory):
+    """Their number doesn't grow with that of the replicas."""
+
+    def kinds(rows, num_replicas):
+        with pretended_devices(shares_memory):
+            partitioned = block(mirrored(num_replicas, None))
+            names = compiled(partitioned, tf.TensorSpec([rows, 3, 4]))
+        return len(set(names))
+
+    for rows in (None, 16, 13):
+        assert kinds(rows, 1) == 1
+        number = kinds(rows, 2)
+        assert number <= (5 if shares_memory else 8)
+        assert [kinds(rows, count) for count in (4, 8)] == [number] * 2
+
+
+def test_workers_have_the_same_clusters():
+    found = []
+    for worker in range(2):
+        with pretended_worker(worker, 2):
+            partitioned = block(mirrored(2, None))
+            names = compiled(partitioned, tf.TensorSpec([16, 3, 4]))
+        found.append(set(names))
+    assert found[0] == found[1]
+
+
+def test_programs_share_functions(replicas):
+    """TensorFlow counts who has added a function."""
+    x = tf.random.stateless_normal([6, 3, 4], seed=(1, 2))
+    strategy = mirrored(2, None)
+    first, second = block(strategy), block(strategy)
+    names = [
+        set(compiled(one, tf.TensorSpec(x.shape))) for one in (first, second)
+    ]
+    assert names[0] == names[1]
+    first(x)
+    del first
+    gc.collect()
+    second(x)
+
+
+def test_an_error_in_a_cluster_has_the_users_line():
+    def step(rows, shape):
+        return tf.reshape(tf.sin(rows) * 2.0, shape)
+
+    partitioned = Partitioned(step, REPLICAS, jit_compile=True)
+    place = "(?s)replica_0/Reshape defined at .* in step\n"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=place):
+        partitioned(tf.zeros([6, 2]), tf.constant([5, -1]))

@@ -50,6 +50,9 @@ class Cluster:
     Attributes:
         device: Name of their device.
         level: Number of clusters before it, on the longest path to it.
+        function: Name of its function, which equal clusters share.
+        origins: Maps names of the function's nodes to the names that they had in
+            the program.
         operations: The types of its nodes, in order.
         arguments: Its inputs: a `Value`, or the reference to a tensor that is
             no `Value` of the program.
@@ -58,6 +61,8 @@ class Cluster:
 
     device: str
     level: int
+    function: str
+    origins: dict[str, str]
     operations: list[str]
     arguments: list[Value | str]
     results: list[Value | str]

@@ -38,6 +38,7 @@ def clusters_text(program: Lowered) -> str:
     lines = [f"clusters of {program.name}:"]
     for cluster in program.clusters:
         lines.append(f"  level {cluster.level} on {_device(cluster.device)}")
+        lines.append(f"    calls {cluster.function}")
         lines.append(f"    takes {_passed(cluster.arguments)}")
         lines.append(f"    runs {', '.join(cluster.operations)}")
         lines.append(f"    returns {_passed(cluster.results)}")

@@ -21,6 +21,8 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.once import nodes_of_once
+from kerasmgpu.partitioner.lowering.writing import Nodes
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -31,9 +33,6 @@ FEWEST = 2
 _WORTHWHILE = {Trait.DRAWS, Trait.FRAGILE, Trait.XLA_BODIES}
 """Traits of operations that are clusters by themselves: loops are many operations,
 XLA's draws differ from the kernels', and its convolutions accept empty shares."""
-
-Nodes = Mapping[str, node_def_pb2.NodeDef]
-"""Nodes of a function by name."""
 
 Edge = tuple[str, str]
 """A reference and the name of the node that takes it; `""` for the function's
@@ -74,8 +73,9 @@ def clusters_of(
         if reference[0] != "^"
         and build.writer.reference(reference).dtype == tf.variant
     ]
+    once = nodes_of_once(build, nodes)
     while True:
-        cluster_of = _by_level(nodes, compilable, build.twins)
+        cluster_of = _by_level(nodes, compilable, build.twins, once)
         get = cluster_of.get
         with_lists = {
             cluster
@@ -132,12 +132,14 @@ def _by_level(
     nodes: Nodes,
     compilable: set[str],
     twins: Mapping[str, Sequence[str]],
+    once: set[str],
 ) -> dict[str, Key]:
     """Maps nodes to clusters by device and level.
 
     The level of a node is the largest number of clusters on a path to it.
     Between nodes of one device and level there is no path that leaves the
-    device, so they can be one function.
+    device, so they can be one function. What runs once (`once.py`) is on a
+    device of its own.
 
     Twins (`Build.twins`) have clusters of their own, which are equal on all
     devices: rounding depends on the other operations of a cluster, and copies
@@ -159,6 +161,7 @@ def _by_level(
         return (
             not compilable.issuperset((one, other))
             or nodes[one].device != nodes[other].device
+            or (one in once) != (other in once)
             or (one in twins) != (other in twins)
         )
 
@@ -178,7 +181,11 @@ def _by_level(
         )
         if name in compilable and node.op != "Const":
             device = str(devices.setdefault(node.device, len(devices)))
-            label = f"{device}_twins" if name in twins else device
+            label = device
+            if name in once:
+                label = "once"
+            elif name in twins:
+                label = f"{device}_twins"
             cluster_of[name] = Key(node.device, levels[name], label)
     return cluster_of
 

@@ -228,7 +228,10 @@ class CollectiveReplicas(VariableCollectives):
         place = build.place_of(references[0])
         sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
         value = build.cast(references[0], sent_type, place)
-        if self.mesh.first:
+        is_first = self.mesh.worker == 0
+        if build.program.is_compiled:
+            value = build.value_if(is_first, value, place)
+        elif not is_first:
             value = build.op("ZerosLike", [value], place)[0]
         value = self._reduced_over_hosts(build, value, _num_elements([tensor]))
         return build.same(build.cast(value, tensor.dtype, place))

@@ -4,7 +4,6 @@
 """
 
 import collections
-import itertools
 from collections.abc import Mapping
 
 from tensorflow.core.framework import function_pb2, node_def_pb2
@@ -12,17 +11,15 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.lowering.cluster_for_xla import (
     Key,
-    Nodes,
     clusters_of,
     log_uncompiled,
 )
+from kerasmgpu.partitioner.lowering.content_names import add_by_content
 from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.lowering.writing import Writer
+from kerasmgpu.partitioner.lowering.writing import Nodes, Writer
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import argument, node_name
 from kerasmgpu.partitioner.step.references import Reference
-
-_numbers = itertools.count()
 
 
 def cluster_for_xla(build: Function) -> None:
@@ -35,7 +32,7 @@ def cluster_for_xla(build: Function) -> None:
     only_marked = not build.program.is_compiled or build.mesh.is_anywhere
     if only_marked and not _has_marks(build.graph):
         return
-    writer, library, outputs = build.writer, build.library, build.outputs
+    writer, outputs = build.writer, build.outputs
     nodes = writer.needed_nodes(outputs)
     for node in nodes.values():
         if node.op == "Const":  # Control inputs only delay a constant.
@@ -58,19 +55,26 @@ def cluster_for_xla(build: Function) -> None:
         if after is not None:
             clusters[after].add_argument(reference)
         if before is not None:
-            clusters[before].add_result(reference, before.name)
+            # Twins return the same: rounding depends on that, too.
+            for twin in build.twins.get(source, [source]):
+                if twin in cluster_of:
+                    other = reference.replace(source, twin, 1)
+                    clusters[cluster_of[twin]].add_result(other)
     replacements: dict[str, str] = {}
-    for cluster in clusters.values():
-        replacements.update(cluster.replacements)
+    for key, cluster in clusters.items():
+        replacements.update(cluster.replacements(key.name))
     values = build.values()
     for key, cluster in clusters.items():
-        function = cluster.function(writer, nodes)
-        library.append(function)
-        cluster.call(writer, function.signature.name, key, replacements)
+        function, origins = add_by_content(
+            cluster.function(writer, nodes), build.library
+        )
+        cluster.call(writer, function, key, replacements)
         build.program.clusters.append(
             Cluster(
                 key.device,
                 key.level,
+                function,
+                origins,
                 [nodes[name].op for name in cluster.names],
                 [values.get(r, r) for r in cluster.arguments],
                 [values.get(r, r) for r in cluster.results],
@@ -94,13 +98,11 @@ class _Cluster:
 
     Attributes:
         names: Their names, in order.
-        replacements: Maps references to outputs of the nodes, and control
-            dependencies on them, to those of the call.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.replacements: dict[str, str] = {}
+        self._results: set[str] = set()
         self._arguments: dict[str, str] = {}
         self._controls: dict[str, None] = {}
 
@@ -113,18 +115,20 @@ class _Cluster:
                 reference, f"argument_{len(self._arguments)}"
             )
 
-    def add_result(self, reference: str, call: str) -> None:
-        """Adds an output of the cluster, or a control dependency on it.
+    def add_result(self, reference: str) -> None:
+        """Adds an output of the cluster, or a control dependency on it."""
+        self._results.add(reference)
+
+    def replacements(self, call: str) -> dict[str, str]:
+        """Maps what is added as results to outputs of the call.
 
         Args:
-            reference: Reference to the output, or the control dependency.
             call: Name of the call.
         """
-        if reference[0] == "^":
-            self.replacements[reference] = f"^{call}"
-        elif reference not in self.replacements:
-            number = sum(other[0] != "^" for other in self.replacements)
-            self.replacements[reference] = f"{call}:output:{number}"
+        made = dict.fromkeys(self._results, f"^{call}")
+        for number, reference in enumerate(self.results):
+            made[reference] = f"{call}:output:{number}"
+        return made
 
     @property
     def arguments(self) -> list[str]:
@@ -133,8 +137,10 @@ class _Cluster:
 
     @property
     def results(self) -> list[str]:
-        """References to the outputs of the function."""
-        return [r for r in self.replacements if r[0] != "^"]
+        """References to the outputs of the function, in order of its nodes."""
+        position = {name: number for number, name in enumerate(self.names)}
+        made = [r for r in self._results if r[0] != "^"]
+        return sorted(made, key=lambda r: (position[node_name(r)], len(r), r))
 
     def function(
         self, writer: Writer, nodes: Nodes
@@ -142,14 +148,11 @@ class _Cluster:
         """Returns the cluster as a function."""
         written = function_pb2.FunctionDef()
         written.attr["_XlaMustCompile"].b = True
-        written.signature.name = f"kerasmgpu_compiled_{next(_numbers)}"
         inside = set(self.names)
         constants: dict[str, node_def_pb2.NodeDef] = {}
         for name in self.names:
             node = written.node_def.add()
             node.CopyFrom(nodes[name])
-            node.device = ""
-            node.attr.pop("_lower_using_switch_merge", None)
             del node.input[:]
             for reference in nodes[name].input:
                 source = node_name(reference)
@@ -163,7 +166,6 @@ class _Cluster:
         for constant in constants.values():
             node = written.node_def.add()
             node.CopyFrom(constant)
-            node.device = ""
             del node.input[:]
         for reference, name in self._arguments.items():
             dtype = writer.reference(reference).dtype

@@ -23,6 +23,7 @@ from kerasmgpu.partitioner.lowering import (
 )
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
+from kerasmgpu.partitioner.lowering.once import runs_once
 from kerasmgpu.partitioner.lowering.operations import WRITERS
 from kerasmgpu.partitioner.lowering.replicas import combined
 from kerasmgpu.partitioner.mesh import first_on_device
@@ -44,8 +45,9 @@ def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program; `build` must have its inputs."""
     for instruction in program.instructions:
         build.time = program.turn_of(instruction)[0], -1
+        build.writer.once = runs_once(program, instruction)
         _EMIT[type(instruction)](build, instruction)
-        build.writer.turn = None
+        build.writer.turn = build.writer.once = None
 
 
 # Operations ------------------------------------------------------------------
@@ -247,8 +249,17 @@ def _alias(build: Build, alias: ir.Alias) -> None:
 
 def _first_only(build: Build, part: ir.FirstOnly) -> None:
     whole, first = build.references(part.inputs[0]), build.mesh.first
-    places = [place for place in range(build.mesh.num) if first + place == 0]
-    build.hold(part.outputs[0], _zeros_but(build, whole, places))
+    places = range(build.mesh.num)
+    if build.program.is_compiled:
+        # One function for all replicas: it is passed whether it is the first's.
+        made = [
+            build.value_if(first + place == 0, whole[place], place)
+            for place in places
+        ]
+    else:
+        its = [place for place in places if first + place == 0]
+        made = _zeros_but(build, whole, its)
+    build.hold(part.outputs[0], made)
 
 
 def _zeros_but(

@@ -76,6 +76,18 @@ class OperationWriter:
             return reference
         return self.op("Cast", [reference], place, DstT=target)[0]
 
+    def value_if(
+        self, condition: bool, reference: Reference, place: int
+    ) -> Reference:
+        """Writes a value if a condition holds, else zeros of its shape.
+
+        XLA is passed the condition, so that it compiles one function for all
+        replicas.
+        """
+        (passed,) = self.op("Identity", [self.constant(condition, tf.bool)])
+        (zeros,) = self.op("ZerosLike", [reference], place)
+        return self.op("SelectV2", [passed, reference, zeros], place)[0]
+
     def reshape(
         self, reference: Reference, shape: Reference, place: int | None = None
     ) -> Reference:
@@ -136,8 +148,13 @@ class OperationWriter:
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """Returns `make()`, cached under a key for this function."""
         if key not in self._kept:
-            turn, self.writer.turn = self.writer.turn, None
+            writer = self.writer
+            before, writer.turn, writer.once = (
+                (writer.turn, writer.once),
+                None,
+                None,
+            )
             self._kept[key] = make()  # Belongs to no micro-batch's turn.
-            self.writer.turn = turn
+            writer.turn, writer.once = before
         kept: _Kept = self._kept[key]
         return kept

@@ -32,6 +32,9 @@ from kerasmgpu.partitioner.step.definitions import (
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.references import Reference
 
+Nodes = Mapping[str, node_def_pb2.NodeDef]
+"""Nodes of a function by name."""
+
 _numbers = itertools.count()
 
 
@@ -45,6 +48,9 @@ class Writer:
         effects: Names of nodes with side effects, which must run.
         turn: The turn that nodes are written for, or `None`; see `turns.py`.
         turns: Maps names of nodes to their turns.
+        once: Whether what is written now runs once for all replicas; `None`
+            where that isn't known, or doesn't matter: see `once.py`.
+        of_once: The same by name of a node.
         sizes_vary: Whether nodes written now have other sizes in every step.
         of_varying_sizes: Names of such nodes; XLA would compile them anew in
             every step.
@@ -57,6 +63,8 @@ class Writer:
         self.effects: list[str] = []
         self.turn: tuple[int, int] | None = None
         self.turns: dict[str, tuple[int, int]] = {}
+        self.once: bool | None = None
+        self.of_once: dict[str, bool] = {}
         self.sizes_vary = False
         self.of_varying_sizes: set[str] = set()
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
@@ -138,7 +146,8 @@ class Writer:
             References to its outputs.
         """
         given = tuple(attributes.items())
-        key = (type, *inputs, given, device, self.turn)
+        once = None if is_on_host else self.once
+        key = (type, *inputs, given, device, self.turn, once)
         known = None if controls else self._known.get(key)
         if known is not None:
             return self._placed(known, is_on_host)
@@ -179,7 +188,9 @@ class Writer:
         controls: Sequence[str] = (),
     ) -> str:
         """Writes a node that waits for a tensor and nodes; returns its name."""
-        (batch,) = self.op("Identity", [reference], host, "batch")
+        (batch,) = self.op(
+            "Identity", [reference], host, "batch", is_on_host=True
+        )
         self.op("NoOp", [], device, "start", [batch.node, *controls])
         return self.last
 
@@ -395,6 +406,8 @@ class Writer:
         self._nodes[name] = node
         if self.turn is not None and node.op != "Const":
             self.turns[name] = self.turn
+        if self.once is not None and not is_on_host:
+            self.of_once[name] = self.once
         if self.sizes_vary:
             self.of_varying_sizes.add(name)
         if is_on_host:

@@ -8,10 +8,13 @@ TensorFlow 2.18 and 2.21.
 
 import re
 import traceback
+from collections.abc import Mapping
 from types import TracebackType
 
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
+
+from kerasmgpu.partitioner.lowering.content_names import PREFIX
 
 _UNAVAILABLE = "<stack traces unavailable>"
 _DETECTED = re.compile(
@@ -21,6 +24,7 @@ _DETECTED = re.compile(
 _PREFIX = re.compile(r"^(.*/)?(replica_\d+|host)/")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _NODE = re.compile(r"\{\{node (\S+?)\}\}")
+_COMPILED = re.compile(rf"{PREFIX}[0-9a-f]+")
 
 
 class error_places:
@@ -28,10 +32,15 @@ class error_places:
 
     Args:
         func_graph: `FuncGraph` that was traced.
+        compiled: For each function that XLA compiles, by name, a dictionary from
+            names of its nodes to those that they had.
     """
 
-    def __init__(self, func_graph: FuncGraph) -> None:
+    def __init__(
+        self, func_graph: FuncGraph, compiled: Mapping[str, Mapping[str, str]]
+    ) -> None:
         self._func_graph = func_graph
+        self._compiled = compiled
 
     def __enter__(self) -> None:
         pass
@@ -44,7 +53,17 @@ class error_places:
     ) -> None:
         if isinstance(error, tf.errors.OpError):
             # As TensorFlow does with the lines that it knows.
-            error._message = completed(error.message, self._func_graph)
+            message = _with_origins(error.message, self._compiled)
+            error._message = completed(message, self._func_graph)
+
+
+def _with_origins(
+    message: str, compiled: Mapping[str, Mapping[str, str]]
+) -> str:
+    """An error's message with the names that nodes had outside of clusters."""
+    function = _COMPILED.search(message)
+    names = compiled.get(function[0], {}) if function else {}
+    return re.sub(r"\bnode_\d+\b", lambda n: names.get(n[0], n[0]), message)
 
 
 def completed(message: str, func_graph: FuncGraph) -> str:

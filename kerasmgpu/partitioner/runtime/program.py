@@ -339,6 +339,9 @@ class Program:
         build, lowered = emitted.build, emitted.build.program
         self.replicas.compare(build, self.trace.name)
         library = build.library
+        for one in lowered.programs():
+            for cluster in one.clusters:
+                self.trace.compiled[cluster.function] = cluster.origins
         written = Written(
             library,
             [tensor for tensor, _ in build.captures.values()],

@@ -46,6 +46,8 @@ class Trace:
             the tensor outside that it captures.
         outputs: The function's return value, with symbolic tensors.
         variables: Trainable variables that it reads.
+        compiled: Names of nodes in functions that XLA compiles; see
+            `error_places`.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Trace:
         self._arguments = arguments
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
+        self.compiled: dict[str, dict[str, str]] = {}
         self._simplify(lambda outer: variable_of(outer) is not None)
 
     def _simplify(self, is_sharded: Callable[[Any], bool]) -> None:
@@ -138,7 +141,7 @@ class Trace:
 
     def with_places(self) -> error_places:
         """Returns a context that adds the user's lines to errors' messages."""
-        return error_places(self._func_graph)
+        return error_places(self._func_graph, self.compiled)
 
     def packed(self, flat: Iterable[tf.Tensor]) -> Any:
         """Packs tensors in the structure of the function's return value."""

@@ -25,9 +25,15 @@ def test_a_sum_cuts_the_operations_of_each_replica(dumped):
     assert sorted(clusters(text)) == [
         f"level 0 on CPU:0: {before}",
         f"level 0 on CPU:1: {before}",
-        f"level 1 on CPU:0: runs AddN, {after}",
+        f"level 2 on CPU:0: runs {after}",
         f"level 2 on CPU:1: runs {after}",
     ]
+
+
+def test_replicas_call_one_function(dumped):
+    text = dumped(step, [None, 2], jit_compile=True)["cluster_for_xla"]
+    assert len(set(lines(text, "calls"))) == 2
+    assert len(lines(text, "calls")) == 4
 
 
 def test_values_that_clusters_take_and_return(dumped):

@@ -1,0 +1,79 @@
+"""What runs once for all replicas, on the first one's device.
+
+For clusters of XLA this is a device of its own: what each replica does is then
+the same on all, the first one included, and one compiled function serves them.
+"""
+
+from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
+    FirstOnly,
+    Instruction,
+    Operation,
+    ReduceScatter,
+    Runs,
+)
+from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.ir.micro_batches import (
+    Accumulate,
+    FirstMicroBatchOnly,
+)
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.writing import Nodes
+from kerasmgpu.partitioner.step.definitions import node_name
+
+_ON_EACH = (Accumulate, FirstMicroBatchOnly, FirstOnly, LookUp, ToOwners)
+
+
+def runs_once(program: Lowered, instruction: Instruction) -> bool | None:
+    """Whether an instruction's nodes on the first device run once.
+
+    Returns:
+        Boolean; `None` where each node's inputs tell (`nodes_of_once`), and
+        where XLA compiles nothing.
+    """
+    if not program.is_compiled or len(set(program.mesh.devices)) == 1:
+        return None
+    if isinstance(instruction, (Operation, Region)):
+        if instruction.runs is Runs.TOGETHER:
+            return None
+        return instruction.runs is Runs.ONCE
+    if isinstance(instruction, _ON_EACH):
+        return False
+    if isinstance(instruction, (AllGather, ReduceScatter)):
+        return None if program.mesh.shares_memory else False
+    return None
+
+
+def nodes_of_once(build: Function, nodes: Nodes) -> set[str]:
+    """Names of the nodes on the first replica's device that run once.
+
+    Of what communication is written as, those do which take what several
+    devices have made, or only what has run once.
+    """
+    first, writer = build.mesh.devices[0], build.writer
+    if not build.program.is_compiled or len(set(build.mesh.devices)) == 1:
+        return set()
+    once: set[str] = set()
+    for name, node in nodes.items():
+        if node.device != first or name in writer.on_host:
+            continue
+        is_once = writer.of_once.get(name)
+        if name in build.twins:
+            # Without the others' copies, which nothing needs, it is alone.
+            is_once = not all(twin in nodes for twin in build.twins[name])
+        elif is_once is None:
+            sources = [
+                source
+                for source in map(node_name, node.input)
+                if source in nodes
+                and source not in writer.on_host
+                and nodes[source].op != "Const"
+            ]
+            is_once = bool(sources) and (
+                any(nodes[source].device != first for source in sources)
+                or once.issuperset(sources)
+            )
+        if is_once:
+            once.add(name)
+    return once
