@@ -6,6 +6,7 @@ totally, and the order of their keys must be the same everywhere. Otherwise a
 job would deadlock, or mix values that don't belong together.
 """
 
+import dataclasses
 import itertools
 
 import keras
@@ -14,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.definitions import node_name
 from tests.strategies.sharded import pretended_worker
 from tests.strategies.sharded_programs import PROGRAMS
@@ -27,22 +30,21 @@ _REGIONS = {"While", "If", "Case"}
 # What is written --------------------------------------------------------------
 
 
-def written(make, index, micro_batches, shares_memory, in_shares, repeats):
-    """The functions of a worker.
+def written(make, micro_batches, shares_memory, in_shares, repeats):
+    """The functions of all workers, of one trace.
 
     Args:
         make: Function, called in a strategy's scope, that returns a step and
             its arguments.
-        index: The worker's number.
         micro_batches: Parts of each replica's rows.
         shares_memory: Whether devices share memory, as CPUs do.
         in_shares: Whether each replica is passed its own rows.
         repeats: Whether a step that runs out of memory would be run again.
 
     Returns:
-        List of `FunctionDef`s; the last one is the step.
+        For each worker a list of `FunctionDef`s; the last one is the step.
     """
-    with pretended_worker(index, NUM_WORKERS, shares_memory):
+    with pretended_worker(0, NUM_WORKERS, shares_memory):
         strategy = kerasmgpu.MirroredStrategy(
             DEVICES,
             shard="weights",
@@ -61,7 +63,22 @@ def written(make, index, micro_batches, shares_memory, in_shares, repeats):
             )
         if repeats and micro_batches > 1:
             program = program.in_more_parts(micro_batches)
-        return program.written().library
+        libraries = [program.written().library]
+    for index in range(1, NUM_WORKERS):
+        with pretended_worker(index, NUM_WORKERS, shares_memory):
+            replicas = CollectiveReplicas(
+                dataclasses.replace(strategy.replicas.mesh, worker=index)
+            )
+            other = Program(
+                program.trace,
+                replicas.split(micro_batches),
+                program.in_shares,
+                in_more_parts=program.in_more_parts,
+            )
+            # Found by the first inference, which made the rows' symbols one.
+            other._joins = program._joins
+            libraries.append(other.written().library)
+    return libraries
 
 
 # What is ordered --------------------------------------------------------------
@@ -160,10 +177,7 @@ def _needed(nodes, name):
 def check(make, micro_batches, shares_memory, in_shares=False, repeats=False):
     """Asserts one order on all devices of all workers; returns it."""
     settings = (micro_batches, shares_memory, in_shares, repeats)
-    one, other = (
-        _same(orders(written(make, index, *settings)))
-        for index in range(NUM_WORKERS)
-    )
+    one, other = map(_same, map(orders, written(make, *settings)))
     assert len(one) >= 2
     assert other == one
     return one
