@@ -24,6 +24,7 @@ from kerasmgpu.engine.private_names import (
     MirroredExtended,
     context,
 )
+from kerasmgpu.engine.variable_copies import Copies
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.cross_device import CrossDeviceReplicas
@@ -33,7 +34,7 @@ from kerasmgpu.partitioner.runtime.one_device import OneDevice
 
 _in_job = False
 _numbers = itertools.count()
-_made: "weakref.WeakSet[_SharedNames]" = weakref.WeakSet()
+_made: "weakref.WeakSet[_QuickCopies]" = weakref.WeakSet()
 
 _HEARTBEAT_FACTOR = 4
 """TensorFlow's heartbeat time-out divided by ours, so that ours expires first.
@@ -48,8 +49,8 @@ _SECONDS_OF_A_WAIT = 2.0
 """Longest wait for a key before the next check for a lost worker."""
 
 
-class _SharedNames(OneDevice):
-    """Gives a replica's copies of all variables the same name.
+class _QuickCopies(OneDevice):
+    """Creates a variable's copies from the first, with a name per replica.
 
     TensorFlow prepares an operation per distinct name, in half a millisecond;
     one more copy of the same name takes a tenth of that. The names are not
@@ -63,17 +64,22 @@ class _SharedNames(OneDevice):
     def _create_variable(
         self, next_creator: Callable[..., Any], **kwargs: Any
     ) -> Any:
+        copies = Copies()
+
         def create_copy(**kwargs: Any) -> Any:
             # "dense/kernel/replica_1/"; a final slash means an absolute name.
-            copy = re.search(r"replica_\d+/$", kwargs.get("name") or "")
-            if copy is not None:
-                kwargs["name"] = copy.group()
+            copy = re.search(r"(replica_\d+)/$", kwargs.get("name") or "")
+            if copy is None:
+                return copies.first(next_creator(**kwargs))
+            if copies.are_plain:
+                return copies.copy(copy.group(1))
+            kwargs["name"] = copy.group()
             return next_creator(**kwargs)
 
         return super()._create_variable(create_copy, **kwargs)
 
 
-class LocalExtended(_SharedNames, MirroredExtended):
+class LocalExtended(_QuickCopies, MirroredExtended):
     """TensorFlow's single-process engine, which can also act as one device.
 
     Args:
@@ -105,7 +111,7 @@ class LocalExtended(_SharedNames, MirroredExtended):
         return CrossDeviceReplicas(mesh, operations)
 
 
-class WorkerExtended(_SharedNames, CollectiveAllReduceExtended):
+class WorkerExtended(_QuickCopies, CollectiveAllReduceExtended):
     """TensorFlow's multi-worker engine on chosen devices.
 
     Args:
