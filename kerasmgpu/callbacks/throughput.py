@@ -169,7 +169,7 @@ def median_speed(model: keras.Model, *data: Any, **arguments: Any) -> float:
     Args:
         model: Compiled `keras.Model`.
         *data: See `fit`.
-        **arguments: Keywords of `fit`.
+        **arguments: Keywords of `fit`, but `shuffle`, `verbose` and `callbacks`.
 
     Returns:
         Float; NaN if all steps of all epochs were traced.

@@ -105,9 +105,10 @@ class InputProbe(Probe):
         return _of_batches(taken)
 
     def latest(self, count: int) -> list[tuple[int, float]]:
-        """Returns the last batches, `count` at most, without taking them out.
+        """Returns `(rows, seconds)` of the last batches, and keeps the records.
 
-        A thread may call it while steps run; no step waits for it.
+        At most `count` are returned. A thread may call it while steps run; no
+        step waits for it.
         """
         with self._lock, tf.device("CPU:0"):
             size = int(tf.raw_ops.StageSize(**self._buffer))

@@ -31,7 +31,10 @@ def flops_of(node: Node) -> SizeLike | None:
 
 
 def has_rule(node: Node) -> bool:
-    """Whether a node's operations can be counted: products of floats."""
+    """Whether a rule counts a node's operations.
+
+    Its first output must be of floats or complex numbers.
+    """
     return node.type in _RULES and _is_floating(node.outputs[0])
 
 

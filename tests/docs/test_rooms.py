@@ -28,6 +28,9 @@ def test_the_order_is_the_one_that_imports_are_checked_by(draw):
     assert draw.ranked(rooms) == test_import.ROOMS
     rooms = draw.arrows(draw.PACKAGE / "partitioner", "kerasmgpu.partitioner")
     assert draw.ranked(rooms) == test_import.PARTITIONER
+    text = " ".join(pages.text("docs/architecture.md").split())
+    for names in (test_import.ROOMS, test_import.PARTITIONER):
+        assert ", ".join(f"`{name}`" for name in names) in text
 
 
 def test_arrows_that_follow_from_others_are_left_out(draw):

@@ -41,11 +41,15 @@ class Schedule:
         """Whether enough steps are done; the same on all workers."""
         return self.every_steps is not None and self._steps >= self.every_steps
 
-    def seconds_are_due(self, seconds: float) -> bool:
-        """Whether enough time has passed, by this worker's clock."""
+    def seconds_are_due(self, now: float) -> bool:
+        """Whether `every_seconds` have passed since the last save.
+
+        Args:
+            now: Float, this worker's clock, in seconds.
+        """
         if not self.every_seconds:
             return False
-        return seconds - self._saved >= self.every_seconds
+        return now - self._saved >= self.every_seconds
 
 
 class Best:

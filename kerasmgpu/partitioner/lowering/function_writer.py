@@ -182,7 +182,10 @@ class Function(OperationWriter):
     def times_share(
         self, reference: Reference, rows: Rows, place: int
     ) -> Reference:
-        """Multiplies a value by a replica's fraction of rows; 0 without rows."""
+        """Multiplies a value by a replica's fraction of the rows.
+
+        The product is 0 if the replica has no rows, even if the value is NaN.
+        """
         share = self.sizes.share(rows, reference.dtype, place)
         return self.op("MulNoNan", [reference, share], place)[0]
 

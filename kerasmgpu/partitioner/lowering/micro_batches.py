@@ -34,9 +34,11 @@ def reduce(
 
 
 def gather(build: Build, one: Value, parts: Sequence[Reference]) -> References:
-    """All-gathers rows, once for each device; see `Replicas.gather`.
+    """All-gathers a value; a device's micro-batches share the result.
 
-    Parts of a sharded variable are those of devices, not of micro-batches.
+    Rows of a batch are gathered from all micro-batches. A sharded variable has
+    one part per device: that of its first micro-batch is used. See
+    `Replicas.gather`.
     """
     replicas = build.replicas
     if replicas.of_devices is None:
@@ -51,6 +53,7 @@ def gather(build: Build, one: Value, parts: Sequence[Reference]) -> References:
     gathered = replicas.gather(build, one, parts)
     if isinstance(gathered, list):
         return gathered
+    # Written when asked for: at each device's first place only.
     return [
         gathered[first_on_device(build.mesh, place)]
         for place in range(build.mesh.num)

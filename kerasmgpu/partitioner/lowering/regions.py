@@ -67,7 +67,7 @@ class _Bodies:
         num = region.bodies[0].mesh.num
         self._widths = [num if one else 1 for one in region.is_copied]
         if not self._is_loop:
-            del self._widths[0]  # The condition's.
+            del self._widths[0]  # The first input selects the body.
         self._out_widths = self._widths
         if not self._is_loop:
             self._out_widths = [
@@ -78,7 +78,7 @@ class _Bodies:
             build = self._body(parent, body, emit)
             widths = self._out_widths
             if self._is_loop and index == 0:
-                widths = [1]
+                widths = [1]  # The first body is the loop's condition.
             builds.append(build)
             outputs.append(_outputs(build, body.outputs, widths))
         # All bodies are emitted, so all sizes that they take are known.

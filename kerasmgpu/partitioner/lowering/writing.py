@@ -171,7 +171,10 @@ class Writer:
     def _placed(
         self, known: list[Reference], is_on_host: bool
     ) -> list[Reference]:
-        """Returns references to a known node, with the given `is_on_host`."""
+        """Returns references to a written node, with the given `is_on_host`.
+
+        If it is true, the node is recorded as one on the host.
+        """
         if not known or known[0].is_on_host == is_on_host:
             return known
         if is_on_host:

@@ -119,7 +119,11 @@ def _of_value(one: Value) -> Iterator[Rows]:
 
 
 def _as_many_as(known: object) -> Iterator[Rows]:
-    """Yields, for each symbol in some sizes, the `Rows` of that number."""
+    """Yields, for each symbol in some sizes, `Rows` whose number it is.
+
+    Args:
+        known: A size or a tuple of sizes; anything else has no symbols.
+    """
     for size in sizes.as_tuple(known):
         if isinstance(size, sizes.Size):
             for symbol in size.symbols:

@@ -124,8 +124,9 @@ class _Lowering:
     def _is_scattered(self, tensor: Tensor, kind: Sharded) -> bool:
         """Whether to make `kind` by a reduce-scatter of a partial sum.
 
-        Not if the whole sum is made already. Between workers the shape must be
-        static: TensorFlow caches the shape of a collective.
+        Not if the whole sum is made already. Between workers, and with
+        micro-batches, only for sharded variables of known size: TensorFlow
+        caches the shape of a collective.
         """
         source = self._source.get(tensor)
         mesh = self._program.mesh

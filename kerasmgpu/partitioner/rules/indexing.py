@@ -17,8 +17,9 @@ from kerasmgpu.partitioner.step.sizes import Shape
 def gather(node: Node) -> Axes | None:
     """Returns the axes of a gather; the gathered axis must be whole.
 
-    The output is `params[batch, outer, indices…, inner]`. Returns `None` if a
-    rank or the axis is unknown.
+    The output is `params[batch, outer, indices…, inner]`. A variable's axes must
+    all be whole. Returns `None` if a rank or the axis is unknown, and for a
+    variable with `batch_dims`.
     """
     params, indices = node.inputs[0], node.inputs[1]
     batch = node.attr("batch_dims") or 0

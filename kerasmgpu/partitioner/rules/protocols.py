@@ -22,7 +22,7 @@ class Inference(Protocol):
         """
 
     def elements(self, node: Node) -> Elements:
-        """Returns the `Elements` of the list that a node makes."""
+        """Returns the facts about all elements of the list that a node makes."""
 
     def lasting(self, known: Any) -> Any:
         """Returns a shape or value with `None` for sizes local to a body."""

@@ -113,9 +113,11 @@ def gather_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def gather(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a gather, `(params, indices, axis)`, of each replica's own rows.
+    """Plans a gather of rows by entries' row numbers: `(params, indices, axis)`.
 
-    Returns `None` unless `params` and the entries are sharded by the same rows.
+    Each replica gathers from its own rows of `params`. Returns `None` unless
+    `indices` is the vector of row numbers of a sparse tensor's entries, `params`
+    is sharded by that tensor's rows, and the axis is 0, without `batch_dims`.
     """
     entries = _entries(node.inputs[1], kinds[1])
     if entries is None or kinds[0] != Sharded(0, entries.rows.of):

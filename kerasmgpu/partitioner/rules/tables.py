@@ -66,18 +66,18 @@ def is_look_up(node: Node, kinds: Sequence[Kind]) -> bool:
 def exchange(
     node: Node, kinds: Sequence[Kind], target: Sharded | None
 ) -> Plan | None:
-    """Plans a look-up, or a segment sum, by row numbers sharded like a batch.
+    """Plans a look-up in a sharded table, or the sum that is its gradient.
 
-    The sum's result goes into a table: it is a gradient.
+    Row numbers that are sharded like a batch are sent to the rows' owners.
 
     Args:
         node: The node.
         kinds: Kinds of its inputs.
-        target: The kind that the only output is needed in, if it goes into a
-            sharded variable; otherwise `None`.
+        target: Kind of the sharded variable that the only output goes into, or
+            `None`. A segment sum is planned only if it is that of a table.
 
     Returns:
-        A plan; `None` for other nodes, and where row numbers aren't sharded so.
+        A plan; `None` for other nodes, and for other kinds of row numbers.
     """
     if is_look_up(node, kinds):
         plan, numbers = look_up(node, kinds), _of_batch(kinds[1])

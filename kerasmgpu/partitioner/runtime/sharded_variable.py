@@ -199,7 +199,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return value
 
     def _value(self) -> tf.Tensor:
-        """Returns the whole value; while a copy is updated, that of the copy."""
+        """Returns the whole value, as this context sees it.
+
+        In an update of a mirrored variable it is the value of the replica's
+        copy; see `sharded_assignments.Copies`.
+        """
         copies = self.extended.copies
         value = self.joined() if copies is None else copies.value(self)
         if tf.executing_eagerly():
