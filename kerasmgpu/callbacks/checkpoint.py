@@ -266,7 +266,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             logging.error("A checkpoint could not be written: %s", error)
 
     def _put_back(self) -> snapshot.Progress:
-        """Restores variables and callbacks; returns the saved `Progress`."""
+        """Restores variables, callbacks and `stop_training`.
+
+        Returns the checkpoint's `Progress`; RNG state is left to the caller.
+        """
         progress = self._found.progress
         self._found.restore_variables(self.model)
         self._callback_states.restore(progress.callbacks)
@@ -278,7 +281,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             random_state.restore(state, python)
 
     def _rewind(self, fit: Fit, progress: snapshot.Progress) -> None:
-        """Advances the data to the start of the resumed epoch."""
+        """Restores the data position and RNG state at the epoch's start.
+
+        Reads earlier epochs' data again, unless the data go on by themselves.
+        """
         stream = False
         if not self.data_goes_on:
             start = time.monotonic()
@@ -290,7 +296,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._restore_random(at_start or progress.random, not stream)
 
     def _is_due(self, agree: bool) -> bool:
-        """Whether a checkpoint is due; by time only if `agree` (collective)."""
+        """Whether a checkpoint is due by steps or, if `agree`, by time.
+
+        By time, the first worker's clock decides: a collective.
+        """
         if self._schedule.steps_are_due():
             return True
         if not agree or self.every_seconds is None:
@@ -338,7 +347,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             self._check_writes(wait=True)
 
     def _check_writes(self, wait: bool = False) -> None:
-        """Raises the error of an ended write; `wait`: waits for its end."""
+        """Raises the error of the last write, if that has ended.
+
+        With `wait`, first waits until it has.
+        """
         writing = self._writing
         if writing is None or not (wait or writing.done()):
             return

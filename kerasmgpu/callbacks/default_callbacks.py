@@ -49,8 +49,9 @@ def default(
 
     Args:
         run_dir: String or path-like, folder of the run; created if missing.
-            Defaults to `None`: callbacks that need a folder are left out,
-            unless a dictionary gives theirs.
+            Defaults to `None`: `devices`, `record`, `monitors` and
+            `checkpoint` are left out, unless a dictionary gives their
+            arguments.
         extra: Sequence of callbacks of your own. They come after
             `ThroughputLogger` and before `RunRecord`, which records the logs
             that they add.
@@ -124,7 +125,8 @@ def _made(
         kind: Class of the callback.
         choice: Value of the argument of `default`.
         given: Dictionary of the callback's arguments, which `choice` may
-            replace; `None` if the callback needs a folder and there is none.
+            replace; `None` if there is no `run_dir` for its files, so that
+            `True` leaves it out.
     """
     if isinstance(choice, keras.callbacks.Callback):
         return [choice]

@@ -66,16 +66,20 @@ class Sampler:
         self._thread.start()
 
     def take(self) -> list[float]:
-        """Returns values of `FIGURES` since the last call; NaN where unknown.
+        """Returns the values of `FIGURES` since the last call; NaN if unknown.
 
-        Waits for the first sample, for 10 seconds at most. If there is no
-        sample since the last call, returns the same values as then.
+        Means and maxima are over samples of all GPUs, or of the host. Waits for
+        the first sample, for 10 seconds at most. If there is no sample since
+        the last call, returns the same values as then.
         """
         self._sampled.wait(_SECONDS_TO_START)
         return self._epoch.take()
 
     def take_gpus(self) -> list[dict[str, float]]:
-        """Returns each GPU's values by the names in `FIGURES`; see `take`."""
+        """Returns a dictionary of `FIGURES` for each GPU, as `take` does.
+
+        Figures of the host are NaN in it.
+        """
         self._sampled.wait(_SECONDS_TO_START)
         epochs = self._of_gpu.values()
         return [dict(zip(FIGURES, epoch.take())) for epoch in epochs]
@@ -140,7 +144,7 @@ class Host:
         self._before = time.monotonic(), time.process_time()
 
     def sample(self) -> dict[str, Any]:
-        """Returns a sample, with the busy cores' mean since the last call."""
+        """Returns memory in bytes, and cores kept busy since the last call."""
         now = time.monotonic(), time.process_time()
         seconds, cpu_seconds = (a - b for a, b in zip(now, self._before))
         self._before = now
@@ -164,6 +168,9 @@ def sample_gpu(name: str, gpu: Gpu | None) -> dict[str, Any]:
         name: String such as `"GPU:0"`.
         gpu: The `Gpu` that reads its counters; `None` for TensorFlow's
             figures only.
+
+    Raises:
+        GpuLost: If the driver can't reach the GPU any more.
     """
     # TensorFlow's peak counts its tensors only, nothing else on the GPU.
     peak = tf.config.experimental.get_memory_info(name)["peak"]

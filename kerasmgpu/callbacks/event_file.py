@@ -15,7 +15,7 @@ _MOST_QUEUED = 1000  # If more steps are queued, `write` waits for the file.
 
 
 class EventFile:
-    """Creates an event file in a folder, which TensorBoard shows as one run.
+    """A new event file in a folder, which TensorBoard shows as one run.
 
     Args:
         folder: String or path-like, local or of a file system that TensorFlow
@@ -49,7 +49,7 @@ class EventFile:
         scalars: Mapping[str, float | None],
         histograms: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Writes a step's figures, except `None`, NaN and empty arrays.
+        """Buffers a step's figures to write, except `None`, NaN, empty arrays.
 
         Args:
             step: Integer.

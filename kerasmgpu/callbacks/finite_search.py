@@ -21,17 +21,20 @@ _MOST = 5
 def explain(
     model: keras.Model, step: Callable[..., Any], batch: Any
 ) -> str | None:
-    """Runs a step again, eagerly on one device; names the first bad value.
+    """Names the first bad value of a step: of its batch, or when run again.
+
+    The step runs eagerly on one device, without the optimizer's update.
 
     Args:
-        model: The `keras.Model`; its weights don't change.
+        model: The `keras.Model`; its trainable weights don't change.
         step: Its bound `train_step`.
         batch: The step's batch; with several workers, this worker's rows of
             it.
 
     Returns:
-        String, where the first value that isn't finite arises, in one or two
-        sentences; `None` if all values are finite.
+        String, where the first value that isn't finite arises, or why layers
+        can't be searched, in one or two sentences; `None` if all values are
+        finite.
     """
     found = _in_batch(batch)
     if found is not None:
@@ -64,7 +67,10 @@ def explain(
 
 
 def variables(model: keras.Model) -> list[str]:
-    """Returns paths of trainable variables with values that aren't finite."""
+    """Returns paths of trainable variables with values that aren't finite.
+
+    Reads the first replica's copies, and all parts of sharded variables.
+    """
     names = []
     for variable in model.trainable_variables:
         parts = getattr(variable.value, "parts", None) or [

@@ -88,7 +88,11 @@ class OnFirstWorker(keras.callbacks.Callback):
 
 
 def _checked(callback: Any) -> keras.callbacks.Callback:
-    """Returns the callback; raises `InputError` if all workers must call it."""
+    """Returns the callback, if it may be called on one worker only.
+
+    Raises:
+        InputError: If all workers must call it, or it isn't a callback.
+    """
     if not isinstance(callback, keras.callbacks.Callback):
         raise _no_callback(callback)
     for kind in _SAVING:

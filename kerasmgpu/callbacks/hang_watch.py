@@ -77,7 +77,7 @@ class HangWatch(keras.callbacks.Callback):
             checked_number(hang_seconds, "hang_seconds")
         self.hang_seconds = hang_seconds
         self.path = path
-        self._mark = InputMark()  # A new one would be a new trace.
+        self._mark = InputMark()  # One for all `fit`s: a new one retraces.
         self._pulse: Pulse | None = None
         _keras.install()
 
@@ -263,7 +263,7 @@ class _HangThread(threading.Thread):
 
 
 def _collectives(model: keras.Model) -> list[str]:
-    """Returns a line on the collectives of a model's step; none if unknown."""
+    """Returns one line that names a step's collectives; no line if unknown."""
     written = getattr(model.train_function, "written", None)
     found = report.collectives(written) if written is not None else []
     if not found:

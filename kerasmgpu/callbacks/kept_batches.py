@@ -72,7 +72,10 @@ class KeptBatches(Probe):
         return tf.nest.map_structure(after, batch, expand_composites=True)
 
     def take(self) -> list[tuple[int, Any]]:
-        """Takes out the kept batches: `(number, this worker's rows)`, sorted."""
+        """Takes out the kept batches: `(number, this worker's rows)`, sorted.
+
+        Afterwards no batch is kept until `reset`.
+        """
         found: dict[int, list[list[tf.Tensor]]] = {}
         for device, area in self._areas:
             with tf.device(device):
@@ -86,7 +89,10 @@ class KeptBatches(Probe):
         ]
 
     def _prime(self, specification: Any) -> None:
-        """Fills the areas with empty batches, so that each step takes one out."""
+        """Creates a staging area per share, with `NUM_KEPT` empty batches.
+
+        A step then puts its batch into the areas and takes the oldest one out.
+        """
         leaves = tf.nest.flatten(specification)
         num_shares = max(
             (len(getattr(leaf, "_value_specs", [0])) for leaf in leaves),

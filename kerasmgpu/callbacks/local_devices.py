@@ -30,7 +30,8 @@ def reported_name(device: str) -> str | None:
         device: String, the device's short name in TensorFlow, `"GPU:0"`.
 
     Returns:
-        String, `"unknown"` if the driver gives no name; `None` for a CPU.
+        String, `"unknown"` if the driver gives no name; `None` for a CPU, and
+        for a GPU beyond the visible ones.
     """
     kind, index = device.split(":")
     gpus = tf.config.get_visible_devices("GPU")
@@ -91,7 +92,10 @@ def utilization(
 
 
 def _device(strategy: tf.distribute.Strategy) -> data_sheets.Device | None:
-    """Returns the data sheet of the first replica's device, or `None`."""
+    """Returns the data sheet of the first replica's device.
+
+    `None` if there is none for it, which is logged once.
+    """
     name = local_devices(strategy)[0]
     reported = reported_name(name)
     device = data_sheets.reported(reported or "")
@@ -111,7 +115,11 @@ _SHOWN = ("name", "utilization", "memory_bytes", "temperature_celsius")
 
 
 def state() -> list[str]:
-    """Describes the GPUs and this process, a line each."""
+    """Returns lines on memory and use: of GPUs, and of this process.
+
+    TensorFlow's tensors on each of its GPUs; what NVML, if there is one, counts
+    on each GPU of the machine; this process's memory on the host.
+    """
     sample = Host().sample()
     used = sample.get("memory_bytes", sample["memory_peak_bytes"])
     total = sample["memory_total_bytes"]

@@ -48,7 +48,7 @@ class Measurement(step_hooks.StepHook):
         num_workers: Integer, workers of the job.
         params: The argument.
         stopwatch: The `Stopwatch` of the epoch.
-        probe: The `InputProbe` of the strategy.
+        probe: The `InputProbe` of the model.
         batches: List of `(rows, seconds)` per step of the last finished epoch:
             rows over all workers, and the wait for the batch.
         step_seconds: NumPy array `[steps]`, seconds per step of the last
@@ -212,7 +212,10 @@ class Measurement(step_hooks.StepHook):
         return logs
 
     def _over_workers(self) -> dict[str, Any]:
-        """Scales `batches` to all workers' rows, and compares the workers."""
+        """Gathers the workers' rows and step times; returns their comparison.
+
+        Scales `batches` to the rows of all workers; sets `worker_step_seconds`.
+        """
         batches = self.batches
         own_rows = sum(rows for rows, _ in batches)
         own_seconds = math.nan
@@ -273,7 +276,7 @@ def gpu_memory(strategy: tf.distribute.Strategy) -> list[dict[str, int]]:
 
 
 def learning_rate(model: keras.Model) -> float | None:
-    """Returns the learning rate of the last step; `None` if there is none.
+    """Returns the last step's learning rate; `None` if the optimizer has none.
 
     With a schedule, Keras's `learning_rate` is already that of the next step.
     """

@@ -168,7 +168,7 @@ class Monitors(MeasuringCallback):
         self._file.write(self._samples.step, scalars)
 
     def learning_rates(self) -> dict[str, float | None]:
-        """Returns the learning rate by its tag; `None` if there is none."""
+        """Returns `{tag: learning rate}`, with `None` if there is none."""
         optimizer = self.model.optimizer
         kind = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
         return {f"lr-{kind}/group0": measurement.learning_rate(self.model)}
@@ -187,7 +187,7 @@ class Monitors(MeasuringCallback):
         }
 
     def _devices(self) -> dict[str, float]:
-        """Returns each replica's and worker's figures by tag; collective."""
+        """Returns figures of all workers' GPUs and hosts by tag; collective."""
         shared = self.measurement
         local = shared.num_replicas // shared.num_workers
         own = np.full([local, len(_OF_A_GPU)], np.nan)
@@ -246,7 +246,8 @@ class _Samples(step_hooks.StepHook):
         monitors: The callback.
 
     Attributes:
-        step: Integer, batches of the optimizer so far.
+        step: Integer, batches that the optimizer has seen, those of earlier
+            `fit`s included; 0 until the first execution.
     """
 
     def __init__(self, monitors: Monitors) -> None:
@@ -280,7 +281,10 @@ class _Samples(step_hooks.StepHook):
         return logs
 
     def _with_norms(self) -> FunctionWithNorms | None:
-        """Returns a function for this step with norms; `None` if not wanted."""
+        """Returns a train function that also computes norms, kept for later.
+
+        `None` if the callback's `norms` are `None`.
+        """
         if self._monitors.norms is None:
             return None
         function = self._monitors.function
@@ -291,7 +295,12 @@ class _Samples(step_hooks.StepHook):
         return function
 
     def _tagged(self, paths: list[str], norms: np.ndarray) -> dict[str, float]:
-        """Returns the norms by their tags."""
+        """Returns norms by tag.
+
+        Args:
+            paths: Paths of the variables.
+            norms: NumPy array `[variables, 2]`, of gradients and updates.
+        """
         tags = {"global": np.linalg.norm(norms, axis=0)}
         if self._monitors.norms == "variables":
             tags.update(zip(paths, norms))
@@ -313,7 +322,10 @@ class _Profile:
         self._runs = False
 
     def around(self, after: int) -> contextlib.AbstractContextManager[None]:
-        """Returns the context for the execution that ends with step `after`."""
+        """Returns a context for the execution that ends with step `after`.
+
+        It profiles the execution if `profile_steps` says so.
+        """
         if self._steps is None or after < self._steps[0]:
             return _NOTHING
         return self._traced(after, self._steps[1])

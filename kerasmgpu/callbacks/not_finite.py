@@ -34,8 +34,8 @@ class NotFinite(keras.callbacks.Callback):
     Each replica checks its part of the loss inside the compiled step; nothing
     is sent and nothing waits. The step fails before its update, so the weights
     are those from before the step. Its batch was kept, and runs once more on
-    one device, layer by layer, to find the place. The weights stay as they are,
-    to be saved or looked at.
+    one device, layer by layer, to find the place. Trainable weights stay as
+    they are, to be saved or looked at.
 
     If only a gradient is not finite, training ends one step later, at the loss,
     unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips don't
@@ -130,7 +130,7 @@ class _Checks(step_hooks.StepHook):
         self._functions = plain, checked
 
     def begin_epoch(self, epoch: int) -> None:
-        """Records the number of an epoch's first step."""
+        """Records an epoch's number, and how many steps came before it."""
         self._epoch, self._steps_of_epoch = epoch, 0
         # The last execution of an epoch may have had fewer steps.
         self._steps = self._checked.done(0) - self._counted
@@ -159,7 +159,13 @@ class _Checks(step_hooks.StepHook):
         raise InputError(self._explained(text))
 
     def _explained(self, error: str) -> str:
-        """Returns the message about a step that failed."""
+        """Returns the message about a step that failed.
+
+        Copies the failed replica's weights to all (`_use_copy`).
+
+        Args:
+            error: TensorFlow's message, which names the failed node.
+        """
         found = _REPLICA.search(error)
         parts = getattr(self._strategy, "micro_batches", 1)
         place = int(found[1]) if found else 0
@@ -185,7 +191,11 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _within_execution(self, place: int) -> int:
-        """Counts the finished steps of the execution that failed."""
+        """Counts the finished steps of the execution that failed.
+
+        Args:
+            place: Number in the prefix `replica_0/` of the failed node.
+        """
         steps = self.model.steps_per_execution
         done = self._checked.done(place) - self._counted - self._steps
         return max(0, min(done, steps - 1))

@@ -218,9 +218,10 @@ def epoch_text(
     """Returns figures of an epoch as text; leaves out `None` and NaN.
 
     Args:
-        figures: Mapping with any of `examples_per_second` (of all replicas),
-            `efficiency` (share of `num_replicas` times the rate of one
-            replica), `input_wait_share`, `mfu` (0 to 1), `learning_rate`,
+        figures: Mapping with any of `examples_per_second` (of all replicas;
+            without it, the text has "no step measured yet"), `efficiency`
+            (share of `num_replicas` times the rate of one replica),
+            `input_wait_share`, `mfu` (0 to 1), `learning_rate`,
             `memory_bytes` (peak of a replica's allocated memory) and
             `seconds_left` (until the end of the `fit`).
         num_replicas: Integer, replicas of the `fit`.

@@ -62,8 +62,9 @@ class Pulse(step_hooks.StepHook):
     """Records when steps end.
 
     Attributes:
+        mark: The `InputMark` that wraps the iterators of the steps.
         since: Float, time of the last progress, by `time.monotonic`.
-        seconds: Seconds per step of the last executions that didn't trace.
+        seconds: Seconds per step of the last 100 executions that didn't trace.
         is_first: Boolean, whether no execution has ended yet.
         end: Event, set when `fit` returns or raises.
     """

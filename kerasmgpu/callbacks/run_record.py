@@ -32,9 +32,10 @@ class RunRecord(MeasuringCallback):
     - `run.json`: model, optimizer, batch, devices, strategy, versions, bytes of
       variables, and what replicas send in a step.
     - `history.jsonl`: a line per epoch: `"epoch"` from 1, `"time"` of its end
-      in seconds since 1970, `"seconds"` of its steps, `"wall_seconds"` since
-      the last epoch's end, `"validation_seconds"`, `"learning_rate"`, the logs,
-      and the figures of `ThroughputLogger`; `null` for NaN and infinity.
+      in seconds since 1970, `"seconds"` of its steps without compilation,
+      `"wall_seconds"` since the last epoch's end, `"validation_seconds"`,
+      `"learning_rate"`, the logs, and the figures of `ThroughputLogger`;
+      `null` for NaN and infinity.
     - `steps.jsonl`: a line per epoch, the histogram of its step times: `"edges"`
       in seconds, and `"counts"`.
 
@@ -158,7 +159,10 @@ class _Files:
         self._since = time.perf_counter()
 
     def begin(self, epoch: int) -> None:
-        """Sets the start time; drops lines of `epoch` (from 0) and later."""
+        """Sets the start time; drops lines of `epoch` (from 0) and later.
+
+        If `epoch` isn't 0, the start is that of the `fit` that is continued.
+        """
         started = time.time()
         path = self._folder / "run.json"
         if epoch > 0 and path.exists():
@@ -273,7 +277,7 @@ def _of_model(model: keras.Model) -> dict[str, Any]:
 
 
 def _bytes(variables: list[Any]) -> int:
-    """Sums the variables' bytes on a replica; a sharded one's largest part."""
+    """Sums variables' bytes on a replica; of sharded ones the largest part."""
     total = 0
     for variable in variables:
         held = variable.value

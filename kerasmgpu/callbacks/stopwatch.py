@@ -114,7 +114,10 @@ class Stopwatch:
     def figures(
         self, batches: Sequence[tuple[int, float]], num_replicas: int
     ) -> dict[str, float]:
-        """Returns the figures of the epoch.
+        """Returns the figures of the epoch; sets `step_seconds`.
+
+        Call it once per epoch: it records the batch sizes as seen, and leaves
+        out executions with new ones.
 
         Args:
             batches: One `(examples, input_seconds)` per step, in order: rows

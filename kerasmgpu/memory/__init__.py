@@ -63,8 +63,9 @@ def memory(
         shard: One or several of `"none"`, `"optimizer"`, `"weights"` and
             `"embeddings"`; see `state_bytes`.
         micro_batches: Integer or sequence of integers, parts in which a
-            replica runs its rows. Default: the smallest power of two that
-            fits `device_memory`, or 1 without it.
+            replica runs its rows. Default: the first of 1, 2, 4, … that fits
+            `device_memory` or, if none does, that with the smallest total; 1
+            without `device_memory`.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
             of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
         replicas_per_worker: Integer, replicas of each process of a job.

@@ -52,7 +52,14 @@ def settings(
     """Returns the report's rows, one for each of the job's `"micro_batches"`.
 
     If these are `None`, there is one row: of the first number that fits or, if
-    nothing fits, of the number that needs least.
+    nothing fits, of the number that needs least; of 1, if the job's `"usable"`
+    bytes are `None`. It also has the `"whole_total"` of one micro-batch.
+
+    Args:
+        step: `traced_step.TracedStep`.
+        job: Dictionary, see `main`, or of `memory_advice.job_of`.
+        num_replicas: Integer.
+        shard: One of `state_bytes.SHARDS`.
     """
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak

@@ -56,7 +56,10 @@ def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
 
 
 def _ready(node: WrittenNode, missing: list[int]) -> list[int]:
-    """Counts a node off its followers' `missing` inputs; returns ready ones."""
+    """Decrements `missing` for a finished node's followers.
+
+    Returns those that are now ready.
+    """
     ready = []
     for follower in node.followers:
         missing[follower] -= 1

@@ -109,7 +109,7 @@ def data_input(node: WrittenNode) -> int:
 
 
 def writes_in_place(node: WrittenNode) -> bool:
-    """Whether a kernel writes into an input that nothing else reads."""
+    """Whether a kernel puts its output into an input that nothing else reads."""
     return (
         Trait.ELEMENTWISE in traits_of(node)
         or node.type in _WRITE_IN_PLACE
@@ -118,7 +118,10 @@ def writes_in_place(node: WrittenNode) -> bool:
 
 
 def kept(nodes: Sequence[WrittenNode]) -> set[int]:
-    """Returns the numbers of forward nodes that the backward pass reads."""
+    """Returns the numbers of forward nodes whose outputs are activations.
+
+    The backward pass reads these outputs, or they are put into a list.
+    """
     found: set[int] = set()
     for number in reversed(range(len(nodes))):
         node = nodes[number]
@@ -130,6 +133,8 @@ def kept(nodes: Sequence[WrittenNode]) -> set[int]:
 
 def fused(nodes: Sequence[WrittenNode]) -> set[int]:
     """Returns the numbers of elementwise nodes that only such nodes read.
+
+    Left out are nodes whose outputs the function returns.
 
     XLA fuses them, so that their outputs take no memory.
     """

@@ -113,7 +113,10 @@ class Ledger:
         return self._total
 
     def made(self, buffer: Buffer, references: int) -> Buffer:
-        """Counts a new buffer, sets its references, and returns it."""
+        """Counts a new buffer, sets its references, and returns it.
+
+        Adds a reference to each buffer that it holds.
+        """
         for held in buffer.holds:
             held.references += 1
         buffer.references, buffer.ledger = references, self
@@ -124,7 +127,10 @@ class Ledger:
         return buffer
 
     def count(self, buffer: Buffer, num_bytes: int) -> None:
-        """Adds bytes, negative if freed, to those of a buffer's category."""
+        """Adds bytes, negative if freed, to those alive of a buffer's category.
+
+        Doesn't update the peak.
+        """
         self._alive[buffer.category, buffer.scope] += num_bytes
         self._total += num_bytes
 

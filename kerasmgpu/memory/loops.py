@@ -81,7 +81,7 @@ def _loop(
 ) -> list[Buffer]:
     """Walks through a loop's last round, when its lists are longest.
 
-    Arguments and result are those of `region`.
+    Arguments and result are those of `region`; `name` is that of the body.
     """
     given = walk.statics(loop)
     inside = walk.inside(loop, name, given)
@@ -120,11 +120,14 @@ def _invariant(body: WrittenFunction) -> set[int]:
 def _growth(
     walk: Walk, loop: WrittenNode, name: str, inputs: list[Buffer]
 ) -> dict[int, dict[Ledger, int]]:
-    """Returns each list's growth per round: `{position: {ledger: bytes}}`."""
+    """Returns each list's growth per round: `{loop variable: {ledger: bytes}}`.
+
+    Runs one round on copies of `inputs`; nothing is counted in the ledgers.
+    """
     given = [_like(buffer) for buffer in inputs]
     ledger_of = {id(one): buffer.ledger for one, buffer in zip(given, inputs)}
     statics = walk.statics(loop)
-    # An allocated buffer's ledger in `alone` tells its memory.
+    # The ledger that counts a new buffer tells in which memory it is.
     alone: dict[str, Ledger] = collections.defaultdict(Ledger)
     inside = walk.inside(loop, name, statics, alone)
     made = inside.run(given)
@@ -173,7 +176,7 @@ def _held(buffer: Buffer, seen: set[int]) -> list[Buffer]:
 
 
 def _like(buffer: Buffer) -> Buffer:
-    """Returns a copy, never freed, for a walk of which only the peak counts."""
+    """Copies a buffer for a trial walk, which never frees the copy."""
     copy = Buffer(buffer.num_bytes, buffer.category, (), buffer.scope)
     if isinstance(buffer, VariableBuffer):
         copy = VariableBuffer(_like(buffer.content))

@@ -34,7 +34,8 @@ def advice(model: keras.Model, feed: Feed) -> str:
         feed: `Feed` of its steps.
 
     Returns:
-        String of several lines.
+        String of several lines; only the command that predicts memory, if the
+        rows are unknown or the batch isn't dense.
     """
     strategy = model.distribute_strategy
     rows = rows_of(feed)
@@ -103,6 +104,11 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     The prediction adds sharding and micro-batches later. In a job each worker
     predicts by itself: nothing here is a collective, and the seeds of later
     traces stay equal on all workers.
+
+    Args:
+        model: See `advice`.
+        specification: Nest of `tf.TypeSpec`s of a global batch, all dense.
+        rows: Integer, rows of a global batch.
     """
     strategy = model.distribute_strategy
     mesh = Mesh.on(["CPU:0", "CPU:1"], strategy.replicas.mesh.host)

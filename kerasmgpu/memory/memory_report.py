@@ -59,7 +59,7 @@ def to_json(report: dict[str, Any]) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Returns bytes as text with three digits.
+    """Returns bytes as text with at most three digits and a binary unit.
 
     Example:
 

@@ -132,6 +132,10 @@ def axis_to_shard(
 ) -> int | None:
     """Returns the axis along which a variable is sharded; `None` if whole.
 
+    Whole are those that `shard` leaves whole, those of less than
+    `min_shard_bytes`, those without an axis as long as the number of replicas,
+    and all if there is one replica.
+
     Args:
         variable: `VariableRecord`.
         shard: One of `SHARDS`.

@@ -16,7 +16,8 @@ class TracedStep(traced_step.TracedStep):
     """A model's training step, and its variables.
 
     Attributes:
-        variables: `VariableRecord` of each variable, in the order of layers.
+        variables: `VariableRecord` of each variable: the model's, in the order
+            of layers, then those of optimizer and metrics.
         record_of: Maps ids of TensorFlow's variables to their records.
         model: The model, which keeps its variables, and so their ids, alive.
     """

@@ -30,7 +30,11 @@ class ValueSizes:
         self._cost = CostModel(known)
 
     def shape_of(self, one: Value) -> tuple[int, ...] | None:
-        """Returns the shape of a replica's part of a value; `None`: unknown."""
+        """Returns the shape of a replica's part of a value; `None` if unknown.
+
+        For sizes that the batch doesn't determine, takes `cost.ASSUMED_SIZE`,
+        and adds their names to `assumed`.
+        """
         tensor, kind = one.tensor, one.kind
         if tensor.shape is None or None in tensor.shape:
             return None

@@ -127,7 +127,11 @@ class Walk:
     # Nodes -------------------------------------------------------------------
 
     def _copies_to_make(self) -> dict[Reference, dict[str, int]]:
-        """Counts each output's reads from each memory other than its own."""
+        """Counts each output's reads from each memory other than its own.
+
+        Returns `{output: {memory: reads}}`. Variables, lists and strings aren't
+        copied.
+        """
         found: dict[Reference, dict[str, int]] = {}
         for number, node in enumerate(self._nodes):
             memory = self._memories[number]
@@ -231,7 +235,10 @@ class Walk:
     def _of_variable(
         self, number: int, variable: VariableBuffer, inputs: list[Buffer]
     ) -> list[Buffer]:
-        """Returns the output buffers of an operation on a variable."""
+        """Returns the output buffers of an operation on a variable.
+
+        If it assigns the variable, replaces its content.
+        """
         node = self._nodes[number]
         is_read = Trait.READS in kernels.traits_of(node)
         if node.type == "Identity" or (is_read and not variable.is_copied):
@@ -308,7 +315,11 @@ class Walk:
     def _assign(
         self, variable: VariableBuffer, node: WrittenNode, value: Buffer
     ) -> list[Buffer]:
-        """Assigns a variable; returns a replaced buffer, if any, to release."""
+        """Replaces a variable's content.
+
+        Returns a list of the old content, which the caller is to release; empty
+        if the kernel writes into it.
+        """
         before = variable.content
         if node.type != "AssignVariableOp":
             if before.references == 1:
@@ -332,7 +343,7 @@ class Walk:
 
 
 def _scope(name: str) -> str:
-    """Returns a node's name scope, without the replica's prefix."""
+    """Returns a node name's scope, without `replica_0/` or `host/`."""
     if name.startswith(("replica_", "host/")):
         _, _, name = name.partition("/")
     return name.rpartition("/")[0]

@@ -102,7 +102,7 @@ class WrittenFunction:
 
     Attributes:
         nodes: List of `WrittenNode`.
-        returned: List of `Reference`s.
+        returned: List of `Reference`s, the function's results.
         categories: Dictionary from `Reference`s to categories of bytes, for
             those that are known; the caller fills it.
         kept: See `kernels.kept`; the caller sets it.
@@ -171,7 +171,7 @@ class WrittenFunction:
         return number, self._outputs[name].index(output)
 
     def has(self, text: str) -> bool:
-        """Whether a tensor's name refers to a node of this function."""
+        """Whether a tensor's name is of a node or argument of this function."""
         return node_name(text) in self._numbers
 
     def group_size(self, node: WrittenNode) -> int:
@@ -239,7 +239,15 @@ def _as_known(
     by_name: Mapping[str, Any],
     written: Any,
 ) -> None:
-    """Replaces a collective, in place, by an operation of the same shape."""
+    """Replaces a collective, in place, by an operation of the same shape.
+
+    So TensorFlow infers its shape. Leaves other nodes as they are.
+
+    Args:
+        node: `NodeDef` in `written`.
+        by_name: The function's `NodeDef`s by name.
+        written: `GraphDef`, to which an all-gather's axis is added.
+    """
     if not node.op.startswith("Collective"):
         return
     constant = by_name[node_name(node.input[1])]

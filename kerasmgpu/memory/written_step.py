@@ -234,7 +234,11 @@ class WrittenStep:
         return self.memory_of_place(0)
 
     def memory_of_place(self, place: int) -> str:
-        """Returns the name of the memory of one of this worker's replicas."""
+        """Returns the name of a replica's memory.
+
+        Args:
+            place: Integer, the replica's index among those of this worker.
+        """
         if self._setting.shares_memory:
             return "host"
         return self._program.replicas.mesh.devices[
@@ -253,7 +257,10 @@ class WrittenStep:
         return "host" if node.device else ""
 
     def scratch(self, function: WrittenFunction, node: WrittenNode) -> int:
-        """Returns the bytes that a kernel allocates besides its outputs."""
+        """Returns the bytes that a kernel allocates besides its outputs.
+
+        Only ring all-reduces are known to; 0 for all others.
+        """
         if node.type != "CollectiveReduceV2":
             return 0
         if node.definition.attr["communication_hint"].s != b"ring":
@@ -263,7 +270,10 @@ class WrittenStep:
         return node.outputs[0].num_bytes * (size - 1) // size
 
     def _categories(self) -> Iterator[tuple[Reference, str]]:
-        """Yields gathered weights and gradients, with their categories."""
+        """Yields the `Reference`s of gathered weights and gradients.
+
+        Each comes with its category, `GATHERED` or `GRADIENTS`.
+        """
         for text, one in self._values.items():
             category = _category(one, text)
             if category and self.main.has(text):
@@ -287,7 +297,16 @@ def _category(one: Value, reference: str) -> str | None:
 def _loops(
     graph: Graph, sizes: ValueSizes, earlier: dict[Node, Any]
 ) -> Iterator[tuple[str, int]]:
-    """Yields the name and rounds of each loop of a graph, also nested ones."""
+    """Yields the name and rounds of each loop of a graph, also nested ones.
+
+    Takes `ASSUMED_SIZE` for unknown rounds, and adds their names to
+    `sizes.assumed`.
+
+    Args:
+        graph: The `Graph`.
+        sizes: `ValueSizes`.
+        earlier: Rounds of the loops before; those found here are added.
+    """
     for node in graph.nodes:
         if Trait.LOOP in record(node.type).traits:
             size = loop_rounds.rounds_of(node, earlier)

@@ -29,7 +29,8 @@ def encode(value: Any, arrays: list[Any], depth: int = 0) -> Any:
         Data for `decode`.
 
     Raises:
-        NotPlainError: If `value` contains any other type.
+        NotPlainError: If `value` contains any other type, or containers nested
+            more than 50 deep.
 
     Example:
 

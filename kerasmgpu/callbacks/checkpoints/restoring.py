@@ -100,7 +100,7 @@ class Resumption:
         self._asked: tuple[tf.distribute.Strategy, Found | None] | None = None
 
     def first_step(self, steps_per_epoch: int) -> int:
-        """See `Checkpoint.first_step`; collective."""
+        """See `Checkpoint.first_step`; collective. Keeps what it finds."""
         strategy = tf.distribute.get_strategy()
         found = newest(strategy, self._folder, self._resume)
         first_step = 0
@@ -112,7 +112,13 @@ class Resumption:
         return first_step
 
     def found(self, strategy: tf.distribute.Strategy, fit: Fit) -> Found | None:
-        """Returns the checkpoint to resume from, or `None`; collective."""
+        """Returns the checkpoint to resume from, or `None`; collective.
+
+        Raises:
+            InputError: As `newest`; if the checkpoint has another number of
+                steps per epoch; or with `data_goes_on`, without a call of
+                `first_step` before.
+        """
         if self._data_goes_on:
             found = self._found_before(strategy, fit)
         else:

@@ -34,11 +34,15 @@ class Schedule:
         self._step_before = step
 
     def saved(self, seconds: float) -> None:
-        """Records the time of a checkpoint, or of the beginning of training."""
+        """Records that a checkpoint was saved, or training began.
+
+        Args:
+            seconds: Float, the time now, on a monotonic clock.
+        """
         self._steps, self._saved = 0, seconds
 
     def steps_are_due(self) -> bool:
-        """Whether enough steps are done; the same on all workers."""
+        """Whether `every_steps` are done since `saved`; the same on workers."""
         return self.every_steps is not None and self._steps >= self.every_steps
 
     def seconds_are_due(self, now: float) -> bool:
@@ -58,6 +62,10 @@ class Best:
     Args:
         name: String, name of the log, or `None` to track none.
         mode: `"min"` or `"max"`.
+
+    Attributes:
+        value: Float, the best so far; `None` before the first.
+        file: String, name of its checkpoint, or `None`; the caller sets it.
     """
 
     def __init__(self, name: str | None, mode: str) -> None:

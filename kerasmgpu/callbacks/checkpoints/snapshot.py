@@ -52,7 +52,8 @@ def take(
         progress: `Progress`.
 
     Returns:
-        `(manifest, arrays)` for `file_format.write`, on the first worker.
+        `(manifest, arrays)` for `file_format.write`; on workers other than the
+        first, the variables' arrays are empty.
     """
     strategy = model.distribute_strategy
     variables, arrays = training_state.read(
