@@ -62,7 +62,10 @@ class _Walk:
                 self._add(node, times, backward, repeats)
 
     def _rounds_of(self, loop: Node) -> SizeLike:
-        """Returns a loop's rounds; a new symbol if they depend on values."""
+        """Returns the most rounds that a loop can run.
+
+        A new symbol stands for them if they depend on values.
+        """
         rounds = loop_rounds.rounds_of(loop, self._rounds)
         if rounds is None:
             name = (

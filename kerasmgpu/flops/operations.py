@@ -22,7 +22,9 @@ def flops_of(node: Node) -> SizeLike | None:
     """Returns the number of operations of a node with a rule (`has_rule`).
 
     Returns:
-        Integer or `sizes.Size`; `None` if a size is not known.
+        Integer or `sizes.Size`; `None` if a shape is unknown or, for matrix
+        decompositions and Fourier transforms, the size of a matrix or transform
+        is not a number.
     """
     count = _RULES[node.type](node)
     return (
@@ -39,7 +41,10 @@ def has_rule(node: Node) -> bool:
 
 
 def dtype_of(node: Node) -> str:
-    """Returns the data type of a product's factors, such as `"float16"`."""
+    """Returns the data type of a node's first float input: `"float16"`.
+
+    Complex counts as float, too. Without such an input, it is the output's.
+    """
     return _dtype(node)
 
 

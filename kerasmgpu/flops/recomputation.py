@@ -43,7 +43,7 @@ def recomputed(graph: Graph) -> set[Node]:
 
 
 def _after_waiting(graph: Graph) -> set[Node]:
-    """Returns the nodes downstream of an input that waits for gradients."""
+    """Returns the nodes that wait for gradients, and all downstream of them."""
     late: set[Node] = set()
     for node in graph.nodes:
         if _only_waits(node) or not late.isdisjoint(node.needs):

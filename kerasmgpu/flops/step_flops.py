@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One product of a step: a matrix product, convolution, ….
+    """One counted operation of a step: a matrix product, convolution, FFT ….
 
     Attributes:
         name: String, name of the operation.
@@ -141,7 +141,10 @@ class StepFlops:
 
 
 def value(flops: SizeLike, rows: float | None) -> float | None:
-    """Evaluates operations for `rows`; `None` if a size in them is unknown."""
+    """Evaluates a number of operations for a global batch of `rows`.
+
+    `None` if they depend on other sizes, or on `rows` while that is `None`.
+    """
     if isinstance(flops, int):
         return flops
     if rows is None or not all(s.joined.is_rows for s in flops.symbols):

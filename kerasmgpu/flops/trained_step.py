@@ -34,7 +34,11 @@ class TrainedStep:
 
     @property
     def flops(self) -> StepFlops | None:
-        """The step's FLOPs, counted once; `None` before a step is traced."""
+        """The step's FLOPs, counted when first read; `None` without a step.
+
+        That is before one is traced, or if its graph was freed before it was
+        counted.
+        """
         graph = None if self._graph is None else self._graph()
         if self._flops is None and graph is not None:
             self._flops = count(graph)

@@ -14,6 +14,9 @@
     rendezvous.py     the rendezvous of the workers before TensorFlow starts
     shared_gpus.py    division of the GPUs that several workers see
     membership.py     a worker joins its job, once TensorFlow runs
+    attempts.py       workers give up a step together, to run it again
+    places.py         where each worker is, and for which one the others wait
+    lockstep.py       detection of workers that wait in different collectives
     links.py          connections with heartbeats, served by one thread
     watch.py          detection of lost workers
     loss.py           the log line about a lost worker, and its parser

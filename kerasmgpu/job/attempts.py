@@ -10,19 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 _SECONDS_TO_HEAR = 5.0
-"""Longest time between an error of TensorFlow's and its reason's message."""
+"""Longest wait, after an error of TensorFlow, for the message with its reason."""
 
 _POLL_SECONDS = 0.2
 
 
 class Attempts:
-    """One worker's side.
+    """One worker's part in the attempts of a job.
 
     Args:
         send: Function that sends a message to the first worker; on the first
             worker, to all others.
         num_others: Workers that the first worker waits for; 0 on the others.
-        abort: Function that makes pending collectives raise.
+        abort: Function that makes pending collectives raise. It is called when
+            another worker gives up while this one's attempt runs.
         is_over: Function that returns whether a worker is lost.
     """
 
@@ -45,13 +46,17 @@ class Attempts:
         self._ready = 0
 
     def begin(self) -> bool:
-        """Begins an attempt; returns whether another worker failed already."""
+        """Begins an attempt, unless a worker has given it up already.
+
+        Returns:
+            Boolean, whether it has begun, and the step may run.
+        """
         with self._lock:
             self._runs = not self._given_up.is_set()
             return self._runs
 
     def end(self) -> None:
-        """Ends an attempt."""
+        """Ends an attempt: others' failures no longer call `abort`."""
         with self._lock:
             self._runs = False
 
@@ -63,14 +68,14 @@ class Attempts:
         self._send(gives_up=number)
 
     def is_given_up(self) -> bool:
-        """Whether another worker gave up; waits for its message."""
+        """Whether a worker gave up; waits 5 seconds at most for its message."""
         return self._given_up.wait(_SECONDS_TO_HEAR)
 
     def meet(self) -> bool:
-        """Waits for all workers to give up, before the next attempt.
+        """Waits until all workers call it, then lets the next attempt begin.
 
         Returns:
-            Whether all are there; not if one is lost.
+            Boolean, whether all have called it; `False` if a worker is lost.
         """
         if self._num_others:
             self._count()
@@ -98,7 +103,7 @@ class Attempts:
             self._given_up.set()
         if self._num_others:
             self._send(gives_up=number)
-        # Not behind `end`: the step may have failed by itself meanwhile, and
+        # Not after `end`: the step may have failed by itself meanwhile, and
         # its collectives have been reset for the next attempt.
         with self._lock:
             if self._runs and number == self._round:

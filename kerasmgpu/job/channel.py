@@ -116,7 +116,12 @@ class Channel:
                 self.socket.settimeout(self._seconds)
 
     def _read(self, longest: int, one_line: bool = False) -> bytes:
-        """Returns the data received since the last complete message."""
+        """Reads once; returns it after the incomplete message read before.
+
+        Args:
+            longest: Integer, most bytes of the result.
+            one_line: Boolean, whether to leave bytes after a newline unread.
+        """
         try:
             size = min(longest - len(self._received), _PIECE)
             if one_line:

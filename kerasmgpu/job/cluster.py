@@ -149,7 +149,10 @@ def _is_separate(environ: Mapping[str, str]) -> bool:
 
 
 def _from_launcher(environ: Mapping[str, str]) -> Worker | None:
-    """Returns this process's place by the variables of its launcher."""
+    """Returns this process's place by the variables of its launcher.
+
+    `None` if there are none, or if they tell of a single process.
+    """
     found = launchers.place(environ, complete=True)
     if found is None:
         step = slurm.addresses_and_index(environ)

@@ -24,7 +24,9 @@ _MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
 
 
 class Gathering:
-    """The first worker's side.
+    """The first worker's side: waits for the others' reports.
+
+    A subclass defines what a report says.
 
     Args:
         num_workers: Integer, workers of the job.
@@ -32,7 +34,8 @@ class Gathering:
         token: String, see `job_token.read`.
 
     Attributes:
-        changed: `threading.Condition`, with a lock that may be taken twice.
+        changed: `threading.Condition` with a reentrant lock; notified at each
+            report that is accepted or refused.
     """
 
     def __init__(
@@ -58,7 +61,10 @@ class Gathering:
         raise NotImplementedError
 
     def decide(self) -> str | None:
-        """Returns an error for all workers once all have reported."""
+        """Returns an error for all workers, or `None`.
+
+        Called once, when all have reported.
+        """
         return None
 
     def answers(self, index: int) -> Iterator[dict[str, Any]]:
@@ -72,7 +78,14 @@ class Gathering:
     # How reports are gathered.
 
     def run(self, server: socket.socket, purpose: str) -> str | None:
-        """Waits for all workers to report; returns an error, or `None`."""
+        """Waits for all reports, and answers them; returns an error, or `None`.
+
+        Closes `server`.
+
+        Args:
+            server: Listening `socket.socket`.
+            purpose: String, see `handshake.call`.
+        """
         with Entrance(server, self.welcome, purpose, self.token):
             with self.changed:
                 while not self._is_decided():
@@ -100,13 +113,20 @@ class Gathering:
             return index in self._links and self._links[index].is_open()
 
     def accept(self, index: int, channel: Channel) -> None:
-        """Counts a worker's report."""
+        """Counts a worker's report; `run` answers on its channel later."""
         with self.changed:
             self._links[index] = channel
             self.changed.notify()
 
     def refuse(self, channel: Channel, trouble: str, for_all: bool) -> None:
-        """Tells a worker an error, and perhaps the others, too."""
+        """Tells a worker an error, and closes its channel.
+
+        Args:
+            channel: `Channel` of the report.
+            trouble: String, the error.
+            for_all: Boolean, whether all workers get the error: `run` then ends
+                with it, unless there was one before.
+        """
         with contextlib.suppress(ConnectionError):
             channel.send(trouble=trouble)
         channel.close()
@@ -180,6 +200,10 @@ def ask(
 
 
 def connected(address: str, seconds: float) -> Channel:
-    """Connects to an address within some seconds."""
+    """Returns a `Channel` to an address; connecting may take `seconds`.
+
+    Raises:
+        OSError: If it can't connect.
+    """
     connection = socket.create_connection(split_address(address), seconds)
     return Channel(connection)

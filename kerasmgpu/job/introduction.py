@@ -42,7 +42,7 @@ def introduce(worker: Worker, timeout_seconds: float, token: str) -> Worker:
         token: String, see `job_token.read`.
 
     Returns:
-        The `cluster.Worker` with all addresses.
+        The `cluster.Worker` with all addresses; without a meeting, `worker`.
 
     Raises:
         InputError: If the job is on several machines and has no token, if no

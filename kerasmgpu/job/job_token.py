@@ -71,7 +71,7 @@ def read(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def discard(environ: Mapping[str, str] = os.environ) -> None:
-    """Deletes this worker's token file; called after the rendezvous."""
+    """Deletes this worker's token file, if any; called after the rendezvous."""
     path = environ.get(FILE_VARIABLE)
     if path:
         delete(path)

@@ -2,9 +2,9 @@
 
 TensorFlow's collectives wait for ever, for example where one worker is at the
 end of its epoch and the others are in one more step. A thread of each worker
-looks whether its joint calls (`engine/joint_calls.py`) go on. Those that stand
-still tell the first worker where they are, which compares. Imports no
-TensorFlow.
+looks whether its joint calls (`engine/joint_calls.py`) go on. Workers that
+begin none for a while tell the first worker where they are, and that worker
+compares all of them. Imports no TensorFlow.
 """
 
 import threading
@@ -22,17 +22,17 @@ from kerasmgpu.user_lines import frames_of_thread
 Where = Callable[[Sequence[FrameType]], tuple[str, str]]
 
 _TIMES_UNPROVEN = 10
-"""Workers in the same calls, of which one has begun more: the others may still
-compute or compile, after their last collective. In units of the time-out."""
+"""Time-outs until the job ends where workers have begun the same joint calls,
+but some fewer of them: these may still compute or compile."""
 
 _TIMES_THE_LONGEST = 3
-"""Of a pause that was reported, and ended: only longer ones are reported."""
+"""Factor on the longest reported pause: shorter ones aren't reported again."""
 
 _SECONDS_OF_A_MESSAGE = 3.0
 
 
 class Lockstep(threading.Thread):
-    """Looks once a second, until the job ends.
+    """Thread that looks for parted workers once a second, until the job ends.
 
     Where workers that wait have begun different joint calls, nothing can go on,
     and the job ends. A worker that is late, in a callback for instance, is

@@ -49,7 +49,13 @@ def line(
 
 
 def parted_alone(place: str) -> str:
-    """Returns the reason of a worker that has noticed alone that it parted."""
+    """Returns the reason of a worker that alone noticed that it is out of step.
+
+    TensorFlow has told it that its collective is not the others'.
+
+    Args:
+        place: String, where the worker was, such as `"in step 3 of epoch 1"`.
+    """
     return (
         f"{OUT_OF_STEP}it was {place}, while other workers were in another "
         "collective. All workers must run the same steps, evaluations, "
@@ -58,12 +64,12 @@ def parted_alone(place: str) -> str:
 
 
 def names_one(reason: str) -> bool:
-    """Whether a reason is of `parted_alone`."""
+    """Whether a reason was made by `parted_alone`."""
     return _IN_ANOTHER in reason
 
 
 def state(reason: str) -> str:
-    """Returns `"lost: …"`, or a reason that says that it is out of step."""
+    """Puts `"lost: "` before a reason, unless it begins with `OUT_OF_STEP`."""
     return reason if reason.startswith(OUT_OF_STEP) else f"lost: {reason}"
 
 

@@ -110,7 +110,7 @@ def has_joined() -> bool:
 
 
 def of_the_same_job(worker: Worker) -> Worker:
-    """Returns the worker that this process is, with the addresses of all.
+    """Returns the worker as which this process has joined, with all addresses.
 
     Args:
         worker: `cluster.Worker`, the place in a job of a further strategy.
@@ -132,6 +132,8 @@ def meet(
     worker: Worker, seconds: float, token: str, divide_gpus: bool
 ) -> Worker:
     """Meets the job's other workers, before TensorFlow starts.
+
+    Deletes this worker's token file afterwards.
 
     Args:
         worker: `cluster.Worker`, this worker's place in the job.
@@ -164,6 +166,9 @@ def join(
     where: Where,
 ) -> None:
     """Joins the job; all workers call this once the engine runs.
+
+    Starts the watch and the `Lockstep`, installs handlers for SIGTERM, uncaught
+    exceptions and the exit, and shares the first worker's RNG state.
 
     Args:
         strategy: The `tf.distribute.Strategy` of the job.
@@ -208,9 +213,10 @@ def join(
 
 
 def attempts(num_workers: int) -> Attempts:
-    """The attempts at steps of this worker's job, which it has joined.
+    """Returns the `Attempts` of the job that this worker has joined.
 
-    All strategies of a process have the same: they train one after the other.
+    The first call creates them; all strategies of the process share them, since
+    they train one after the other.
 
     Args:
         num_workers: Workers of the job.
@@ -230,7 +236,7 @@ def attempts(num_workers: int) -> Attempts:
 
 
 def places() -> Places | None:
-    """Where the workers of this worker's job are; `None` without a job."""
+    """Returns the `Places` of this worker's job; `None` without a job."""
     return _places[-1] if _places else None
 
 
@@ -245,7 +251,8 @@ def _report(
 ) -> None:
     """Replaces `sys.excepthook`: omits tracebacks caused by a lost worker.
 
-    The loss is already reported in one line.
+    The loss is already reported in one line. Passes other errors to `report`,
+    the hook before, and tells them to the other workers.
     """
     follows = issubclass(kind, _OF_A_LOSS)
     if follows and watch.wait_for_a_loss(_SECONDS_TO_NOTICE):

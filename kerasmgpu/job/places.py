@@ -52,7 +52,10 @@ class Place:
         return self.kind in _WAITS
 
     def call(self, number: int) -> str | None:
-        """The name of a joint call; `None` if it isn't among the last ones."""
+        """Returns the name of the joint call `number`, counted from 1.
+
+        `None` if the worker hasn't begun it, or it isn't among the last ones.
+        """
         place = number - self.count - 1 + len(self.calls)
         return self.calls[place] if 0 <= place < len(self.calls) else None
 
@@ -69,7 +72,8 @@ class Places:
 
     Attributes:
         waits_for_input: Function that returns whether a step waits for its
-            batch. While `HangWatch` has set it, that callback tells of pauses.
+            batch, while a `HangWatch` runs: that callback then warns of pauses,
+            and `Lockstep` doesn't. `None` without one.
     """
 
     def __init__(
@@ -86,7 +90,11 @@ class Places:
         self.waits_for_input: Callable[[], bool] | None = None
 
     def here(self, kind: str, text: str, seconds: float) -> Place:
-        """Returns this worker's `Place`, with its joint calls."""
+        """Returns this worker's `Place`, with its joint calls.
+
+        The arguments are as in `Place`. A step that waits for its batch becomes
+        a place of the kind `"input"`.
+        """
         if kind == IN_STEP and self.waits_for_input is not None:
             if self.waits_for_input():
                 kind, text = "input", "waiting for input"
@@ -94,18 +102,23 @@ class Places:
         return Place(kind, text, seconds, self._calls.count, calls)
 
     def tell(self, place: Place) -> None:
-        """Tells the first worker where this one is."""
+        """Tells the first worker where this one is; the first one keeps it."""
         if self.index:
             self._send(place=dataclasses.asdict(place))
         else:
             self._heard[0] = self._clock(), place
 
     def hear(self, worker: int, place: dict[str, Any]) -> None:
-        """Takes the message of another worker."""
+        """Keeps the place that another worker tells, and when it came.
+
+        Args:
+            worker: Integer, index of that worker.
+            place: Dictionary of `Place`'s fields.
+        """
         self._heard[worker] = self._clock(), Place(**place)
 
     def known(self, seconds: float) -> dict[int, Place]:
-        """Returns places that were told at most so many seconds ago."""
+        """Returns `{worker: place}` of those told at most `seconds` ago."""
         since = self._clock() - seconds
         return {
             worker: place

@@ -93,7 +93,13 @@ def meet(
 
 
 def _own_port(worker: Worker) -> socket.socket:
-    """Listens on this worker's port, IPv4 and IPv6, as TensorFlow will."""
+    """Returns a socket that listens on this worker's port, IPv4 and IPv6.
+
+    TensorFlow will listen there later.
+
+    Raises:
+        InputError: If the port can't be bound.
+    """
     address = worker.addresses[worker.index]
     _, port = split_address(address)
     try:

@@ -39,7 +39,10 @@ def share(strategy: tf.distribute.Strategy) -> None:
 
 
 def _states() -> dict[str, Any]:
-    """Returns this process's RNG state as plain data."""
+    """Returns this process's RNG state as plain data.
+
+    If TensorFlow has no global seed, draws one, and doesn't set it.
+    """
     kind, words, *rest = np.random.get_state()
     seed = context.global_seed()
     if seed is None:

@@ -31,8 +31,8 @@ def addresses_and_index(
 
     Returns:
         Tuple `(addresses, index)`, a tuple of strings `"host:port"` and an
-        integer, or `None` outside of a step that `srun` started: in a batch
-        script or an interactive shell.
+        integer; `None` for a step of one task, and outside of a step that
+        `srun` started: in a batch script or an interactive shell.
 
     Raises:
         InputError: If the variables are malformed or contradict each other.

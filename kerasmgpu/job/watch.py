@@ -69,7 +69,13 @@ class _Watch:
         return self._over.wait(seconds)
 
     def _report(self, worker: int, reason: str) -> bool:
-        """Calls `on_lost` for the first loss; ignores later ones."""
+        """Records the first loss; ignores later ones, and any once it is over.
+
+        Calls `on_lost`, unless this worker is leaving.
+
+        Returns:
+            Boolean, whether it was recorded.
+        """
         with self._lock:
             if self.lost is not None or self._over.is_set():
                 return False
@@ -86,7 +92,8 @@ class FirstWorker(_Watch):
     Args:
         num_workers: Integer, workers of the job.
         timeout_seconds: Float, silence after which a worker is lost.
-        on_lost: Called once as `on_lost(worker, reason)`, in another thread.
+        on_lost: Called as `on_lost(worker, reason)` at the first loss, in
+            another thread.
         port: Integer, port to listen on. Defaults to 0, any free one.
         token: String that all workers of the job know. Defaults to none.
     """
@@ -125,7 +132,10 @@ class FirstWorker(_Watch):
         ).encode()
 
     def leave(self, failure: str | None = None) -> None:
-        """Ends the watch, once all others have ended normally or one is lost.
+        """Ends the watch for this worker.
+
+        Without a `failure`, waits until all others have ended normally or one
+        is lost. With one, tells it to the others and doesn't wait.
 
         Args:
             failure: String, the error that ended this worker, or `None`.
@@ -198,7 +208,7 @@ class FirstWorker(_Watch):
             self._tell(lost=worker, reason=reason)
 
     def part(self, worker: int, reason: str) -> None:
-        """Ends the job, since a worker does what the others don't do."""
+        """Ends the job: reports a worker in other collectives as lost."""
         self._report_and_tell(worker, reason)
 
     def tell(self, **message: Any) -> None:

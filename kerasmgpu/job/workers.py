@@ -124,7 +124,7 @@ def _place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
 
 
 def _sum(strategy: tf.distribute.Strategy, array: np.ndarray) -> np.ndarray:
-    """Returns the sum of the workers' arrays, each counted once."""
+    """Returns the sum of the workers' arrays, each counted once; collective."""
     local_replicas = strategy.num_replicas_in_sync // count(strategy)
 
     def own(context: tf.distribute.ReplicaContext) -> tf.Tensor:
