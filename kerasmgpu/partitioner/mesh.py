@@ -142,7 +142,14 @@ class Mesh:
         return (start, end) if turn == 0 else (end, end)
 
     def part_sizes(self, size: int, by_worker: bool = False) -> list[int]:
-        """Returns the rows of each replica's, or worker's, part of a variable."""
+        """Returns how many rows of a variable each replica, or worker, has.
+
+        The mesh must have no micro-batches.
+
+        Args:
+            size: Number of rows of the whole variable.
+            by_worker: Whether to add up the rows of a worker's replicas.
+        """
         bounds = bounds_of(size, self.total)[:: self.num if by_worker else 1]
         return [end - start for start, end in zip(bounds, bounds[1:])]
 

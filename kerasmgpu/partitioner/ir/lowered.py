@@ -29,7 +29,8 @@ class Region(Instruction):
         runs: `ONCE` or `ON_EACH` if its bodies are functions of one replica,
             `TOGETHER` if of all replicas; `None` before `place_regions`.
         is_copied: For each input, whether each replica passes a reference of
-            its own: to its rows, its part of a sum, or its copy.
+            its own: to its rows, its part of a sum, or its copy. All `False` if
+            the bodies are functions of one replica.
     """
 
     node: Node
@@ -119,11 +120,14 @@ class Lowered:
         return [i for i in self.instructions if isinstance(i, Region)]
 
     def compiles(self, node: Node) -> bool:
-        """Whether XLA compiles a node's operations."""
+        """Whether XLA compiles a node, or the nodes of its bodies."""
         return self.is_compiled or MUST_COMPILE in node.definition.attr
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
-        """Returns an instruction's phase, and if each micro-batch runs it."""
+        """Returns an instruction's phase, and whether each micro-batch runs it.
+
+        If not, its phase is the first one that can use its results.
+        """
         phase = self.phases.get(instruction)
         if phase is None:
             return self.after.get(instruction, 0), False

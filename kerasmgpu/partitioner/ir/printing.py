@@ -148,7 +148,7 @@ def _line(instruction: ir.Instruction) -> str:
 
 
 def _constant(node: Node) -> str:
-    """Returns a number constant as text, `...` if large; else an empty text."""
+    """Returns a constant's numbers, `...` if many; `""` for other nodes."""
     if node.type != "Const" or node.outputs[0].dtype.name == "string":
         return ""
     value = constant_array(node)

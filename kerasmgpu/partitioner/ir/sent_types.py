@@ -61,7 +61,7 @@ def may_differ(mesh: Mesh, tensor: Tensor) -> bool:
 
 
 def has_parts(mesh: Mesh, one: Value) -> bool:
-    """Whether shards are parts of a variable, which are gathered as they are.
+    """Whether a value's shards are parts of a variable, gathered as they are.
 
     Between workers, their sizes must be static and their type in `GATHERED_AS`;
     all other shards are padded, and gathered by a sum.

@@ -84,6 +84,7 @@ def _bodies(node: Node, plan: Plan, program: Lowered) -> list[Lowered]:
     carried = plan.wants if is_loop else plan.wants[1:]
     bodies = []
     for number, (body, inner) in enumerate(zip(node.bodies, plan.details)):
+        # A loop's first body is its condition: one boolean for all replicas.
         is_condition = is_loop and number == 0
         made = (REPLICATED,) if is_condition else plan.gives
         given = values(body.inputs, carried)

@@ -27,7 +27,10 @@ _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
 
 def agree(program: Lowered) -> None:
-    """Inserts a `Broadcast` of each result that `must_agree` returns."""
+    """Inserts a `Broadcast` of each tensor of `must_agree` that can be sent.
+
+    With one worker, inserts none.
+    """
     found = must_agree(program.graph, program.plans)
     tensors = {one for one in found if may_differ(program.mesh, one)}
     for one in program.programs():

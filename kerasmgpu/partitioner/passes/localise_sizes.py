@@ -37,10 +37,11 @@ from kerasmgpu.partitioner.step import sizes
 def localise_sizes(program: Lowered) -> None:
     """Inserts `GatherCounts` instructions at the start of the program.
 
-    There is one for each input if a size depends on other workers' shares of
-    it. It waits for the batch only, so that other workers' numbers arrive while
-    the first operations run. Bodies of loops and branches take their sizes from
-    the enclosing function. With one worker nothing is inserted.
+    There is one for each number of rows (inputs with equal rows share it), if a
+    size depends on other workers' shares of them. It waits for the batch only,
+    so that other workers' numbers arrive while the first operations run. Bodies
+    of loops and branches take their sizes from the enclosing function. With one
+    worker nothing is inserted.
     """
     total = program.mesh.total
     if program.mesh.num == total:
@@ -63,7 +64,7 @@ def localise_sizes(program: Lowered) -> None:
 
 
 def _needed(instruction: Instruction) -> Iterator[Rows]:
-    """Yields `Rows` of which the total, or the shares' starts, are needed.
+    """Yields `Rows` whose total, or shares' starts, an instruction needs.
 
     `Rows` of which each replica needs only its own number are left out.
     """

@@ -51,7 +51,7 @@ def lower_micro_batches(program: Lowered) -> None:
 
 
 def _communicate_in_turns(program: Lowered) -> None:
-    """Marks weights that each micro-batch gathers, and gradients it scatters.
+    """Decides which weights and gradients are sent in turns: sets `in_turns`.
 
     A weight that is gathered once stays whole until the last micro-batch's
     turn, and so does a gradient that is summed before it is scattered. A weight

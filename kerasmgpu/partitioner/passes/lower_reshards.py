@@ -255,7 +255,7 @@ class _Lowering:
     def _local_shape(self, wanted: Value, kind: LocalSizes) -> None:
         tensor = wanted.tensor
         if tensor.shape == () or isinstance(tensor.value, int):
-            # An unknown rank.
+            # The scalar -1 stands for a shape of unknown rank.
             whole = self.want(tensor, REPLICATED)
             self.instructions.append(Alias((whole,), (wanted,)))
             return

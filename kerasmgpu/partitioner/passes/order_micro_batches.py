@@ -49,6 +49,8 @@ def order_micro_batches(program: Lowered) -> None:
 def _set_phases(program: Lowered, delays: Mapping[Instruction, int]) -> None:
     """Assigns each instruction to the first phase in which it can run.
 
+    Sets `phases` and `after`, and splits reduce-scatters; see `_of_one_phase`.
+
     Args:
         program: The program.
         delays: Maps instructions to the first phases that they may run in.
@@ -151,6 +153,7 @@ def _delays(program: Lowered) -> dict[Instruction, int]:
     phases = program.phases
     users = _users(program)
     may_wait = _may_wait(program, users)
+    # Sums that no micro-batch reads, and instructions that only they need.
     is_last: set[Instruction] = set()
     used: dict[Instruction, int] = {}
     delays: dict[Instruction, int] = {}
@@ -230,7 +233,7 @@ def _has_effect(instruction: Instruction) -> bool:
 
 
 def _is_stateful(node: Node) -> bool:
-    """Whether a node has side effects; reads of variables in bodies are none."""
+    """Whether a node is stateful; reads of variables in bodies don't count."""
     if not node.bodies:
         return node.is_stateful
     return any(

@@ -25,7 +25,8 @@ from kerasmgpu.partitioner.step.records import Trait, record
 def place_operations(program: Lowered) -> None:
     """Sets `runs` and `home` of operations, and `after_batch` of the program.
 
-    Regions must be placed before; see `place_regions`.
+    Also sets regions' `is_copied`, and their bodies' `copied`. Regions must be
+    placed before; see `place_regions`.
     """
     placing = _Placing(program)
     for instruction in program.instructions:
@@ -47,8 +48,8 @@ def _has_effect(node: Node) -> bool:
 def _reads_variables(node: Node) -> bool:
     """Whether a node takes a variable, whose value workers can send each other.
 
-    A collective that only some workers have started when the step fails breaks
-    those of later steps.
+    It waits for the batch then: a collective that only some workers have
+    started when the step fails breaks those of later steps.
     """
     return any(tensor.dtype == tf.resource for tensor in node.inputs)
 

@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.ir.sent_types import LARGE
 
 
 def scatter_early(program: Lowered) -> None:
-    """Moves each reduce-scatter behind the operation that makes its input."""
+    """Moves reduce-scatters, in groups, behind what makes their inputs."""
     for one in program.programs():
         _scatter_early(one)
 

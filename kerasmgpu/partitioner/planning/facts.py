@@ -76,7 +76,7 @@ class Inference:
         self._in_branch -= 1
 
     def elements(self, node: Node) -> Elements:
-        """Returns the `Elements` of the list that a node makes.
+        """Returns the facts about the elements of the list that a node makes.
 
         All calls for a node return the same object.
         """
@@ -146,8 +146,9 @@ def _set_value(tensor: Tensor, value: Value) -> None:
 def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
     """Joins the row symbols of axes with the same label.
 
-    If `joins` is `None`, nothing is joined. Returns the operation's axes;
-    `None` if none describe it.
+    Joined pairs are added to `joins`; if it is `None`, nothing is joined. Also
+    sets the inputs' sizes if the operation doesn't broadcast; see `_settle`.
+    Returns the operation's axes; `None` if none describe it.
     """
     axes = table.axes_of(node)
     if axes is None:
@@ -165,7 +166,7 @@ def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
 
 
 def _settle(node: Node, axes: table.Axes) -> None:
-    """Sets each input axis to the best known size of its label.
+    """Sets the size of each input axis to the best known one of its label.
 
     It is for operations that don't broadcast.
     """
@@ -195,7 +196,7 @@ def _vagueness(size: SizeLike) -> tuple[int, int]:
 def _join(one: Size, two: Size, joins: Joins) -> bool:
     """Joins the row symbols of two sizes if the sizes are otherwise equal.
 
-    Returns whether they were joined.
+    Returns whether they were joined, and so added to `joins`.
     """
     rows = [
         [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]

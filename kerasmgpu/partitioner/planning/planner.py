@@ -104,7 +104,10 @@ class Planner:
         )
 
     def __call__(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
-        """Plans a graph, or the body of a loop or branch, once."""
+        """Plans a graph, or the body of a loop or branch, in one pass.
+
+        Records the kinds of lists, and the sums to take, for the next pass.
+        """
         plans = Plans()
         plans.kinds.update(zip(graph.inputs, kinds))
         for node in graph.nodes:
@@ -167,7 +170,7 @@ class Planner:
     def _rank(
         self, node: Node, kinds: Sequence[Kind], plan: Plan
     ) -> tuple[bool, float]:
-        """Returns a sort key: shared work first, then fewer bytes sent."""
+        """Returns a sort key: plans that divide the work, then fewer bytes."""
         sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
         return not plan.is_local, sent
 
@@ -263,8 +266,8 @@ class Planner:
 
         The rows that a mask selects are such an axis. They belong to no
         replica, but slicing them takes less time than computing the whole
-        product on each. Returns `None` if there is no such axis, or sharding
-        doesn't pay.
+        product on each. Returns `None` if there is no such axis, if sharding
+        doesn't pay, and in loops and branches.
         """
         if (
             Trait.PRODUCT not in record(node.type).traits
@@ -295,7 +298,10 @@ class Planner:
         return None
 
     def _sliced(self, tensor: Tensor, kind: Sharded, plans: Plans) -> Sharded:
-        """Records a whole value as free to slice; returns its sharded kind."""
+        """Records a whole value as free; returns the kind of its shards.
+
+        It is free as in `Plans.free`: to have it whole costs no communication.
+        """
         plans.free.add(tensor)
         return dataclasses.replace(kind, rows=self._known(kind.rows))
 
@@ -315,8 +321,8 @@ class Planner:
     ) -> Kind:
         """Shards rows again that an operation without a rule made whole.
 
-        Slicing them sends nothing. Returns the tensor's kind, unchanged for any
-        other tensor.
+        Slicing them sends nothing; the tensor is recorded in `plans.free`.
+        Returns the tensor's kind, unchanged for any other tensor.
         """
         if plan.rule or kind != REPLICATED:
             return kind
@@ -329,7 +335,10 @@ class Planner:
     def _note_sums(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
-        """Records partial inputs that a plan needs whole, and reduces them."""
+        """Records partial inputs that a plan needs whole.
+
+        Sets their kinds to those that they are reduced to.
+        """
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
             if not isinstance(kind, Partial) or isinstance(
                 want, (PerReplica, Partial)
@@ -367,7 +376,7 @@ class Planner:
     def _note_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
-        """Records sharded outputs that are cheap to compute whole as well."""
+        """Records sharded outputs that replicas can cheaply compute whole."""
         if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return
         if not any(isinstance(kind, Sharded) for kind in plan.gives):

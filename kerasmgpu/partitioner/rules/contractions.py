@@ -17,7 +17,10 @@ operation("MatMul", axes=matmul, traits={Trait.PRODUCT})
 
 
 def batch_matmul(node: Node) -> Axes | None:
-    """Returns the axes of `[..., m, k] x [..., k, n]`; `...` is broadcast."""
+    """Returns the axes of `[..., m, k] x [..., k, n]`; `...` is broadcast.
+
+    Returns `None` if a rank is unknown.
+    """
     left = "km" if node.attr("adj_x") else "mk"
     right = "nk" if node.attr("adj_y") else "kn"
     text = f"...{left}, ...{right} -> ...mn"
@@ -34,7 +37,10 @@ operation(
 
 
 def einsum(node: Node) -> Axes | None:
-    """Returns the axes of the equation; `None` if it takes a diagonal."""
+    """Returns the axes of the equation.
+
+    Returns `None` if it takes a diagonal, or a rank is unknown.
+    """
     equation = node.attr("equation")
     for term in equation.replace("->", ",").split(","):
         letters = term.replace("...", "")

@@ -25,7 +25,10 @@ _MOST_PASSES = 20
 
 
 def while_facts(node: Node, inference: Inference) -> None:
-    """Sets facts of a loop's outputs that hold after every iteration."""
+    """Sets facts of a loop's outputs that hold after every iteration.
+
+    Infers those of its bodies, too.
+    """
     condition, body = node.bodies
     shapes = [tensor.shape for tensor in node.inputs]
     elements = [tensor.element for tensor in node.inputs]
@@ -53,7 +56,7 @@ def _give(
     elements: Sequence[Element],
     values: Sequence[Value],
 ) -> None:
-    """Sets shapes, elements and values; unknown sizes get symbols."""
+    """Sets `shape`, `element` and `value`; unknown sizes get symbols."""
     for n, tensor in enumerate(tensors):
         tensor.shape, tensor.element = shapes[n], elements[n]
         tensor.value = values[n]
@@ -111,7 +114,10 @@ operation(
 
 
 def branch_facts(node: Node, inference: Inference) -> None:
-    """Sets facts of a branch's outputs that hold whichever body runs."""
+    """Sets facts of a branch's outputs that hold whichever body runs.
+
+    Infers those of its bodies, too.
+    """
     for body in node.bodies:
         for inner, outer in zip(body.inputs, node.inputs[1:]):
             inner.shape, inner.value = outer.shape, outer.value

@@ -70,8 +70,8 @@ class CostModel:
             wants: Kinds that the plan wants the inputs in.
             gives: Kinds of its outputs. The all-reduce of partial ones counts.
             free: Inputs that can be computed whole without communication.
-            target: The kind that the first output is needed in, if it goes into
-                a sharded variable; otherwise `None`.
+            target: The kind that its outputs are needed in, if they go into a
+                sharded variable; otherwise `None`.
         """
         total = 0
         for tensor, kind, want in zip(node.inputs, given, wants):

@@ -13,7 +13,10 @@ from kerasmgpu.partitioner.step.sizes import Shape
 
 
 def elementwise(node: Node) -> Axes | None:
-    """Returns axes, aligned from the last and broadcast; `None` if unknown."""
+    """Returns the axes, aligned from the last, of an elementwise operation.
+
+    Returns `None` if an input's rank is unknown, and for `IdentityN`.
+    """
     if node.type == "IdentityN":
         return None
     out = node.outputs[0].shape
@@ -262,7 +265,7 @@ def _linear(node: Node) -> tuple[int, ...]:
 
 
 def _is_wild(tensor: Tensor) -> bool:
-    """Whether a tensor is a constant infinity or NaN: times 0 it gives NaN."""
+    """Whether a scalar is a constant infinity or NaN: times 0 it gives NaN."""
     if tensor.node.type != "Const" or tensor.static != ():
         return False
     if not tensor.dtype.is_floating:
@@ -295,7 +298,8 @@ def _with_channels(node: Node) -> str:
 def select(node: Node) -> Axes | None:
     """Returns the axes of `Select`: a vector condition selects rows.
 
-    Otherwise it is like `SelectV2`. Returns `None` if a rank is unknown.
+    Any other condition is a scalar, or has the values' shape. Returns `None` if
+    a rank is unknown.
     """
     out = node.outputs[0].shape
     condition = node.inputs[0].shape
@@ -330,7 +334,10 @@ operation("NoOp", plan=no_op, traits={Trait.OUTSIDE_XLA})
 
 
 def bitcast(node: Node) -> Axes | None:
-    """Returns elementwise axes; `None` if the types have different sizes."""
+    """Returns elementwise axes.
+
+    Returns `None` if the types have different sizes, or the rank is unknown.
+    """
     if node.inputs[0].dtype.size != node.outputs[0].dtype.size:
         return None
     return axes("... -> ...")(node)
@@ -340,7 +347,10 @@ operation("Bitcast", axes=bitcast)
 
 
 def shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a partial value's shape, which is the whole's; else `None`."""
+    """Plans the shape, size or rank of a partial value: that of the whole.
+
+    Returns `None` for other kinds.
+    """
     if isinstance(kinds[0], Partial):
         return Plan((kinds[0],), (REPLICATED,))
     return None
@@ -369,7 +379,10 @@ operation(
 
 
 def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans ones or zeros, whole, for a partial sum; `None` for others."""
+    """Plans whole ones or zeros, shaped as a partial sum.
+
+    Returns `None` for other kinds.
+    """
     if kinds[0] == PARTIAL:
         return Plan((PARTIAL,), (REPLICATED,))
     return None

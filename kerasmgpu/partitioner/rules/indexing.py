@@ -17,8 +17,8 @@ from kerasmgpu.partitioner.step.sizes import Shape
 def gather(node: Node) -> Axes | None:
     """Returns the axes of a gather; the gathered axis must be whole.
 
-    The output is `params[batch, outer, indices…, inner]`. A variable's axes must
-    all be whole. Returns `None` if a rank or the axis is unknown, and for a
+    The output's axes are `[batch, outer, indices…, inner]`. A variable's axes
+    must all be whole. Returns `None` if a rank or the axis is unknown, and for a
     variable with `batch_dims`.
     """
     params, indices = node.inputs[0], node.inputs[1]
@@ -63,7 +63,7 @@ def scatter_nd(node: Node) -> Axes | None:
     """Returns the axes of a scatter, `(indices, updates, shape)`.
 
     Updates with the same index are summed; booleans are combined by logical or.
-    Returns `None` for strings.
+    Returns `None` for strings, or if a rank is unknown.
     """
     dtype = node.inputs[1].dtype
     if dtype == tf.string:
@@ -76,7 +76,10 @@ operation("ScatterNd", axes=scatter_nd, plan=sparse.scatter_nd)
 
 
 def unsorted_segment(node: Node) -> Axes | None:
-    """Returns the axes of a segment reduction over rows; `None` if unknown."""
+    """Returns the axes of a segment reduction, `(data, ids, num_segments)`.
+
+    It reduces over the axes of `ids`. Returns `None` if a rank is unknown.
+    """
     data, ids, _ = node.inputs
     out = node.outputs[0].shape
     if data.shape is None or ids.shape is None or out is None:
@@ -96,7 +99,8 @@ def unsorted_segment(node: Node) -> Axes | None:
 def bincount(node: Node) -> Axes | None:
     """Returns the axes of a count, `(input, size, weights)`, over the rows.
 
-    Returns `None` unless the input is a vector, and with `binary_output`.
+    Returns `None` if the input isn't a vector, if `weights` are neither empty
+    nor a vector, or with `binary_output`.
     """
     shape = node.inputs[0].shape
     if shape is None or len(shape) != 1:
@@ -165,7 +169,7 @@ operation(
 def resource_gather_shape(node: Node) -> list[Shape | None] | None:
     """Returns the shape of the indices, followed by that of a variable's row.
 
-    Returns `None` if one is unknown.
+    Returns `None` if one is unknown, or with `batch_dims`.
     """
     element, indices = node.inputs[0].element, node.inputs[1].shape
     if element is None or indices is None or node.attr("batch_dims"):

@@ -204,7 +204,7 @@ def _side_by_side(tensor: Tensor) -> tuple | None:
 
 
 def _slice_of_constant(tensor: Tensor) -> tuple | None:
-    """Returns the entries of a slice of a constant matrix.
+    """Returns the entries of a slice of a small integer constant.
 
     The gradient of `Pad` slices the paddings like that. Returns `None` for any
     other tensor.
@@ -251,8 +251,8 @@ def arithmetic(node: Node) -> Value:
 def quotient(node: Node) -> Value:
     """Returns the quotient of each pair of entries; `None` if unknown.
 
-    It is rounded if both are numbers. Of symbolic sizes only an exact quotient
-    is known.
+    That of two numbers is rounded down; where a `TruncateDiv` would round up,
+    it is unknown. Of symbolic sizes only an exact quotient is known.
     """
 
     def divide(a: Known, b: Known) -> Known:
@@ -298,7 +298,8 @@ def maximum(node: Node) -> Value:
 def reduce(node: Node) -> Value:
     """Returns the sum or product of a vector's entries.
 
-    Returns `None` if not all are known, and with `keep_dims`.
+    Without reduced axes, returns the input's value. Returns `None` if not all
+    entries are known, or with `keep_dims`.
     """
     entries, axes = node.inputs[0].value, node.inputs[1].value
     if entries is None or node.attr("keep_dims"):
@@ -377,7 +378,8 @@ def broadcast_gradient(node: Node) -> tuple[tuple, tuple] | None:
 
     These are the outputs of `BroadcastGradientArgs`. Symbolic sizes count as
     larger than 1. If such a size is 1 when the graph runs, summing over the
-    axis changes nothing. Returns `None` if a size is unknown.
+    axis changes nothing. Returns `None` if a size is unknown, or if two sizes
+    differ and neither is 1.
     """
     one, two = (tensor.value for tensor in node.inputs)
     if not isinstance(one, tuple) or not isinstance(two, tuple):

@@ -17,14 +17,16 @@ class Rows:
     """The rows of a batch, split into consecutive shares, one per replica.
 
     Shares differ by at most one row and can be empty. Inputs with equal numbers
-    of rows are split alike, so `Rows` of one size are equal.
+    of rows are split alike, so `Rows` of one size are equal; those of a batch
+    and of a variable never are.
 
     Args:
         size: Number of rows in all, an integer or a `sizes.Size`.
-        input: An input of the function whose first axis has these rows.
+        input: A tensor whose first axis has these rows: an input of the
+            function, or the indices of a sparse tensor. `None` for others.
         of: If these are the entries of a sparse tensor, whose indices are
             `input`: the `Rows` of that tensor. Each entry is on the replica
-            that has its row.
+            that has its row, so shares can differ by more than one entry.
         are_of_variable: Whether they are an axis of a sharded variable instead
             of a batch's rows: their shares are fixed.
     """
@@ -288,7 +290,7 @@ class ListOf:
         self._cell()._merged.must_be_whole()
 
     def join(self, other: "ListOf") -> bool:
-        """Gives two lists one kind; returns `False` if they already had one."""
+        """Gives two lists one kind; returns `False` if they already share one."""
         one, two = self._cell(), other._cell()
         if one is two:
             return False
@@ -324,8 +326,8 @@ Placement = tuple[Kind, ...]
 def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:
     """Whether a tensor of a shape can have a kind.
 
-    If it is sharded, the sharded axis must have the size of all rows; an
-    unknown shape can have any kind.
+    If it is sharded, the sharded axis must have the size `kind.size`; a tensor
+    of unknown shape can have any kind.
     """
     if not isinstance(kind, Sharded) or isinstance(kind, Kept):
         return True

@@ -55,7 +55,7 @@ def from_tensor_facts(node: Node, inference: Inference) -> None:
 
 
 def put_item_facts(node: Node, inference: Inference) -> None:
-    """Records the last input as an element; the output is the same list."""
+    """Records facts of the inserted item; the output has the list's facts."""
     elements = node.inputs[0].element
     if elements is not None:
         item = node.inputs[-1]
@@ -85,7 +85,8 @@ def zeros_like_facts(node: Node, inference: Inference) -> None:
 def of_lists_facts(node: Node, inference: Inference) -> None:
     """Gives the output the facts that hold for all input lists.
 
-    Does nothing if the output isn't a list.
+    The lists' facts are joined, since the output can be any of them. Does
+    nothing if the output isn't a list.
     """
     if node.outputs[0].dtype == tf.variant:
         lists = [t for t in node.inputs if t.dtype == tf.variant]
@@ -99,7 +100,10 @@ operation("TensorListConcatLists", facts=of_lists_facts)
 
 
 def item_facts(node: Node, inference: Inference) -> None:
-    """Sets the output's facts to those that all elements of the list share."""
+    """Gives the item the facts that hold for all elements of the list.
+
+    A `TensorListPopBack` also returns the list, with its facts.
+    """
     elements = node.inputs[0].element
     if node.type == "TensorListPopBack":
         node.outputs[0].element = elements
@@ -195,9 +199,9 @@ def _element_shape(kind: Kind | None) -> Kind:
 
 
 def kept_list(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
-    """Plans to get an `Optional`'s values; lists have whole elements.
+    """Plans a read of an `Optional`; lists in it have whole elements.
 
-    See `of_lists`.
+    So do the lists that were put into it: see `of_lists`.
     """
     gives: list[Kind] = [REPLICATED] * len(node.outputs)
     for number, tensor in enumerate(node.outputs):
@@ -321,7 +325,8 @@ operation("TensorListLength", control=of_list)
 def of_lists(node: Node, kinds: Sequence[Kind]) -> Plan:
     """Plans operations on whole lists: each replica runs them on its lists.
 
-    Any other operation that takes lists gets lists of replicated elements.
+    Lists that it takes get one kind. Any other operation that takes lists gets
+    lists of replicated elements.
     """
     lists = [kind for kind in kinds if isinstance(kind, ListOf)]
     if Trait.OF_LISTS not in record(node.type).traits:

@@ -76,7 +76,8 @@ def _labelled(
         broadcasts: See `Axes`.
 
     Returns:
-        `(inputs, outputs, sums)`; `None` if a rank doesn't fit the text.
+        `(inputs, outputs, sums)`; `None` if a rank doesn't fit the text, or is
+        unknown but needed.
     """
     inputs, outputs = _terms(text)
     spread = _spread([*zip(inputs, given), *zip(outputs, made)])

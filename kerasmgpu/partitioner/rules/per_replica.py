@@ -76,7 +76,10 @@ def applies(node: Node, kinds: Sequence[Kind]) -> bool:
 def plan(
     node: Node, kinds: Sequence[Kind], planned: Callable[[list[Kind]], Plan]
 ) -> Plan:
-    """Plans an operation on per-replica values, which gives such values.
+    """Plans a marked operation, or one on per-replica values: it gives such.
+
+    Without sharded or per-replica inputs, and for operations without a rule,
+    with state or with bodies, the plan is that of the other rules.
 
     Args:
         node: The node.

@@ -42,7 +42,7 @@ def forward_axes(node: Node) -> Axes | None:
 def forward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans to run each replica's rows; the kept state stays on the replica.
 
-    Returns `None` if the rows aren't sharded.
+    Returns `None` if the rows aren't sharded, or if there is dropout.
     """
     axes = forward_axes(node)
     plan = None if axes is None else by_axes(node, axes, kinds)

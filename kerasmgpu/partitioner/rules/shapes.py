@@ -37,7 +37,8 @@ Bound: TypeAlias = tuple[sizes.SizeLike | None] | None
 def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans a reshape; rows stay sharded if they aren't mixed with other axes.
 
-    Returns `None` if they are.
+    A partial sum stays one. Returns `None` if rows are mixed with other axes,
+    and for other kinds.
     """
     kind = kinds[0]
     if kind == PARTIAL:
@@ -76,7 +77,8 @@ operation(
 def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans an insertion or a removal of axes of size 1; rows stay sharded.
 
-    Returns `None` if the rows' axis is removed, or the axes are unknown.
+    A partial sum stays one. Returns `None` for other kinds, if the rows' axis
+    is removed, if the axes are unknown, or if a `Squeeze` names none.
     """
     kind, source = kinds[0], node.inputs[0].shape
     rest = (REPLICATED,) * (len(kinds) - 1)
@@ -180,10 +182,10 @@ operation("ConjugateTranspose", axes=transpose)
 
 
 def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a concatenation in which rows stay sharded.
+    """Plans a concatenation of partial sums, or one with sharded rows.
 
     Along the rows' axis, all parts must be sharded; each becomes a block of all
-    rows. Returns `None` for other kinds.
+    rows. Returns `None` for other kinds, or if the axis is unknown.
     """
     *parts, where = node.inputs
     rank = node.outputs[0].rank
@@ -230,7 +232,7 @@ operation(
 
 
 def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
-    """Merges shapes that are equal; a size that one of them knows is kept."""
+    """Merges shapes: for each axis the first number, else the first shape's."""
     return [
         next((size for size in axis if isinstance(size, int)), axis[0])
         for axis in zip(*shapes)
@@ -523,7 +525,7 @@ def _labels_taken(taken: Sequence[Taken], rank: int) -> tuple[Labels, Labels]:
 
 
 def strided_slice_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the sizes of slices and of new axes; `None` if unknown."""
+    """Returns a slice's shape; `None` if its axes are unknown."""
     taken = sliced_axes(node, node.inputs[0].shape)
     if taken is None:
         return None
@@ -598,7 +600,10 @@ operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
 
 
 def reverse(node: Node) -> Axes | None:
-    """Returns a reversal's axes; reversed axes are whole. `None` if unknown."""
+    """Returns axes of a reversal or roll; its axes are whole.
+
+    Returns `None` if they are unknown.
+    """
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
     if shape is None or not sizes.are_integers(where):
         return None
@@ -710,7 +715,11 @@ operation("OneHot", axes=one_hot, traits={Trait.CHEAP, Trait.MOVES})
 
 
 def batch_of_matrices(node: Node) -> Axes | None:
-    """Returns matrices' axes; batch axes can be sharded. `None` if unknown."""
+    """Returns the axes of an operation on batches of matrices (or FFT vectors).
+
+    Axes of the batch can be sharded. Inputs that aren't float or complex are
+    whole. Returns `None` if a rank is unknown, or too low.
+    """
     tensors = (*node.inputs, *node.outputs)
     if any(tensor.shape is None for tensor in tensors):
         return None

@@ -144,7 +144,7 @@ def scatter_nd(node: Node, kinds: Sequence[Kind]) -> Plan | None:
 
 
 def segments(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans sums of each row's entries, `(data, segment_ids, num_segments)`.
+    """Plans reductions of rows' entries, `(data, segment_ids, num_segments)`.
 
     Returns `None` unless the entries are sharded with their rows, and each row
     is a segment.
@@ -229,9 +229,11 @@ operation(
 
 
 def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
-    """Returns the kind of a tensor of row numbers, or of indices, of entries.
+    """Returns `kind` if it shards entries with their rows; otherwise `None`.
 
-    `None` if its rows aren't entries of a sparse tensor.
+    Args:
+        numbers: The row numbers, or the indices, of the entries.
+        kind: Its kind.
     """
     if not isinstance(kind, Sharded) or kind.rows.of is None:
         return None

@@ -118,7 +118,10 @@ class Axes:
     emit: Emit | None = None
 
     def sizes_of_labels(self, node: Node) -> Iterator[tuple[Label, SizeLike]]:
-        """Yields each label of the inputs' axes, with the size of the axis."""
+        """Yields each label of the inputs' axes, with the size of the axis.
+
+        The size is `None` if it is unknown.
+        """
         for labels, tensor in zip(self.inputs, node.inputs):
             for label, size in zip(labels or (), tensor.shape or ()):
                 if label is not None:
@@ -135,8 +138,8 @@ class Plan:
         emit: How the operation is written for one replica; `None` to copy it
             with its local inputs.
         rule: Whether a rule applied; otherwise the inputs are whole.
-        details: Plans of the operation's bodies, as its `control` rule makes
-            them.
+        details: The `Plans` of each of the operation's bodies; `None` without
+            bodies.
         sliced: `{output: kind}`: replicated outputs of which each replica
             slices its shard.
     """
@@ -170,7 +173,7 @@ class Plans:
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
-    """Makes the shape rule of outputs whose shape is an input's value.
+    """Makes the shape rule of an only output whose shape is an input's value.
 
     The rule returns `None` if the value is unknown.
     """
@@ -227,7 +230,7 @@ def by_axes(
         kinds: Kinds of its inputs.
         free: Inputs whose whole value needs no communication.
         cost: The `cost.CostModel` of a batch.
-        target: The kind that the only output is needed in, if it goes into a
+        target: The kind that the first output is needed in, if it goes into a
             sharded variable; otherwise `None`.
 
     Returns:
@@ -308,9 +311,9 @@ def _may_be_broadcast(
 ) -> bool:
     """Whether the sharded axis can turn out to be one row that is broadcast.
 
-    It can if an axis with the same label has another size. If the number of
-    rows is known, one row is detected when it is sharded, unless there are
-    several blocks.
+    It can if an axis with the same label has a size other than that axis's
+    and 1. It can't if the axis has a known size, and one block of rows: a batch
+    of one row was detected when it was sharded.
     """
     if isinstance(kind.size, int) and kind.outer == 1:
         return False
@@ -354,7 +357,7 @@ def _whole_is_better(
 def _linear(node: Node, axes: Axes, kinds: Sequence[Kind]) -> Plan | None:
     """Plans partial outputs of partial inputs that the operation is linear in.
 
-    Returns `None` where the sum must be taken first.
+    Returns `None` where the sum must be taken first, and for other kinds.
     """
     if any(isinstance(kind, Sharded) for kind in kinds):
         return None

@@ -33,7 +33,13 @@ Sizes = tuple[sizes.SizeLike, ...]
 
 
 def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a look-up, `(table, ids, …)`, in a sharded table; else `None`."""
+    """Plans a look-up, `(table, ids, …)`, in a sharded table.
+
+    Each replica looks up all row numbers. The result is partial if the rows are
+    sharded, and sharded if the columns are. Returns `None` for other tables, an
+    axis other than 0, `batch_dims`, unknown ranks, and sharded rows of other
+    types than integers and floats.
+    """
     kind = kinds[0]
     if not is_of_variable(kind) or not isinstance(kind, Sharded):
         return None
@@ -128,7 +134,8 @@ def _is_table(kind: Kind | None) -> bool:
 def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans updates, `(table, …, ids, updates)`, of rows of a sharded table.
 
-    Returns `None` for other tables, and if a slot is sharded otherwise.
+    Returns `None` for other tables, if a slot is sharded otherwise, or if a
+    rank is unknown.
     """
     kind = kinds[0]
     if not is_of_variable(kind) or not isinstance(kind, Sharded):

@@ -1,10 +1,10 @@
-"""Infers shapes of the elements of tensor lists, by fixed-point iteration.
+"""Infers facts about the elements of tensor lists, by fixed-point iteration.
 
 The backward pass of a loop reads the elements that its forward pass inserted,
 and TensorFlow seldom knows their shapes. Inference therefore runs several
-times. Each pass assumes the shapes that the previous one found for inserted
-elements. An assumption holds if, under it, all inserted elements agree with it;
-sizes that disagree become unknown.
+times. Each pass assumes the facts (shapes and values) that the previous one
+found for inserted elements. An assumption holds if, under it, all inserted
+elements agree with it; sizes that disagree become unknown.
 """
 
 from collections.abc import Hashable, Iterable
@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from kerasmgpu.partitioner.step.sizes import Shape, Value
 
 Element: TypeAlias = "Shape | Elements | None"
-"""The shape of a handle's variable, or the `Elements` of a list; `None` if
-unknown. See `graph.Tensor`."""
+"""The shape of a handle's variable, or the facts about a list's elements;
+`None` if unknown. See `graph.Tensor`."""
 
 
 def common_sizes(one: Shape | None, two: Shape | None) -> Shape | None:
@@ -81,7 +81,8 @@ class Elements:
         """Records the facts of an inserted element.
 
         Args:
-            node: The operation that inserts it.
+            node: Key of the insertion, such as the `Node` that inserts it; its
+                earlier facts are replaced.
             shape: See `Tensor.shape`.
             value: See `Tensor.value`.
         """
@@ -95,9 +96,9 @@ class Elements:
             one._put.update(two._put)
 
     def assume(self) -> bool:
-        """Updates the assumption to what all inserted elements agree on.
+        """Assumes each size that is known of an inserted element, the first.
 
-        Returns whether it changed.
+        Sizes that were given up stay unknown. Returns whether it changed.
         """
         before = self._assumed
         self._assumed = tuple(
@@ -107,9 +108,9 @@ class Elements:
         return self._assumed != before
 
     def give_up(self, wholly: bool = False) -> bool:
-        """Gives up, for good, assumptions that inserted elements contradict.
+        """Gives up, for good, assumptions that an element doesn't confirm.
 
-        `assume` then leaves these out.
+        They stay in force until `assume` is called, which leaves them out.
 
         Args:
             wholly: Whether to give up all assumptions instead.
@@ -149,9 +150,9 @@ class _Discarded:
         )
 
     def give_up(self, assumed: Any, found: Any) -> bool:
-        """Gives up entries of an assumption that a result contradicts.
+        """Gives up entries of an assumption that a result doesn't confirm.
 
-        Returns whether there were any.
+        All are given up if the lengths differ. Returns whether there were any.
         """
         if assumed is None or assumed == found:
             return False

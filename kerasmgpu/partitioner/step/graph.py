@@ -106,9 +106,9 @@ class Tensor:
         return elements * self.dtype.size
 
     def learn(self, static: "StaticShape | None") -> None:
-        """Fills unknown sizes of `static` from another shape of the tensor.
+        """Fills unknown sizes of `self.static` from another static shape.
 
-        `shape` is set to the result.
+        Sets `shape` to the result, too: sizes known by symbol are lost.
         """
         if self.static is not None:
             static = sizes.filled_in(self.static, static)

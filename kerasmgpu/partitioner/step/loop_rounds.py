@@ -8,17 +8,17 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
 def rounds_of(loop: Node, earlier: Mapping[Node, Any]) -> SizeLike | None:
-    """Returns the most rounds a loop can run; `None` if values decide.
+    """Returns the most rounds that a loop can run; `None` if unknown.
 
     This bound follows from the limit of a counter, if the loop's condition
-    compares one with a known size; otherwise from the length of a list that the
-    loop takes. A loop that can end earlier, such as a decoder at the end of a
-    sentence, counts as one that runs to its limit.
+    compares one with a known size; otherwise from the length of the longest
+    list that the loop takes. A loop that can end earlier, such as a decoder at
+    the end of a sentence, counts as one that runs to its limit.
 
     Args:
         loop: Node of a loop.
-        earlier: Rounds of the loops before it. A loop of a gradient has as many
-            rounds as the loop of its forward pass.
+        earlier: Maps the loops before it to their rounds. A gradient's loop has
+            as many rounds as its forward loop.
     """
     condition, body = loop.bodies
     bounds = [

@@ -18,7 +18,8 @@ def add_controls(graph: Graph) -> None:
     """Adds control dependencies where only data dependencies order effects.
 
     Args:
-        graph: `graph.Graph`, before dead nodes are removed; it is changed.
+        graph: `graph.Graph`, before dead nodes are removed. It and its bodies
+            are changed.
     """
     ordered = _ordered_by_tensorflow(graph)
     for node in graph.nodes:
@@ -31,7 +32,10 @@ def add_controls(graph: Graph) -> None:
 
 
 def _ordered_by_tensorflow(graph: Graph) -> set[Node]:
-    """Returns the effects, which automatic control dependencies order."""
+    """Returns the effects of a graph and of calls inlined in it.
+
+    Automatic control dependencies order them.
+    """
     found, waiting = set(), list(graph.effects)
     while waiting:
         node = waiting.pop()

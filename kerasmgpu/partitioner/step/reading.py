@@ -57,7 +57,7 @@ def _has_sizes(shape: StaticShape | None, wanted: StaticShape | None) -> bool:
 
 
 def _forget_sizes(nodes: Iterable[Node]) -> None:
-    """Clears static sizes, those in bodies too, so that rules infer them."""
+    """Clears static sizes, in bodies too, so that rules infer them."""
     for node in nodes:
         for tensor in node.outputs:
             if tensor.static is not None:
@@ -220,9 +220,9 @@ class _Reader:
 
 
 def shape_of(tensor: tf.Tensor) -> StaticShape | None:
-    """Returns the static shape of a `tf.Tensor`.
+    """Returns a tensor's static shape; `None` if the rank is unknown.
 
-    `None` stands for an unknown size; it is returned for an unknown rank.
+    Unknown sizes in it are `None`.
     """
     shape = tensor.shape
     return None if shape.rank is None else tuple(shape.as_list())

@@ -59,8 +59,10 @@ class Record:
         plan: Function of a node and its inputs' kinds that returns a
             `table.Plan`, or `None`.
         shape: Function of a node that returns its outputs' shapes, or `None`;
-            without it, labels give the sizes of their axes.
-        value: Function of a node that returns its output's value, or `None`.
+            without it, an output's axis has the size of the inputs' axes with
+            its label.
+        value: Function of a node that returns its output's value, or `None`;
+            with `Trait.SEVERAL_VALUES`, a list of its outputs' values.
         facts: Function `(node, inference)` that sets `shape`, `value` and
             `element` of the outputs; `inference` is a `facts.Inference`.
         control: Function `(node, kinds, planner)` that returns a `table.Plan`

@@ -36,7 +36,8 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
     """Rewrites operations on handles of sharded variables.
 
     Args:
-        graph: The `Graph` of a function or body; it is changed and returned.
+        graph: The `Graph` of a function or body; it is changed, with the bodies
+            in it, and returned.
         handles: Those of its inputs that are handles of sharded variables.
     """
     if not handles:
@@ -124,7 +125,11 @@ def _read(
 
 
 def _hoisted(loop: Node, handles: Collection[Tensor]) -> list[Node]:
-    """Moves a loop body's reads of handles before the loop; returns them."""
+    """Moves a loop body's reads of handles before the loop; returns them.
+
+    The loop then takes the values in place of the handles. Handles that the
+    loop does more with than to read them stay as they are.
+    """
     condition, body = loop.bodies
     reads = []
     for number, handle in enumerate(loop.inputs):

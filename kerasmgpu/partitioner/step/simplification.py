@@ -44,7 +44,7 @@ def _without_memory_hints(graph: Graph) -> Graph:
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """Removes the nodes that no output or effect depends on."""
+    """Removes nodes that no output or effect needs; returns the graph."""
     needed = _needed(graph)
     graph.nodes = [node for node in graph.nodes if node in needed]
     return graph
@@ -119,6 +119,8 @@ def _needed(graph: Graph) -> set[Node]:
 
 def in_order(items: Iterable[T], needs: Callable[[T], Iterable[T]]) -> list[T]:
     """Sorts items topologically, and otherwise keeps their order.
+
+    The result also has predecessors that aren't among the items.
 
     Args:
         items: Hashable items.

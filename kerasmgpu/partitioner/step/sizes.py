@@ -260,8 +260,9 @@ def filled_in(shape: tuple, other: tuple | None) -> tuple:
 def divide(size: SizeLike | None, divisor: SizeLike | None) -> SizeLike | None:
     """Returns the exact quotient of two sizes; `None` if there is none.
 
-    Also `None` if a size is unknown, or if there is a quotient for some values
-    of a symbol only: `rows / 2`.
+    Also `None` if a size is unknown, if there is a quotient for some values of
+    a symbol only (`rows / 2`), or if both divisor and quotient have several
+    terms.
     """
     if size is None or divisor is None:
         return None
@@ -290,7 +291,7 @@ def evaluate(size: SizeLike, values: Mapping[Symbol, int]) -> int:
 
     Args:
         size: Integer or `Size`.
-        values: Mapping from `Symbol` to integer.
+        values: Maps the symbols, each as its `Symbol.joined`, to integers.
     """
     return sum(
         coefficient * math.prod(values[symbol] for symbol in symbols)
@@ -340,11 +341,13 @@ def fits(value: SizeLike | None, dtype: "tf.DType", rows: int = 1) -> bool:
     """Whether a size fits an integer type without overflow.
 
     An unknown size fits, and so does any size if the type isn't an integer's.
+    A `Size` fits types of 32 bits or more if each of its terms does.
 
     Args:
         value: Integer, `Size` or `None`.
         dtype: `tf.DType`.
-        rows: Assumed value of every symbol. Defaults to `1`.
+        rows: Assumed value of the symbols in a term, multiplied. Defaults to
+            `1`.
     """
     if value is None or not dtype.is_integer:
         return True

@@ -81,7 +81,8 @@ def _as_assignment(node: Node, same: dict[Tensor, Tensor]) -> list[Node]:
 
     Args:
         node: The node, which is changed.
-        same: Maps tensors to their replacements; a new read can be added.
+        same: Maps tensors to their replacements. If a read is created, its
+            output is added.
     """
     handle, value = node.inputs
     read = _read_before(node)
