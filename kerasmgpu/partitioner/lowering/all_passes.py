@@ -75,7 +75,7 @@ class OnNodes(NamedTuple):
         run: The pass, a function that changes the written nodes.
         does: See `OnProgram`.
         runs_on: See `OnProgram`.
-        text: Function that returns what is dumped.
+        text: Function of the `Build` that returns the text of the pass's dump.
     """
 
     run: Callable[[Build], None]
@@ -155,10 +155,12 @@ def finish(
 ) -> function_pb2.FunctionDef:
     """Runs the passes on nodes; returns the function, without dead nodes.
 
+    Functions that it calls are in `build.library`; it isn't added there itself.
+
     Args:
         build: `building.Build` of the function, with all its nodes written.
-        name: Its name.
-        outputs: References to what it returns.
+        name: The function's name.
+        outputs: References to what the function returns.
         dump: See `lower`; `None` for bodies.
     """
     build.outputs = list(outputs)

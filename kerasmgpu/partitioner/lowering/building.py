@@ -37,9 +37,12 @@ class Build(Function):
     ) -> "Build":
         """Returns a view of this function with one place per device.
 
+        Nodes that are written through the view are this function's. Of its
+        values, the view has only those of `tensors`.
+
         Args:
-            tensors: Tensors of which each device has one part; the view has
-                references to these parts.
+            tensors: Tensors of which each device has one part, for all its
+                micro-batches.
             replicas: `replicas.Replicas` with one share per device.
         """
         view = copy.copy(self)

@@ -44,7 +44,8 @@ class Collectives(Replicas):
     """Replicas that write TensorFlow's collectives.
 
     Args:
-        mesh: Their `mesh.Mesh`.
+        mesh: Their `mesh.Mesh`; `sums_are_copies` and `gathers_are_copies` are
+            set here.
         hint: `"auto"`, `"nccl"` or `"ring"`: the all-reduce between replicas.
         timeout_seconds: Seconds after which a collective fails; `None`: never.
         all_gather: Function that takes a list of floats, of one length on all
@@ -79,6 +80,12 @@ class Collectives(Replicas):
         merge: str = "Add",
     ) -> Reference:
         """All-reduces one value per worker over the workers' hosts.
+
+        Args:
+            build: The `Function`.
+            reference: This worker's value.
+            elements: Number of its elements; `None` for a dynamic shape.
+            merge: `"Add"`, `"Max"` or `"Min"`.
 
         Returns:
             Reference to the result, on this worker's host.
@@ -142,8 +149,9 @@ class Collectives(Replicas):
         Args:
             build: The `Function`.
             members: Which take part: `"replicas"` or `"hosts"`.
-            merge: See `_reduced_over_replicas`.
-            elements: See `_reduced_over_replicas`.
+            merge: What the collective does, such as `"Add"` or `"Gather"`.
+            elements: Number of elements of each member's value; `None` for a
+                dynamic shape.
             dtype: Type of the values.
         """
         while build.parent is not None:
@@ -156,7 +164,7 @@ class Collectives(Replicas):
         return Keys(self.num_members(members), group, next(instances))
 
     def num_members(self, members: str) -> int:
-        """Returns the number of all `"replicas"` or `"hosts"`."""
+        """Returns the number of all `"replicas"` or `"hosts"` of the job."""
         mesh = self.mesh
         return mesh.num_workers if members == "hosts" else mesh.total
 
@@ -216,8 +224,9 @@ class Collectives(Replicas):
     ) -> Reference:
         """Writes a collective operation; returns its output.
 
-        GPUs have no collectives of int32 (TensorFlow 2.18 to 2.21): values are
-        sent as int64.
+        It waits for the collectives that it must follow, and is recorded for
+        those that come later. GPUs have no collectives of int32 (TensorFlow
+        2.18 to 2.21): such values are sent as int64, and cast back.
 
         Args:
             build: The `Function`.

@@ -2,7 +2,8 @@
 
 Every process writes the same function for its own replicas. Group and instance
 keys of collectives are counted in the order of writing, which is the same in
-all processes; collectives run in this order on every device.
+all processes. Collectives run in this order on every device, or, with
+micro-batches, in the order of turns (`turns.py`).
 """
 
 import functools
@@ -61,7 +62,7 @@ class CollectiveReplicas(VariableCollectives):
         return reduced(build, "Sum", self._all_counts(build, rows))
 
     def _all_counts(self, build: Function, rows: Rows) -> Reference:
-        """Returns a vector of the numbers of rows of all replicas of the job."""
+        """Returns the vector that a `GatherCounts` has gathered for these rows."""
         tensor = cast(Tensor, self._passed(build, rows))
         return build.references(value(tensor, COUNTS))[0]
 
@@ -128,7 +129,13 @@ class CollectiveReplicas(VariableCollectives):
     def _around(
         self, build: Function, one: Value, own: Reference
     ) -> list[Reference]:
-        """Returns sizes of the axes before the sharded one and after it."""
+        """Returns two vectors of sizes: of axes before the sharded one, and after.
+
+        Args:
+            build: The `Function`.
+            one: The value.
+            own: Reference to this worker's rows of it.
+        """
         axis, known = one.sharded.axis, one.tensor.shape
         if known is not None:
             vectors = [known[:axis], known[axis + 1 :]]
@@ -174,7 +181,8 @@ class CollectiveReplicas(VariableCollectives):
         Args:
             build: The `Function`.
             tensors: The tensors.
-            parts: For each, references to its parts, one per place.
+            parts: For each, references to its parts by place; only one if the
+                worker has reduced over its replicas (`reduces_on_host_first`).
             by: See `reduce`.
 
         Returns:
@@ -212,7 +220,7 @@ class CollectiveReplicas(VariableCollectives):
         total: Reference,
         shapes: Sequence[Reference],
     ) -> list[Reference]:
-        """Splits a pack into tensors of some shapes."""
+        """Splits a vector into tensors; `shapes` are vectors of their sizes."""
         lengths = [product(build, shape) for shape in shapes]
         parts = unpacked(build, total, lengths)
         return list(map(build.reshape, parts, shapes))
@@ -344,7 +352,12 @@ def _hash(value: object) -> int:
 
 
 def _packs(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Groups tensors that are reduced as one vector; returns their indices."""
+    """Groups tensors of one type that are reduced as one vector.
+
+    Returns:
+        Lists of indices of tensors. A large tensor is alone in its list, and so
+        is one of dynamic shape.
+    """
     packs: list[list[int]] = []
     last: dict[tf.DType, tuple[list[int], float]] = {}  # With its bytes.
     for number, tensor in enumerate(tensors):

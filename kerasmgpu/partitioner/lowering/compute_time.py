@@ -21,11 +21,14 @@ class ComputeTime:
             self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def clock(self, build: Function) -> "Clock":
-        """Returns a clock that writes its nodes into a function of steps."""
+        """Returns a `Clock` that writes its nodes into `build`, for one step."""
         return Clock(build, self._seconds.handle, self._steps.handle)
 
     def take(self) -> float:
-        """Returns mean seconds per step since the last call; NaN if no step."""
+        """Returns mean seconds per step since the last call; NaN if no step.
+
+        Steps without collectives aren't counted.
+        """
         steps = float(self._steps.numpy())
         seconds = float(self._seconds.numpy())
         self._steps.assign(0.0)

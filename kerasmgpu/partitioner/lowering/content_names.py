@@ -1,7 +1,7 @@
 """Names functions by their content, so that equal ones are one function.
 
-TensorFlow compiles a function for each name. Without the names of its nodes, a
-function of one replica, level or process is that of another.
+XLA compiles once per name. Functions of two replicas, levels or processes often
+differ in nothing but the names of their nodes.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def add_by_content(
     and outputs are numbered; attributes that XLA doesn't read are dropped.
 
     Args:
-        function: `FunctionDef` whose nodes are sorted.
+        function: `FunctionDef` whose nodes are sorted topologically.
         library: `FunctionDef`s, among them those that it calls.
 
     Returns:
@@ -97,7 +97,7 @@ def _add_node(
 
 
 def _renamed(reference: str, names: Mapping[str, str]) -> str:
-    """A reference, or a control dependency, with the new name of its node."""
+    """Returns a reference or control dependency with its node's new name."""
     name = node_name(reference)
     return reference.replace(name, names[name], 1)
 
@@ -110,7 +110,7 @@ def _is_read(attribute: str) -> bool:
 def _functions(
     value: attr_value_pb2.AttrValue,
 ) -> Iterator[attr_value_pb2.NameAttrList]:
-    """The functions that an attribute names."""
+    """Yields the functions that an attribute names."""
     if value.WhichOneof("value") == "func":
         yield value.func
     elif value.WhichOneof("value") == "list":

@@ -20,15 +20,17 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 class CrossDeviceReplicas(Replicas):
-    """Replicas of one process that all-reduce by the user's `CrossDeviceOps`.
+    """Replicas of one process that sum by the user's `CrossDeviceOps`.
+
+    Other communication is that of `Replicas`.
 
     Args:
-        mesh: Their `mesh.Mesh`.
+        mesh: Their `mesh.Mesh`; `sums_are_copies` is set here.
         operations: `tf.distribute.CrossDeviceOps`.
 
     Raises:
         InputError: For `HierarchicalCopyAllReduce` and an odd number of
-            devices.
+            devices above 1.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class CrossDeviceReplicas(Replicas):
         Args:
             build: The `Function`.
             dtype: Their type.
-            shapes: Static shapes.
+            shapes: Their static shapes; `None` for an unknown rank.
             parts: For each tensor, references by replica.
 
         Returns:

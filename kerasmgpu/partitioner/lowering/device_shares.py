@@ -22,7 +22,7 @@ def pass_to_devices(
 
 
 def passed_counts(build: Function, tensor: Tensor) -> list[Reference]:
-    """Returns the number of rows of each micro-batch, of an input in shares."""
+    """Returns each micro-batch's number of rows of an input passed in shares."""
     counts = []
     for bounds in _passed_bounds(build, tensor):
         counts += [
@@ -45,7 +45,10 @@ def passed_rows(build: Function, tensor: Tensor, place: int) -> Reference:
 
 
 def _passed_bounds(build: Function, tensor: Tensor) -> list[list[Reference]]:
-    """Returns by device the bounds of its micro-batches."""
+    """Returns, by device, each micro-batch's first row, and the last one's end.
+
+    Rows are numbered within the device.
+    """
     sizes, number = build.sizes, build.mesh.micro_batches
 
     def bounds() -> list[list[Reference]]:

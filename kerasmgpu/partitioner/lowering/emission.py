@@ -83,6 +83,7 @@ def _once(
     build: Build, operation: ir.Operation, inputs: list[References]
 ) -> list[References]:
     place = operation.home
+    # Waits for the control inputs of all replicas.
     build.span = build.mesh.num
     made = build.copy(operation.node, [refs[place] for refs in inputs], place)
     build.span = 1
@@ -107,6 +108,7 @@ def _on_each(
         with _varying(build, tables.has_varying_sizes(plan)):
             made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
+        # `Function.controls` looks a node up by micro-batch.
         for _ in range(1, build.span):
             build.note_done(node)
         for references, reference in zip(outputs, made):
@@ -234,7 +236,7 @@ def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
 def _rows_passed(
     build: Build, one: ir.Value, symbol: sizes.Symbol
 ) -> list[Reference]:
-    """Returns an input's rows: one number, or one per share if sharded."""
+    """Returns an input's number of rows, or each share's if it is sharded."""
     if symbol.is_entry:
         return [build.sizes.entry_of_value(symbol)]
     references = list(build.references(one))
@@ -251,7 +253,8 @@ def _first_only(build: Build, part: ir.FirstOnly) -> None:
     whole, first = build.references(part.inputs[0]), build.mesh.first
     places = range(build.mesh.num)
     if build.program.is_compiled:
-        # One function for all replicas: it is passed whether it is the first's.
+        # XLA compiles one function for all replicas, which is passed whether it
+        # runs on the job's first one.
         made = [
             build.value_if(first + place == 0, whole[place], place)
             for place in places
@@ -348,14 +351,14 @@ def sliced(
     start: Reference,
     count: Reference,
 ) -> Reference:
-    """Slices `count` elements of an axis, from `start` on, where the value is."""
+    """Slices `count` elements of an axis from `start` on, on the value's device."""
     end = build.sizes.plus(start, count)
     zero = build.sizes.scalar(0)
     bounds = [
         build.sizes.packed([zero] * axis + [bound]) for bound in (start, end)
     ]
     bounds.append(build.constant([1] * (axis + 1)))
-    in_front = (1 << axis) - 1  # These axes are taken wholly.
+    in_front = (1 << axis) - 1  # Axes before it are taken wholly.
     return build.strided_slice(
         reference,
         bounds,
@@ -441,7 +444,10 @@ def _to_owners(build: Build, move: ToOwners) -> None:
 
 @contextlib.contextmanager
 def _varying(build: Build, vary: bool = True) -> Iterator[None]:
-    """If `vary`, marks nodes written inside as having new sizes in each step."""
+    """Context that marks written nodes as having new sizes in every step.
+
+    It doesn't mark them if `vary` is false.
+    """
     before, build.writer.sizes_vary = build.writer.sizes_vary, vary
     yield
     build.writer.sizes_vary = before

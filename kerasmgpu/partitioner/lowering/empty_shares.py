@@ -92,10 +92,18 @@ def _padded(
     rank: int,
     device: str,
 ) -> Reference:
-    """Adds the padding row to sharded inputs, and 1 to the rows in local sizes.
+    """Adds the padding row to a sharded input, or to the rows in local sizes.
+
+    Args:
+        writer: `Writer` of the function.
+        tensor: The input.
+        kind: Its kind.
+        reference: Reference to it.
+        rank: Rank of the operation's first output, to which local sizes refer.
+        device: Name of the device.
 
     Returns:
-        Reference to the new input; to the old one if it is of another kind.
+        Reference to the padded input; `reference` for other kinds, `Kept` too.
     """
     if isinstance(kind, Kept):
         return reference
@@ -115,7 +123,7 @@ def _padded(
 def _without_padding(
     writer: Writer, tensor: Tensor, axis: int, reference: Reference, device: str
 ) -> Reference:
-    """Removes the padding row from an output."""
+    """Removes the padding row, the first one along `axis`, from an output."""
     rank = len(tensor.shape)
     begin = [int(n == axis) for n in range(rank)]
     start = writer.constant(begin, tf.int32, device)

@@ -18,7 +18,7 @@ _LAST = tf.int32.max
 
 
 def sort_by_row(build: Function, leaf: Sparse) -> None:
-    """Sorts a sparse input's entries by row, and records them as the input.
+    """Sorts a sparse input's entries by row, and replaces its references.
 
     Sorted entries, the common case, stay as they are; others are sorted by row
     and column (`tf.sparse.reorder`) when the function runs.

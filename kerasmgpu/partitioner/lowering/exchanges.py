@@ -30,7 +30,11 @@ Pieces = Sequence[Sequence[Reference]]
 
 
 def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
-    """Looks up rows of a table in micro-batches' turns; returns rows by place."""
+    """Looks up rows of a table in micro-batches' turns.
+
+    Returns:
+        References to the rows, by place.
+    """
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]
@@ -119,7 +123,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
     get none.
 
     Returns:
-        References by replica.
+        References by place.
     """
     (made,), (sent, numbers) = move.outputs, move.inputs
     kind, tensor = cast(Owned, made.kind), sent.tensor
@@ -130,7 +134,10 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
         devices = build.of_devices([], replicas.of_devices)
 
     def flat(one: "Value") -> list[Reference]:
-        """Returns a value by device, with the numbers' axes flattened to one."""
+        """Returns a value by device, with the numbers' axes flattened to one.
+
+        Rows of a device's micro-batches are concatenated.
+        """
         shape = one.tensor.shape[len(numbers.tensor.shape) :]
         rows = build.sizes.vector((-1, *shape))
         flat = [

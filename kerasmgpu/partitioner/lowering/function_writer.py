@@ -28,7 +28,10 @@ class RowShares(Protocol):
     def passed_counts(
         self, build: "Function", rows: Rows
     ) -> list[Reference] | None:
-        """Returns each local share's number of rows; `None` if passed whole."""
+        """Returns each local share's number of rows.
+
+        Returns `None` if inputs with these rows are passed whole.
+        """
 
     def shares(
         self, build: "Function", rows: Rows
@@ -65,16 +68,17 @@ class Function(OperationWriter):
     Attributes:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `Clock` of the function, or `None`.
-        last_collective: Maps each place to the name of its last collective.
+        last_collective: Maps places to the names of their last collectives;
+            `None` stands for one inside the body of a loop or branch.
         collectives: All collectives, as `(time, place, name)`.
         time: When nodes that are written now run: a phase, and a micro-batch's
             turn in it, or -1 before all turns.
-        twins: Maps nodes that replicas run on their own copies of one value
-            (`Runs.ON_COPIES`) to the nodes of all replicas.
+        twins: Maps the name of each node of an operation that runs on copies
+            (`Runs.ON_COPIES`) to the names of its nodes on all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
-        span: Number of consecutive micro-batches that share a node, the first
-            of them at its place.
-        outputs: References to what it returns, once all is written.
+        span: Number of consecutive places, from its own on, for which a node
+            that is written now runs: 1 if each replica or micro-batch has one.
+        outputs: References to what it returns; set when all is written.
     """
 
     def __init__(
@@ -113,7 +117,10 @@ class Function(OperationWriter):
         place: int,
         **attributes: Any,
     ) -> list[Reference]:
-        """Writes a node of the graph with new inputs, or attributes."""
+        """Writes a copy of a node at a place; returns its outputs.
+
+        `attributes` replace those of the node.
+        """
         return self.writer.copy(
             node,
             inputs,
@@ -134,13 +141,17 @@ class Function(OperationWriter):
     # Values ------------------------------------------------------------------
 
     def give(self, one: Value, references: References) -> None:
-        """Records references to a tensor in the kind of its definition."""
+        """Records references to a value as the definition of its tensor.
+
+        The first kind that is recorded so is the tensor's `natural` one. One
+        exception is `PER_WORKER`: a value on which workers agree follows.
+        """
         self.hold(one, references)
         if one.kind != PER_WORKER:
             self._natural.setdefault(one.tensor, one)
 
     def hold(self, one: Value, references: References) -> None:
-        """Records references to a value, one per replica."""
+        """Records references to a value, but not as its tensor's definition."""
         self._values[one] = references
 
     def references(self, one: Value) -> References:
@@ -148,7 +159,7 @@ class Function(OperationWriter):
         return self._values[one]
 
     def values(self) -> dict[str, Value]:
-        """Maps references to their values; omits those written on demand."""
+        """Returns `{reference: value}`, without values written on demand."""
         return {
             reference: one
             for one, references in self._values.items()
@@ -259,7 +270,10 @@ class Function(OperationWriter):
         return list(names)
 
     def controls(self, node: Node, place: int) -> list[str]:
-        """Returns the names of the control inputs of a node at a place."""
+        """Returns the names of the control inputs of a node at a place.
+
+        If the node waits for the batch, `started` is among them.
+        """
         names: list[str] = []
         for control in node.controls:
             done = self._done.get(control, ())

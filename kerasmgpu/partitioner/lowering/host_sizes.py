@@ -240,6 +240,8 @@ class HostSizes:
     def imported(self, request: Request) -> Reference:
         """Returns a size that the enclosing function passes as an argument.
 
+        Its first request adds the argument.
+
         Raises:
             RuntimeError: If there is no enclosing function.
         """
@@ -254,7 +256,7 @@ class HostSizes:
         return self.imports[request]
 
     def exported(self, request: Request) -> Reference:
-        """Returns a size that a body requested by `imported`, to pass it."""
+        """Computes the size that a body has requested by `imported`."""
         method, *arguments = request
         compute: Callable[..., Reference] = getattr(self, cast(str, method))
         return compute(*arguments)

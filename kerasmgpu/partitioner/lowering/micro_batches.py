@@ -22,7 +22,13 @@ from kerasmgpu.partitioner.step.references import Reference
 def reduce(
     build: Build, tensors: Sequence[Tensor], by: str
 ) -> Sequence[References]:
-    """All-reduces partial tensors over the devices; see `Replicas.reduce`."""
+    """All-reduces partial tensors over the devices; see `Replicas.reduce`.
+
+    Micro-batches of a device have one part, which `Accumulate` has made.
+
+    Returns:
+        For each tensor, references by micro-batch.
+    """
     replicas = build.replicas
     if replicas.of_devices is None:
         return replicas.reduce(build, tensors, by)
@@ -69,7 +75,10 @@ def reduce_scatter(
         build: The `Build`.
         reduction: The reduce-scatter; its outputs are sharded as variables.
         parts: For each of its inputs, references by micro-batch, in the type in
-            which it is summed.
+            which it is summed; those of a device are one part.
+
+    Returns:
+        For each output, references by micro-batch; see `first_only`.
     """
     replicas, outputs = build.replicas, reduction.outputs
     if replicas.of_devices is None:
@@ -81,7 +90,7 @@ def reduce_scatter(
 
 
 def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
-    """Returns, for each micro-batch, the first reference of its device."""
+    """Returns, for each micro-batch, the reference of its device's first one."""
     return [
         parts[first_on_device(build.mesh, place)]
         for place in range(build.mesh.num)
@@ -95,7 +104,7 @@ def gather_in_turns(
 
     Args:
         build: The `Build`.
-        one: The variable, by its parts.
+        one: The variable, sharded over the devices.
         parts: For each micro-batch, a reference to its device's part.
     """
     made: dict[int, Reference] = {}
@@ -112,7 +121,7 @@ def reduce_scatter_in_turns(
 ) -> Sequence[Sequence[Reference]]:
     """Reduce-scatters in each turn, and adds up the turns' results on devices.
 
-    See `reduce_scatter`.
+    See `reduce_scatter`; here each micro-batch has a part of its own.
     """
     totals: dict[tuple[int, int], list[Reference]] = {}
     for places, devices in each_turn(build):
@@ -137,7 +146,8 @@ def reduce_scatter_in_turns(
 def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
     """Yields each turn's places, and the function with a place per device.
 
-    Collectives written in between have the turn's time; see `Function.time`.
+    Collectives that are written until the next turn have the turn's time; see
+    `Function.time`. Without micro-batches, there is one turn of all places.
     """
     replicas = build.replicas
     if replicas.of_devices is None:

@@ -1,7 +1,8 @@
-"""What runs once for all replicas, on the first one's device.
+"""Finds the nodes that run once for all replicas, on the first one's device.
 
-For clusters of XLA this is a device of its own: what each replica does is then
-the same on all, the first one included, and one compiled function serves them.
+They get XLA clusters of their own, as if they were on another device. What is
+left on the first replica's device is then what all others run, too, and one
+compiled function serves them all.
 """
 
 from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
@@ -29,8 +30,9 @@ def runs_once(program: Lowered, instruction: Instruction) -> bool | None:
     """Whether an instruction's nodes on the first device run once.
 
     Returns:
-        Boolean; `None` where each node's inputs tell (`nodes_of_once`), and
-        where XLA compiles nothing.
+        Boolean; `None` where the inputs of each node tell (`nodes_of_once`),
+        and where it doesn't matter: XLA compiles nothing, or there is only one
+        device.
     """
     if not program.is_compiled or len(set(program.mesh.devices)) == 1:
         return None
@@ -46,10 +48,18 @@ def runs_once(program: Lowered, instruction: Instruction) -> bool | None:
 
 
 def nodes_of_once(build: Function, nodes: Nodes) -> set[str]:
-    """Names of the nodes on the first replica's device that run once.
+    """Returns names of the nodes on the first replica's device that run once.
 
-    Of what communication is written as, those do which take what several
-    devices have made, or only what has run once.
+    For nodes of which `runs_once` says nothing, such as those of an all-reduce,
+    the inputs tell: one comes from another device, or all come from nodes that
+    run once.
+
+    Args:
+        build: The `Function`.
+        nodes: Its nodes in topological order, without dead ones.
+
+    Returns:
+        Set of names; empty if XLA compiles nothing, or on one device.
     """
     first, writer = build.mesh.devices[0], build.writer
     if not build.program.is_compiled or len(set(build.mesh.devices)) == 1:
@@ -60,7 +70,7 @@ def nodes_of_once(build: Function, nodes: Nodes) -> set[str]:
             continue
         is_once = writer.of_once.get(name)
         if name in build.twins:
-            # Without the others' copies, which nothing needs, it is alone.
+            # It runs once if other replicas' copies of it are dead.
             is_once = not all(twin in nodes for twin in build.twins[name])
         elif is_once is None:
             sources = [

@@ -135,7 +135,7 @@ class OperationWriter:
         return self.mesh.devices[place]
 
     def place_of(self, reference: Reference) -> int:
-        """Returns the replica on whose device a value is; `HOST` if on none.
+        """Returns the first replica on a value's device; `HOST` if none is.
 
         If the host's device is that of a replica, this is the replica: XLA then
         compiles nodes at this place with those of the replica.
@@ -146,7 +146,10 @@ class OperationWriter:
         return devices.index(reference.device)
 
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
-        """Returns `make()`, cached under a key for this function."""
+        """Returns `make()`, cached under a key for this function.
+
+        Nodes that `make` writes belong to no turn, as all turns can use them.
+        """
         if key not in self._kept:
             writer = self.writer
             before, writer.turn, writer.once = (
@@ -154,7 +157,7 @@ class OperationWriter:
                 None,
                 None,
             )
-            self._kept[key] = make()  # Belongs to no micro-batch's turn.
+            self._kept[key] = make()
             writer.turn, writer.once = before
         kept: _Kept = self._kept[key]
         return kept

@@ -49,7 +49,8 @@ def _local_mean(
 ) -> Tensors:
     """Writes the mean of a replica's rows, times its fraction of all rows.
 
-    Without rows it is 0, not NaN.
+    Without rows it is 0, not NaN. A mean over other axes than rows, which is no
+    partial sum, is only copied.
     """
     (mean,) = build.copy(node, inputs, place)
     if not isinstance(plan.gives[0], Partial):
@@ -61,8 +62,9 @@ def _local_mean(
 def _draw_rows(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
-    """Writes the draw of a replica's rows, from their first block's counter."""
+    """Writes a draw of a replica's own rows: advances the counter to them."""
     local_shape, key, counter, *rest = inputs
+    # Numbers in a block of 128 bits, which one step of the counter yields.
     per_block = 2 if node.outputs[0].dtype.size == 8 else 4
     sharded = cast(Sharded, plan.gives[0])
     inner = sizes.product(
@@ -164,6 +166,7 @@ def _own_numbers(
 def _segments(
     build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
 ) -> Tensors:
+    """Writes a reduction over segments, with a segment per row of the replica."""
     data, ids, _ = inputs
     numbers = value(node.inputs[1], plan.wants[1])
     count = build.sizes.count(numbers.sharded.rows.of, place)
@@ -263,7 +266,7 @@ def in_part(
 def _own(
     build: Function, plan: Plan, place: int, ids: Reference
 ) -> tuple[Reference, Reference]:
-    """Returns which `ids` a replica owns, and all `ids` relative to its part.
+    """Returns whether a replica owns the row of each of `ids`, and `in_part(ids)`.
 
     Numbers out of range belong to the first or the last replica, whose kernel
     handles them as on one device.

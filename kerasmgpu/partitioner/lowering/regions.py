@@ -65,6 +65,7 @@ class _Bodies:
         self._is_loop = region.is_loop
         self._given = [parent.references(one) for one in region.inputs]
         num = region.bodies[0].mesh.num
+        # Numbers of references: one for each replica, or one in all.
         self._widths = [num if one else 1 for one in region.is_copied]
         if not self._is_loop:
             del self._widths[0]  # The first input selects the body.
@@ -77,6 +78,7 @@ class _Bodies:
         for index, body in enumerate(region.bodies):
             build = self._body(parent, body, emit)
             widths = self._out_widths
+            # A loop's first body is its condition: one boolean for all replicas.
             if self._is_loop and index == 0:
                 widths = [1]  # The first body is the loop's condition.
             builds.append(build)
@@ -147,7 +149,8 @@ class _Bodies:
                 replicas run it together.
 
         Returns:
-            For each output of the node, a list of references.
+            For each output of the node, a list of references: one for each
+            replica that the bodies are written for, or one in all.
         """
         node = self._node
         inputs: list[Reference] = []
@@ -203,7 +206,7 @@ class _Bodies:
 def _drop_unused(
     condition: function_pb2.FunctionDef, body: function_pb2.FunctionDef
 ) -> list[int]:
-    """Removes variables that a loop only passes on from its functions.
+    """Removes from a loop's functions the variables that they only pass on.
 
     Seen on TensorFlow 2.18 and 2.21: where such a variable is the last thing to
     reach a device, nothing there sees that the loop is over (a loop in a branch

@@ -42,10 +42,14 @@ class Together(Protocol):
         """Tells the others that this worker ran out of memory."""
 
     def is_given_up(self) -> bool:
-        """Whether another worker ran out of memory."""
+        """Whether another worker ran out of memory; awaits its message."""
 
     def start_anew(self, flag: bool) -> bool:
-        """Waits for all workers; returns whether `flag` is true on any."""
+        """Waits for all workers, and resets their collectives.
+
+        Returns:
+            Whether `flag` is true on any worker.
+        """
 
 
 class Replicas:
@@ -53,7 +57,8 @@ class Replicas:
 
     Args:
         mesh: Their `mesh.Mesh`.
-        together: How all workers run a step again; `None` if they don't.
+        together: `Together`, by which all workers run a step again; `None` if
+            they never do.
 
     Attributes:
         of_devices: With micro-batches, the replicas with one share per device;
@@ -122,7 +127,10 @@ class Replicas:
     def passed_counts(
         self, build: Function, rows: Rows
     ) -> list[Reference] | None:
-        """Returns each local share's number of rows; `None` if passed whole."""
+        """Returns each local share's number of rows.
+
+        Returns `None` if inputs with these rows are passed whole.
+        """
         tensor = self._passed(build, rows)
         return None if tensor is None else self._counts(build, tensor)
 
@@ -145,7 +153,7 @@ class Replicas:
     def _computed_shares(
         self, build: Function, size: Reference
     ) -> list[tuple[Reference, Reference]]:
-        """Returns the shares of a batch of dynamic size."""
+        """Returns `shares` of `size` rows, a number that the host computes."""
         mesh, sizes = self.mesh, build.sizes
         numbers = build.constant(range(mesh.total + 1))
         vector = sizes.first_row(numbers, size, mesh.total)
@@ -221,7 +229,7 @@ class Replicas:
 
         Args:
             build: The `Function`.
-            tensors: The tensors, which have one reduction.
+            tensors: The tensors; all are reduced in the same way.
             by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
 
         Returns:

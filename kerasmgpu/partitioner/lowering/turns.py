@@ -111,7 +111,9 @@ def assign_last(build: Build) -> None:
 def _order_products(
     nodes: "Mapping[str, node_def_pb2.NodeDef]", turn_of: Mapping[str, Turn]
 ) -> None:
-    """Makes each product of a turn wait for earlier nodes of the turn.
+    """Makes each expensive node of a turn wait for earlier nodes of the turn.
+
+    These are products, convolutions, recurrent layers, loops and branches.
 
     Otherwise TensorFlow could run the backward pass through all layers first
     and compute the gradients of weights last, with all gradients of activations

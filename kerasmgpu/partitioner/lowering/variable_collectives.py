@@ -244,7 +244,7 @@ class VariableCollectives(Collectives):
         return _Members("replicas", own, range(mesh.num), self._sizes(sharded))
 
     def _sizes(self, sharded: Sharded, by_worker: bool = False) -> list[int]:
-        """Returns the elements of the parts along the sharded axis."""
+        """Returns each replica's, or worker's, elements along the sharded axis."""
         inner, rows = cast(int, sharded.inner), cast(int, sharded.rows.size)
         return [n * inner for n in self.mesh.part_sizes(rows, by_worker)]
 

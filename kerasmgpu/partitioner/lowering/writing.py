@@ -43,14 +43,15 @@ class Writer:
 
     Attributes:
         inputs: `Reference`s to its arguments.
-        last: Name of the node that was written last, empty without one.
+        last: Name of the node that was written last, empty without one. A node
+            that `op` uses again isn't written again.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
         turn: The turn that nodes are written for, or `None`; see `turns.py`.
         turns: Maps names of nodes to their turns.
         once: Whether what is written now runs once for all replicas; `None`
             where that isn't known, or doesn't matter: see `once.py`.
-        of_once: The same by name of a node.
+        of_once: Maps names of nodes to what `once` was for them, if it was set.
         sizes_vary: Whether nodes written now have other sizes in every step.
         of_varying_sizes: Names of such nodes; XLA would compile them anew in
             every step.
@@ -132,6 +133,9 @@ class Writer:
     ) -> list[Reference]:
         """Writes an operation; common subexpressions are written once.
 
+        Not those of stateful operations, or with `controls`: these are written
+        each time.
+
         Args:
             type: Type of the operation.
             inputs: References.
@@ -190,7 +194,14 @@ class Writer:
         device: str,
         controls: Sequence[str] = (),
     ) -> str:
-        """Writes a node that waits for a tensor and nodes; returns its name."""
+        """Writes a node that waits for a tensor and nodes; returns its name.
+
+        Args:
+            reference: The tensor, which is sent to the host.
+            host: Name of the host's device.
+            device: Name of the device of the node.
+            controls: Names of the nodes.
+        """
         (batch,) = self.op(
             "Identity", [reference], host, "batch", is_on_host=True
         )

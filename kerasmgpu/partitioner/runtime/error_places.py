@@ -28,7 +28,7 @@ _COMPILED = re.compile(rf"{PREFIX}[0-9a-f]+")
 
 
 class error_places:
-    """Context that completes the messages of errors in calls of a program.
+    """Context that adds the user's lines to errors in calls of a program.
 
     Args:
         func_graph: `FuncGraph` that was traced.
@@ -60,14 +60,16 @@ class error_places:
 def _with_origins(
     message: str, compiled: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """An error's message with the names that nodes had outside of clusters."""
+    """Returns a message with the names that nodes had before XLA compiled them."""
     function = _COMPILED.search(message)
     names = compiled.get(function[0], {}) if function else {}
     return re.sub(r"\bnode_\d+\b", lambda n: names.get(n[0], n[0]), message)
 
 
 def completed(message: str, func_graph: FuncGraph) -> str:
-    """Returns an error's message with the lines of its operations.
+    """Returns an error's message with the user's lines of its operations.
+
+    It is unchanged if these are unknown, or in it already.
 
     Args:
         message: String, TensorFlow's.

@@ -45,7 +45,8 @@ class Execution:
         """Runs the steps.
 
         Returns:
-            The outputs of the last step; `None` if the program has none.
+            The outputs of the last step, in the structure that the traced
+            function returns; `None` if the function was written without them.
 
         Raises:
             tf.errors.OutOfRangeError: If there is no data, with one step.

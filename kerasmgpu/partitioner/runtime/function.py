@@ -82,7 +82,11 @@ class Partitioned:
         return program.trace.packed(run(tensors))
 
     def repeated(self, program: Program) -> Callable[[list], list]:
-        """Returns a function of tensors that runs a program; see `Repeated`."""
+        """Returns a function that runs a program on a list of its inputs.
+
+        If it runs out of memory, and has `in_more_parts`, it is repeated; see
+        `Repeated`.
+        """
         run: Callable[[list], list] = program.written()
         if program.in_more_parts is not None:
             run = Repeated(program, program.written())
@@ -229,11 +233,13 @@ def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
 
     Args:
         shares: List with one value per replica.
-        are_all: Whether there are no replicas in other processes.
+        are_all: Whether there are no replicas in other processes; only then
+            `Shares.rows` can be known.
 
     Returns:
         `Shares` of tensors; one tensor of sparse or ragged ones, concatenated.
-        `None` and a `tf.experimental.Optional` are returned unchanged.
+        Of `None`s and `tf.experimental.Optional`s, which hold no data, the
+        first; a single value of an extension type unchanged.
 
     Raises:
         InputError: If there are several values of an extension type.
@@ -278,7 +284,7 @@ def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
     """Returns arguments with their tensors replaced.
 
     Args:
-        arguments: Nest.
+        arguments: Nest without `Shares`.
         tensors: Tensors in the order of those that `prepared` returns.
     """
     remaining = iter(tensors)
@@ -295,7 +301,10 @@ def with_tensors(arguments: Any, tensors: Iterable[tf.Tensor]) -> Any:
 
 
 def _specification(leaf: Any) -> Any:
-    """Returns the `tf.TypeSpec` of a tensor; other leaves unchanged."""
+    """Returns the `tf.TypeSpec` of a tensor; leaves of other types unchanged.
+
+    For `Shares`, it is that of the whole tensor.
+    """
     if isinstance(leaf, Shares):
         first = leaf.values[0]
         rows = [leaf.rows] if first.shape.rank else []

@@ -62,7 +62,10 @@ class ImaginedVariable:
             self._distributed_container = copies
 
     def handles(self, num: int) -> "list[ImaginedHandle]":
-        """Returns a handle per device: equal ones if the tensor has no copies."""
+        """Returns a handle for each of `num` devices.
+
+        They are one object if the tensor has neither copies nor parts.
+        """
         if self._is_copied:
             return [ImaginedHandle(self, place) for place in range(num)]
         return [ImaginedHandle(self, 0)] * num

@@ -105,6 +105,8 @@ class OneDevice(_Extended):
     ) -> Any:
         """Runs a function eagerly, and copies its assignments to all replicas.
 
+        All workers must call it, since reads of variables are collectives.
+
         Args:
             function: Function to run.
             arguments: Its positional arguments, not sharded.
@@ -158,6 +160,7 @@ class OneDevice(_Extended):
         return list(self._by_number().values())
 
     def _by_number(self) -> dict[int, Any]:
+        """Returns `{number: variable}` of live variables; forgets all others."""
         found = {number: ref() for number, ref in self._created.items()}
         alive = {n: one for n, one in found.items() if one is not None}
         self._created = {number: self._created[number] for number in alive}
@@ -374,7 +377,8 @@ class _Method:
 
     In a step, it is called on the first copy; in an update, on the copy that is
     updated. In cross-replica context otherwise, it changes all copies, or reads
-    the first.
+    the first. In replica context, and for reads in other traces, the method of
+    the variable's class is called; an `AttributeError` is raised if it has none.
 
     Args:
         extended: The `OneDevice` of its strategy.

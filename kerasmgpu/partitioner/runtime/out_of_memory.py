@@ -94,6 +94,7 @@ class Repeated:
         error: tf.errors.OpError | None,
         together: Together | None,
     ) -> None:
+        """Replaces the program by one in twice as many parts, or raises."""
         mesh = self.program.replicas.mesh
         parts, total = mesh.micro_batches, mesh.total
         if any(self.program.in_shares):

@@ -237,7 +237,7 @@ class Program:
         Args:
             with_outputs: Whether the outputs of the traced function are needed.
                 If not, the function with outputs is still returned if it exists
-                already.
+                already, or if the step has random state.
 
         Returns:
             A `Written`.
@@ -297,7 +297,10 @@ class Program:
         return lowered, given
 
     def emitted(self, with_outputs: bool = True) -> "Emitted":
-        """Writes the function for the replicas; adds it to no library."""
+        """Writes the function for the replicas; TensorFlow doesn't get it.
+
+        It is the last function of the `library` of `Emitted.build`.
+        """
         lowered, given = self._lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, self.replicas)
@@ -394,7 +397,8 @@ def _rows_of_leaves(
     If the first axis of some leaf has no static size, leaves with a static
     first axis have no rows: a table that comes with each batch, for example. If
     all are static, those leaves have rows whose first axis is as long as that
-    of the first leaf. Shares always have rows.
+    of the first leaf with axes. Shares have rows in any case, unless they are
+    scalars.
     """
     first = [leaf.shape[0] for leaf in leaves if leaf.shape]
     if None in first:

@@ -100,7 +100,8 @@ def summed_bytes(written: Written) -> int:
 def communication(written: Written) -> Iterator[tuple[Communication, int]]:
     """Yields all communication, and how many times each happens in a step.
 
-    Weights and their gradients are sent once per micro-batch.
+    It happens once per micro-batch where it is done in turns, as for sharded
+    weights and their gradients; else once, even inside a loop.
     """
     for one in written.lowered.communication():
         in_turns = getattr(one, "in_turns", False)
@@ -136,7 +137,7 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
 
     Args:
         program: `program.Program`.
-        rows: Number of rows of a batch.
+        rows: Number of rows of a batch over all replicas.
 
     Returns:
         List of dictionaries, in the order of the step: `name` of the layer or
@@ -165,14 +166,14 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
 
 
 def whole_products(program: Program) -> list[Node]:
-    """Finds products and convolutions that are not sharded over the replicas.
+    """Finds expensive operations on whole batches, which no replicas share.
 
     Args:
         program: `program.Program`.
 
     Returns:
-        List of the nodes whose inputs are whole, although sizes of these depend
-        on the batch.
+        List of the products, convolutions and recurrent layers whose inputs are
+        whole, although sizes of these depend on the batch.
     """
     return [
         node

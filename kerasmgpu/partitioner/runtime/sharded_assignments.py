@@ -57,7 +57,7 @@ class Sharded(Protocol):
         """Returns the whole value to which a method changes `value`."""
 
     def change_parts(self, method: str, args: Any, kwargs: Any) -> None:
-        """Calls a method that changes the variable, on all parts."""
+        """Changes all parts as a method of `tf.Variable` changes a variable."""
 
 
 def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -74,8 +74,10 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
         have `read_value=False`.
 
     Raises:
-        InputError: In a function that XLA compiles, or in a branch or loop of a
-            replica. The variable isn't changed then.
+        InputError: In a function that XLA compiles; in a branch, loop or
+            `tf.function` inside of `strategy.run`; outside of graphs, if values
+            that must be equal differ between replicas. The variable isn't
+            changed then.
         NotImplementedError: If TensorFlow refuses the method for a mirrored
             variable in this context.
     """
@@ -239,11 +241,11 @@ def _is_visible(graph: tf.Graph) -> bool:
 
 
 def agreed(value: Any, variable: Sharded) -> Any:
-    """Returns the value of an update's argument that all replicas have.
+    """Returns an argument of an update, or the first replica's value of it.
 
     Raises:
-        InputError: If the replicas' values differ. In a graph, running it
-            raises a `tf.errors.InvalidArgumentError` instead.
+        InputError: If replicas' values differ by more than rounding. In a graph,
+            running it raises a `tf.errors.InvalidArgumentError` instead.
     """
     if not isinstance(value, values.PerReplica):
         return _of_first(value)
@@ -259,8 +261,10 @@ def agreed(value: Any, variable: Sharded) -> Any:
 def _assert_agreed(value: Any, variable: Sharded) -> Sequence[tf.Operation]:
     """Returns assertions that replicas' values are equal, up to rounding.
 
+    Outside of a graph there are none, as the values are checked here.
+
     Raises:
-        InputError: If they aren't, outside of a graph.
+        InputError: If they differ, outside of a graph.
     """
     message = (
         f"The variable {variable.name!r} is sharded, and updated once for all "

@@ -115,7 +115,11 @@ class Extended(Protocol):
         """The sharded variable that is being updated, or `None`."""
 
     def wait_for_workers(self, name: str, seconds: float) -> None:
-        """Waits until all workers read a variable; fails after `seconds`."""
+        """Waits until all workers call it with the same `name`.
+
+        Raises:
+            tf.errors.DeadlineExceededError: After so many seconds.
+        """
 
     def _container_strategy(self) -> Any:
         """The strategy."""
@@ -294,7 +298,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         return self._mesh.part_sizes(self.shape[self.shard_axis], True)
 
     def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
-        """All-gathers the workers' parts, padded to one length."""
+        """All-gathers the workers' parts, padded to one length.
+
+        Returns:
+            Tensor `[workers, …]`, of the type in which parts are sent.
+        """
         counts, axis = self._counts(), self.shard_axis
         sent = GATHERED_AS.get(own.dtype, own.dtype)
         padding = [[0, 0] for _ in self.shape]
@@ -356,7 +364,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     # Assigning ----------------------------------------------------------------
 
     def change_parts(self, method: str, args: Any, kwargs: Any) -> None:
-        """Calls a method that changes the variable, on all parts."""
+        """Changes all parts as a method of `tf.Variable` changes a variable.
+
+        Methods that change only some elements are called on the whole value:
+        with several workers, reading it is a collective.
+        """
         if method in _OF_PARTS:
             value = self._checked(*args)
             for part, own in zip(self.parts, self.cut(value)):
@@ -422,8 +434,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def whole(self) -> Iterator[None]:
         """Context in which the handle holds the whole value; a collective.
 
-        At the end, the new value is divided over the parts again. Contexts can
-        be nested.
+        At the end, the new value is divided over the parts again, but not after
+        an exception. Contexts can be nested.
         """
         if self._is_whole:
             yield

@@ -155,7 +155,7 @@ class Trace:
 
 
 def _is_late(node: graphs.Node) -> bool:
-    """Whether a node is scheduled last: an update, or the cast before one.
+    """Whether a node is scheduled last: an update, or a cast of narrow floats.
 
     In mixed precision a gradient is summed before it is cast.
     """
@@ -170,7 +170,7 @@ def _without(
     """Returns the side effects of a graph that don't depend on some inputs.
 
     Args:
-        graph: `graph.Graph`, which is consumed.
+        graph: `graph.Graph`; the result has nodes of it.
         missing: Inputs that are never fed.
 
     Returns:
