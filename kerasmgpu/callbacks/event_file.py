@@ -15,7 +15,7 @@ _MOST_QUEUED = 1000  # If more steps are queued, `write` waits for the file.
 
 
 class EventFile:
-    """A new event file in a folder, which TensorBoard shows as one run.
+    """Writes a new event file into a folder: one run in TensorBoard.
 
     Args:
         folder: String or path-like, local or of a file system that TensorFlow
@@ -49,7 +49,9 @@ class EventFile:
         scalars: Mapping[str, float | None],
         histograms: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Buffers a step's figures to write, except `None`, NaN, empty arrays.
+        """Writes a step's figures, except `None`, NaN and empty arrays.
+
+        They are in the file after `flush` or `close` at the latest.
 
         Args:
             step: Integer.

@@ -21,9 +21,10 @@ _MOST = 5
 def explain(
     model: keras.Model, step: Callable[..., Any], batch: Any
 ) -> str | None:
-    """Names the first bad value of a step: of its batch, or when run again.
+    """Finds where the first value of a step that is not finite arises.
 
-    The step runs eagerly on one device, without the optimizer's update.
+    Looks in the batch, and then runs the step again, eagerly on one device and
+    without the optimizer's update.
 
     Args:
         model: The `keras.Model`; its trainable weights don't change.

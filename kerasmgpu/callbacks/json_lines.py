@@ -60,8 +60,8 @@ class JsonLines:
                 the machine may lose the lines. Defaults to `True`.
 
         Raises:
-            OSError: If the lines can't be written, or if the fsync of the
-                call before has failed; with `sync`, waits for its end.
+            OSError: If the lines can't be written or, with `sync`, if the
+                fsync of an earlier call failed; its end is awaited first.
         """
         lines = [
             json.dumps(_without_nan(one), allow_nan=False) for one in records

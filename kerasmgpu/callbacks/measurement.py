@@ -290,7 +290,10 @@ def learning_rate(model: keras.Model) -> float | None:
 
 
 def _probe(model: keras.Model, strategy: tf.distribute.Strategy) -> InputProbe:
-    """Returns a model's probe; a new one if another `fit` of it is running."""
+    """Returns the probe of a model and strategy, kept for the next `fit`.
+
+    While another `fit` of the model uses it, returns a new one that isn't kept.
+    """
     kept = _probes.get(id(model))
     for hook in step_hooks.hooks_of(model):
         if isinstance(hook, Measurement) and hook.probe is kept:

@@ -281,7 +281,7 @@ class _Samples(step_hooks.StepHook):
         return logs
 
     def _with_norms(self) -> FunctionWithNorms | None:
-        """Returns a train function that also computes norms, kept for later.
+        """Returns a train function that also computes norms; keeps it.
 
         `None` if the callback's `norms` are `None`.
         """

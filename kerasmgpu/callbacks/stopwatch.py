@@ -161,7 +161,10 @@ class Stopwatch:
     def _counted(
         self, batches: Sequence[tuple[int, float]]
     ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
-        """Yields the seconds and batches of each execution not left out."""
+        """Yields the seconds and batches of each execution not left out.
+
+        Records their batch sizes as seen.
+        """
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
             # In the last execution of an epoch the data may end before the

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 _SECONDS_TO_HEAR = 5.0
-"""Longest wait, after an error of TensorFlow, for the message with its reason."""
+"""Longest wait, after TensorFlow's error, for the message with its reason."""
 
 _POLL_SECONDS = 0.2
 

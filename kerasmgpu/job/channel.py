@@ -116,7 +116,7 @@ class Channel:
                 self.socket.settimeout(self._seconds)
 
     def _read(self, longest: int, one_line: bool = False) -> bytes:
-        """Reads once; returns it after the incomplete message read before.
+        """Receives once; returns the data since the last complete message.
 
         Args:
             longest: Integer, most bytes of the result.

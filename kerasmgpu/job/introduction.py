@@ -80,7 +80,7 @@ def candidates(meeting: Meeting) -> list[int]:
 
 
 def _purpose(meeting: Meeting) -> str:
-    """Returns the `purpose` of handshakes, by which a job knows its own."""
+    """Returns the `purpose` of handshakes, by which a job knows its workers."""
     run = meeting.run
     if not run and meeting.is_local:
         run = _launchers_process(meeting.rank_variable)

@@ -48,7 +48,7 @@ class Place:
 
     @property
     def waits(self) -> bool:
-        """Whether it may wait for other workers."""
+        """Whether the worker may be waiting for others there."""
         return self.kind in _WAITS
 
     def call(self, number: int) -> str | None:

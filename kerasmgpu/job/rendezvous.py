@@ -187,7 +187,11 @@ class _Claims(gathering.Gathering):
             yield {"gpus": self.divided[index]}
 
     def _call(self, index: int, nonce: str) -> str | None:
-        """Calls a worker at its address; returns an error, or `None`."""
+        """Verifies a claim: calls the worker's address, compares the nonce.
+
+        Returns:
+            String, the error; `None` if that worker made the claim.
+        """
         if index >= self._worker.num_workers:
             return _SOMETHING_ELSE
         address = self._worker.addresses[index]
@@ -211,7 +215,14 @@ class _Claims(gathering.Gathering):
     def _trouble_with(
         self, index: int, num_workers: int, problem: str | None, there: str
     ) -> str | None:
-        """Returns the error message of a claim, or `None`."""
+        """Returns the error message of a claim, or `None`.
+
+        Args:
+            index: Integer, the claimed index.
+            num_workers: Integer, workers that the claimant knows of.
+            problem: What `_call` returned.
+            there: String, IP address of the claimant.
+        """
         worker = self._worker
         if num_workers != worker.num_workers:
             return (

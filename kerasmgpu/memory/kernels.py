@@ -134,9 +134,8 @@ def kept(nodes: Sequence[WrittenNode]) -> set[int]:
 def fused(nodes: Sequence[WrittenNode]) -> set[int]:
     """Returns the numbers of elementwise nodes that only such nodes read.
 
-    Left out are nodes whose outputs the function returns.
-
-    XLA fuses them, so that their outputs take no memory.
+    XLA fuses them, so that their outputs take no memory. Nodes whose output the
+    function returns are not among them.
     """
     read_otherwise: set[int] = set()
     for node in nodes:

@@ -35,7 +35,10 @@ class CallbackStates:
         self._begun = [_plain_attributes(callback) for callback in callbacks]
 
     def read(self) -> list[dict[str, Any]]:
-        """Returns a list of `{"class", "attributes"}`, one per callback."""
+        """Returns a list of `{"class", "attributes"}`, one per callback.
+
+        Only attributes that differ from those at construction are in it.
+        """
         states = []
         for callback, begun in zip(self._callbacks, self._begun):
             attributes = {
