@@ -13,6 +13,8 @@ if not NUM_GPUS:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Tests run compiled code a few times only: fast compilation matters more.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Programs that tests start compile anew, and leave nothing in the user's folder.
+os.environ.setdefault("KERASMGPU_XLA_CACHE", "0")
 
 import weakref
 

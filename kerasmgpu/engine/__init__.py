@@ -12,6 +12,8 @@
     freed_iterators.py       frees iterators in a background thread
 
     seams.py                 registers and installs patches
+    xla_cache.py             keeps what XLA compiles for the next start
+    xla_files.py             its files
     compiled_graphs.py       which graphs XLA compiles
     graph_resets.py          keeps scopes when the default graph is reset
     generators.py            `tf.random.Generator` in a step

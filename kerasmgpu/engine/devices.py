@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from kerasmgpu.engine import xla_cache
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.hardware import cuda_devices
 
@@ -74,6 +75,7 @@ def make_logical_cpus(count: int) -> None:
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     ```
     """
+    xla_cache.prepare()
     (cpu,) = tf.config.list_physical_devices("CPU")
     wanted = [tf.config.LogicalDeviceConfiguration()] * count
     try:
@@ -96,6 +98,7 @@ def grow_memory() -> None:
     Has no effect after TensorFlow has initialised the GPUs, and on a GPU that is
     divided into logical ones, whose sizes are fixed.
     """
+    xla_cache.prepare()
     for gpu in tf.config.list_physical_devices("GPU"):
         if tf.config.get_logical_device_configuration(gpu):
             continue

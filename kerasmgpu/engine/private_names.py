@@ -5,6 +5,7 @@ the versions of `engine.TENSORFLOW_RANGE`.
 """
 
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.client import pywrap_tf_session as tf_session
 from tensorflow.python.distribute import values_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
@@ -18,6 +19,7 @@ from tensorflow.python.eager.polymorphic_function import (
     function_context,
     tracing_compilation,
 )
+from tensorflow.python.framework import config as configuration
 from tensorflow.python.framework import ops as graphs
 from tensorflow.python.ops import (
     gen_resource_variable_ops,
@@ -32,6 +34,7 @@ __all__ = [
     "MirroredExtended",
     "attributes",
     "backprop",
+    "configuration",
     "context",
     "function_context",
     "gen_resource_variable_ops",
@@ -39,6 +42,7 @@ __all__ = [
     "pywrap_tfe",
     "resource_variable_ops",
     "tape",
+    "tf_session",
     "tracing_compilation",
     "values_util",
     "variable_scope",

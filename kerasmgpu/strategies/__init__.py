@@ -61,6 +61,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             default, or `"auto"`: as few as fit, twice as many each time a
             step runs out of memory. Results don't depend on it. With `shard`
             each part gathers weights and scatters gradients.
+        xla_cache: Folder in which programs that XLA compiles are kept for the
+            next start, or `False` for none. Default: the environment variable
+            `KERASMGPU_XLA_CACHE`, or `kerasmgpu/xla` in the user's cache
+            folder; see `docs/speed.md`.
 
     Example:
 
@@ -81,6 +85,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
+        xla_cache: str | bool | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -95,6 +100,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
+        self.xla_cache = xla_cache
 
 
 class MultiWorkerMirroredStrategy(
@@ -128,6 +134,7 @@ class MultiWorkerMirroredStrategy(
             step, as `model.save` does, is a collective: all workers must.
         min_shard_bytes: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
+        xla_cache: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -161,11 +168,13 @@ class MultiWorkerMirroredStrategy(
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
+        xla_cache: str | bool | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
+        self.xla_cache = xla_cache
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -225,6 +234,7 @@ def strategy(
     shard: Shard = None,
     min_shard_bytes: int = MIN_SHARD_BYTES,
     micro_batches: int | str = 1,
+    xla_cache: str | bool | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -250,6 +260,7 @@ def strategy(
         shard: See `MirroredStrategy`.
         min_shard_bytes: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
+        xla_cache: See `MirroredStrategy`.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -276,6 +287,7 @@ def strategy(
             shard=shard,
             min_shard_bytes=min_shard_bytes,
             micro_batches=micro_batches,
+            xla_cache=xla_cache,
         )
     names = device_choice.choose(num_replicas, devices, virtual_devices)
     return MirroredStrategy(
@@ -285,6 +297,7 @@ def strategy(
         shard=shard,
         min_shard_bytes=min_shard_bytes,
         micro_batches=micro_batches,
+        xla_cache=xla_cache,
     )
 
 

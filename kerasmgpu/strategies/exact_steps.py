@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu.engine import context, feeds
+from kerasmgpu.engine import context, feeds, xla_cache
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError, checked_integer
@@ -80,6 +80,9 @@ class ExactSteps(_Strategy):
 
     shard: Shard = None
     """Which variables are divided over the replicas; see `MirroredStrategy`."""
+
+    xla_cache: str | bool | None = None
+    """Folder of programs that XLA has compiled; see `MirroredStrategy`."""
 
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
@@ -211,6 +214,9 @@ class ExactSteps(_Strategy):
             if self.micro_batches == "auto"
             else int(self.micro_batches),
             repeats=self.micro_batches == "auto",
+            before_compiling=lambda functions: xla_cache.expect(
+                functions, self.xla_cache
+            ),
         )
 
     def execution(

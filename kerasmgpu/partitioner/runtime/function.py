@@ -2,7 +2,13 @@
 
 import contextlib
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +46,7 @@ class Partitioned:
             after the other.
         repeats: Whether a call that runs out of memory is run again in twice
             as many parts.
+        before_compiling: See `program.Program`.
     """
 
     def __init__(
@@ -54,9 +61,11 @@ class Partitioned:
         compute_time: "ComputeTime | None" = None,
         micro_batches: int = 1,
         repeats: bool = False,
+        before_compiling: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self.micro_batches = micro_batches
         self._repeats = repeats
+        self._before_compiling = before_compiling
         self._function = function
         self._replicas = replicas
         self._one_device = one_device
@@ -209,6 +218,7 @@ class Partitioned:
                 first_batch,
                 in_more_parts if self._repeats else None,
                 log=report.log,
+                before_compiling=self._before_compiling,
             )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
@@ -84,6 +84,8 @@ class Program:
             when everything else is computed; see `out_of_memory.py`.
         log: Function `(program, written)` that is called when a function is
             written, or `None`.
+        before_compiling: Function that is told the names of functions that XLA
+            will compile, before it does, or `None`.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Program:
         first_batch: Sequence[Sequence[int | None]] | None = None,
         in_more_parts: "Callable[[int], Program] | None" = None,
         log: "Callable[[Program, Written], None] | None" = None,
+        before_compiling: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self.trace = trace
         self.in_more_parts = in_more_parts
@@ -104,6 +107,7 @@ class Program:
         self._jit_compile = jit_compile
         self._compute_time = compute_time
         self._log = log
+        self._before_compiling = before_compiling
         self._kinds: dict[Tensor, Kind] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
         self._written: dict[bool, Written] = {}
@@ -357,6 +361,8 @@ class Program:
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         if self._log is not None:
             self._log(self, written)
+        if self._before_compiling is not None:
+            self._before_compiling(self.trace.compiled.keys())
         return written
 
 

@@ -1,0 +1,130 @@
+"""What one start has compiled, the next one takes from its folder."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from kerasmgpu.engine import xla_cache
+
+LINES = re.compile(
+    r"(Entry saved|Loading cached entry) for.*kerasmgpu_compiled"
+)
+
+
+def start(folder, **variables):
+    """Starts the training.
+
+    Returns:
+        `(losses, compiled, loaded, log)`: the printed losses, the numbers of
+        compiled and loaded functions on all devices, and the standard error.
+    """
+    program = pathlib.Path(__file__).with_name("xla_start.py")
+    process = subprocess.run(
+        [sys.executable, program],
+        env={
+            **os.environ,
+            xla_cache.VARIABLE: str(folder),
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+            "TF_CPP_VMODULE": "device_executable_persistor=2",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    found = [line[0] for line in LINES.findall(process.stderr)]
+    compiled, loaded = found.count("E"), found.count("L")
+    return process.stdout, compiled, loaded, process.stderr
+
+
+@pytest.mark.slow
+def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
+    """Fails if TensorFlow's flag, its log or its files change."""
+    losses, compiled, loaded, _ = start(tmp_path / "xla")
+    files = list(tmp_path.glob("xla/*/*"))
+    assert len(files) < compiled + loaded  # Two replicas have one.
+    assert not list(pathlib.Path("/dev/shm").glob(f"{xla_cache._NAME}*.pb"))
+    smallest = min(files, key=lambda file: file.stat().st_size)
+    smallest.write_bytes(smallest.read_bytes()[:-1])
+    again, compiled_again, loaded_again, log = start(tmp_path / "xla")
+    assert again == losses
+    assert loaded_again + compiled_again == compiled + loaded
+    assert compiled_again <= 2 and loaded_again >= len(files) - 1
+    assert len(list(tmp_path.glob("xla/*/*"))) == len(files)
+    assert "kept for the next" not in log
+
+
+@pytest.mark.slow
+def test_training_goes_on_without_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    losses, _, _, log = start(tmp_path / "file")
+    assert losses
+    assert log.count("what XLA compiles is not kept for the next start: ") == 1
+    theirs = tmp_path / "theirs"
+    flags = f"--tf_xla_persistent_cache_directory={theirs}"
+    same, *_, log = start(tmp_path / "unused", TF_XLA_FLAGS=flags)
+    assert same == losses
+    assert list(theirs.iterdir()) and not (tmp_path / "unused").exists()
+
+
+def test_flags_that_are_read_already_stay(monkeypatch):
+    """These tests have listed devices before there was a strategy."""
+    monkeypatch.setattr(xla_cache, "_why_not", None)
+    monkeypatch.setattr(xla_cache, "_process", None)
+    before = dict(os.environ)
+    xla_cache.prepare()
+    assert "make the strategy first" in xla_cache._why_not
+    assert dict(os.environ) == before
+
+
+def test_a_full_disk_ends_the_keeping_only(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(xla_cache.atexit, "register", lambda function: None)
+
+    class Full:
+        def keep(self, file):
+            raise OSError(28, "No space left on device")
+
+    process = xla_cache._Process(tmp_path)
+    process._files = Full()
+    (tmp_path / "one.pb").touch()
+    (tmp_path / "two.pb").touch()
+    process._keep_new()
+    assert len(caplog.records) == 1
+    assert "no longer kept" in caplog.text and "No space left" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "argument, variable, expected",
+    [
+        (None, None, "/caches/kerasmgpu/xla"),
+        (None, "/own", "/own"),
+        (None, "0", None),
+        (False, "/own", None),
+        ("/mine", "0", "/mine"),
+    ],
+)
+def test_the_argument_precedes_the_variable(
+    monkeypatch, argument, variable, expected
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    monkeypatch.delenv(xla_cache.VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(xla_cache.VARIABLE, variable)
+    found = xla_cache.folder_of(argument)
+    assert found == (None if expected is None else pathlib.Path(expected))
+
+
+def test_the_folder_of_a_killed_process_is_removed(tmp_path):
+    killed, alive = tmp_path / "kerasmgpu_xla_1", tmp_path / "kerasmgpu_xla_2"
+    for folder in (killed, alive):
+        folder.mkdir()
+        (folder / ".lock").touch()
+    descriptor = xla_cache._locked(alive)
+    xla_cache._remove_abandoned(tmp_path)
+    assert alive.exists() and not killed.exists()
+    os.close(descriptor)

@@ -1,0 +1,120 @@
+"""Files of compiled programs: whole ones of their owner, and not too many."""
+
+import os
+
+import pytest
+
+from kerasmgpu.atomic_files import TEMPORARY
+from kerasmgpu.engine.xla_files import XlaFiles
+from kerasmgpu.partitioner.lowering.content_names import PREFIX
+
+FUNCTION, OTHER = PREFIX + "0a1b", PREFIX + "2c3d"
+NAME = "xla_compile_cache__1__2__XLA_CPU_JIT.pb"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """The folder of kept files, and the one that TensorFlow looks at."""
+    looked_at = tmp_path / "process"
+    looked_at.mkdir()
+    return tmp_path / "xla", looked_at
+
+
+def written(folder, function, name=NAME, size=100):
+    """A file as TensorFlow writes it, with the function's name inside."""
+    path = folder / name
+    path.write_bytes(f"HLO {function}_".encode() + bytes(size))
+    return path
+
+
+def kept(folder):
+    return [one for one in (folder / "key").iterdir() if one.is_file()]
+
+
+def test_a_file_is_there_in_the_next_start_for_its_function(folders, tmp_path):
+    xla, process = folders
+    content = written(process, FUNCTION).read_bytes()
+    assert XlaFiles(xla, "key").keep(process / NAME)
+    assert (process / NAME).read_bytes() == content
+    assert xla.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "next").mkdir()
+    files = XlaFiles(xla, "key")
+    assert files.link({OTHER}, tmp_path / "next") == []
+    assert files.link({OTHER, FUNCTION}, tmp_path / "next") == [NAME]
+    assert (tmp_path / "next" / NAME).read_bytes() == content
+    assert XlaFiles(xla, "other key").link({FUNCTION}, process) == []
+
+
+def test_other_functions_names_are_of_one_process(folders):
+    xla, process = folders
+    path = written(process, "__inference_f_1")
+    assert not XlaFiles(xla, "key").keep(path)
+    assert not kept(xla)
+
+
+@pytest.mark.parametrize("damage", ["cut short", "changed"])
+def test_a_damaged_file_is_removed(folders, damage):
+    xla, process = folders
+    files = XlaFiles(xla, "key")
+    files.keep(written(process, FUNCTION))
+    (file,) = kept(xla)
+    content = file.read_bytes()
+    file.write_bytes(content[:50] if damage == "cut short" else b"x" + content)
+    (process / NAME).unlink()
+    assert files.link({FUNCTION}, process) == []
+    assert not kept(xla) and not os.path.lexists(process / NAME)
+
+
+@pytest.mark.parametrize("place", ["xla", "xla/key"])
+def test_a_folder_that_others_may_write_is_refused(folders, place):
+    xla, _ = folders
+    XlaFiles(xla, "key")
+    (xla.parent / place).chmod(0o777)
+    with pytest.raises(PermissionError, match=r"mode 777; run\s+chmod"):
+        XlaFiles(xla, "key")
+
+
+def test_a_file_that_others_may_write_is_refused(folders):
+    xla, process = folders
+    files = XlaFiles(xla, "key")
+    files.keep(written(process, FUNCTION))
+    kept(xla)[0].chmod(0o666)
+    with pytest.raises(PermissionError, match="mode 666"):
+        files.link({FUNCTION}, process)
+
+
+def test_a_full_disk_leaves_no_incomplete_file(folders, monkeypatch):
+    xla, process = folders
+    path = written(process, FUNCTION)
+    files = XlaFiles(xla, "key")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.keep(path)
+    assert not kept(xla)
+    assert not path.is_symlink()
+
+
+def test_the_least_recently_used_files_make_room(folders):
+    xla, process = folders
+    XlaFiles(xla, "old version")
+    for number in range(4):
+        name = f"{number}.pb"
+        XlaFiles(xla, "key").keep(
+            written(process, FUNCTION + str(number), name)
+        )
+    old = written(xla / "old version", OTHER)
+    left = xla / "key" / f"{TEMPORARY}of_a_killed_process"
+    left.write_bytes(b"")
+    for age, file in enumerate([old, *sorted(kept(xla))]):
+        os.utime(file, (1e9 + age, 1e9 + age))
+    os.utime(left, (1e8, 1e8))
+    files = XlaFiles(xla, "key", most_bytes=300)
+    files.link({FUNCTION + "0"}, process)  # Used now.
+    files.trim()
+    names = sorted(file.name.split(".")[1] for file in kept(xla))
+    assert names == ["0", "3"]
+    assert not old.exists()
