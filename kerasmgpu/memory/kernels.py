@@ -109,7 +109,10 @@ def data_input(node: WrittenNode) -> int:
 
 
 def writes_in_place(node: WrittenNode) -> bool:
-    """Whether a kernel puts its output into an input that nothing else reads."""
+    """Whether a kernel may write its output into an input's buffer.
+
+    It does so if nothing else reads that input.
+    """
     return (
         Trait.ELEMENTWISE in traits_of(node)
         or node.type in _WRITE_IN_PLACE

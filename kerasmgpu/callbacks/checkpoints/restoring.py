@@ -100,7 +100,10 @@ class Resumption:
         self._asked: tuple[tf.distribute.Strategy, Found | None] | None = None
 
     def first_step(self, steps_per_epoch: int) -> int:
-        """See `Checkpoint.first_step`; collective. Records it for `found`."""
+        """See `Checkpoint.first_step`; collective.
+
+        Keeps the checkpoint, which `found` then returns if `data_goes_on`.
+        """
         strategy = tf.distribute.get_strategy()
         found = newest(strategy, self._folder, self._resume)
         first_step = 0
