@@ -131,7 +131,7 @@ def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
 
 
 def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
-    """Returns the tensor to reduce; if widened, a new one of cast parts."""
+    """Returns the tensor to reduce: a new one if its parts must be widened."""
     tensor, dtype = one.tensor, reduction.type_of(one)
     if dtype == tensor.dtype:
         return tensor
@@ -310,7 +310,7 @@ def _local_shape(build: Build, shape: ir.LocalShape) -> None:
 def _with_entry(
     build: Build, vector: Reference, index: int, entry: Reference
 ) -> Reference:
-    """Returns a copy of a vector with another entry at an index."""
+    """Returns a copy of a vector whose entry at `index` is replaced."""
     indices, updates = build.constant([[index]]), build.sizes.packed([entry])
     return build.sizes.op("TensorScatterUpdate", vector, indices, updates)
 
@@ -351,7 +351,7 @@ def sliced(
     start: Reference,
     count: Reference,
 ) -> Reference:
-    """Slices `count` elements of an axis from `start` on, on the value's device."""
+    """Slices `count` elements of an axis, from `start`, on the value's device."""
     end = build.sizes.plus(start, count)
     zero = build.sizes.scalar(0)
     bounds = [

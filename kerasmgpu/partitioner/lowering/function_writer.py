@@ -201,7 +201,7 @@ class Function(OperationWriter):
         return self.op("MulNoNan", [reference, share], place)[0]
 
     def is_written(self, tensor: Tensor) -> bool:
-        """Whether a tensor's definition is written; known sizes have none."""
+        """Whether `give` has recorded a tensor, whose sizes can then be read."""
         return tensor in self._natural
 
     def same(self, reference: Reference) -> list[Reference]:
@@ -305,7 +305,10 @@ class Function(OperationWriter):
         self._required.append(self.writer.last)
 
     def started(self, place: int) -> str:
-        """Returns the name of a node that fires once the batch has arrived."""
+        """Returns the name of a node that fires once the batch has arrived.
+
+        It also waits for the assertions that `require` has written by then.
+        """
         return self.keep(
             ("started", place),
             lambda: self.writer.barrier(

@@ -214,7 +214,7 @@ class HostSizes:
         return self.plus(self.times(share, each), left_over)
 
     def share(self, rows: Rows, dtype: tf.DType, place: int) -> Reference:
-        """Returns a replica's fraction of the rows, computed in float64."""
+        """Returns a replica's fraction of rows in `dtype`, divided in float64."""
         numbers = [
             self._build.cast(number, tf.float64)
             for number in (self.count(rows, place), self.scalar(rows.size))

@@ -15,7 +15,7 @@ _MOST_COLLECTIVES = 1 << 16
 """Upper bound of the number of collectives of a function."""
 
 _LENGTHS = sorted({max(1, (8 + n % 8) << n // 8 >> 3) for n in range(8 * 31)})
-"""Lengths that vectors of dynamic length are padded to."""
+"""Lengths that vectors of dynamic length are padded to: by less than an eighth."""
 
 
 def padded_length(

@@ -80,7 +80,7 @@ class _Bodies:
             widths = self._out_widths
             # A loop's first body is its condition: one boolean for all replicas.
             if self._is_loop and index == 0:
-                widths = [1]  # The first body is the loop's condition.
+                widths = [1]
             builds.append(build)
             outputs.append(_outputs(build, body.outputs, widths))
         # All bodies are emitted, so all sizes that they take are known.
@@ -240,7 +240,7 @@ def _drop_unused(
 def _outputs(
     build: Build, outputs: list[Value], widths: list[int]
 ) -> list[Reference]:
-    """Returns references to a body's outputs, `widths` for each output."""
+    """Returns references to a body's outputs: for each, as many as its width."""
     return [
         build.references(one)[n]
         for one, width in zip(outputs, widths)

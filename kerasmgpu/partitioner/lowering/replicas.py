@@ -36,7 +36,7 @@ class Together(Protocol):
         """Begins an attempt; returns whether no worker has failed yet."""
 
     def end(self) -> None:
-        """Ends an attempt."""
+        """Ends an attempt; failures of other workers no longer abort it."""
 
     def give_up(self) -> None:
         """Tells the others that this worker ran out of memory."""
@@ -362,7 +362,7 @@ class Replicas:
         return shapes
 
     def common(self, numbers: Sequence[int]) -> set[int]:
-        """Returns the intersection of the workers' sets, by a collective."""
+        """Returns the numbers that all workers pass, by a collective."""
         return set(numbers)
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
@@ -391,7 +391,10 @@ class Replicas:
     def _sum(
         self, build: Function, parts: Sequence[Sequence[Reference]]
     ) -> list[Reference]:
-        """Sums the parts of tensors of one shape; stacks several first."""
+        """Returns the sums of tensors of one shape, from their parts by place.
+
+        Parts of several tensors are stacked first.
+        """
         if len(parts) == 1:
             return build.op("AddN", parts[0], 0)
         stacks = [

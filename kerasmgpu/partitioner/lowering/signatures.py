@@ -108,7 +108,7 @@ def _add_those_of_inputs(
 def _wanted(
     argument: Any, node: node_def_pb2.NodeDef, given: list[tf.DType]
 ) -> list[tf.DType]:
-    """Returns the types an argument takes; sets its attribute if missing."""
+    """Returns the types an argument takes; adds a missing attribute to `node`."""
     name = argument.type_list_attr or argument.type_attr
     if argument.type_list_attr:
         if name not in node.attr:

@@ -88,8 +88,8 @@ def assign_last(build: Build) -> None:
         for name, node in nodes.items()
         if Trait.UPDATES in record(node.op).traits
     }
-    after = set(assigning)
-    ends: dict[str, None] = {}
+    after = set(assigning)  # Assignments, and nodes that need one.
+    ends: dict[str, None] = {}  # Others, which nothing so far needs.
     for name, node in nodes.items():
         needs = list(map(node_name, node.input))
         if not after.isdisjoint(needs):
@@ -119,6 +119,7 @@ def _order_products(
     and compute the gradients of weights last, with all gradients of activations
     alive.
     """
+    # The nodes of each turn that no later one waits for yet.
     before: dict[Turn, dict[str, None]] = collections.defaultdict(dict)
     for name, turn in turn_of.items():
         ends = before[turn]

@@ -325,7 +325,11 @@ def _specification(leaf: Any) -> Any:
 
 
 def _kind_of_leaf(leaf: Any) -> Hashable:
-    """Returns the trace-cache key of a leaf, without its shape."""
+    """Returns the trace-cache key of a leaf.
+
+    For dense and sparse tensors it has the rank, but not the shape: programs of
+    one key are generalised to several shapes.
+    """
     if isinstance(leaf, (tf.TensorSpec, tf.SparseTensorSpec)):
         return type(leaf), leaf.dtype, leaf.shape.rank
     return leaf if isinstance(leaf, tf.TypeSpec) else _Same(leaf)

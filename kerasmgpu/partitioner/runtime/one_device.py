@@ -156,7 +156,7 @@ class OneDevice(_Extended):
         return outputs
 
     def _variables(self) -> list:
-        """Returns all live variables that were created in the scope."""
+        """Returns the scope's live variables that have copies or are sharded."""
         return list(self._by_number().values())
 
     def _by_number(self) -> dict[int, Any]:

@@ -180,7 +180,7 @@ class Program:
         )
 
     def _describe_captured(self) -> None:
-        """Sets kinds of captured tensors, and finds all copies of variables."""
+        """Sets kinds of captured tensors, and the handle for each replica."""
         for tensor, outer in self.trace.captured:
             variable = container(outer)
             tensor.element = _handle_shape(outer)
@@ -273,7 +273,7 @@ class Program:
     def _lowered(
         self, with_outputs: bool
     ) -> tuple[Lowered, dict[Tensor, Value]]:
-        """Returns the lowered program, and a map of inputs to values passed."""
+        """Returns the lowered program, and `{input: value}` as they are passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):

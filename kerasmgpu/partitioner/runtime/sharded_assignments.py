@@ -46,7 +46,7 @@ class Sharded(Protocol):
         """Returns the whole value, as the user's code reads it."""
 
     def joined(self) -> tf.Tensor:
-        """Returns the whole value of the parts."""
+        """Returns the whole value; with several workers, by a collective."""
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns this process's parts of a whole value."""

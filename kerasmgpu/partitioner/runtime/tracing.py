@@ -46,8 +46,8 @@ class Trace:
             the tensor outside that it captures.
         outputs: The function's return value, with symbolic tensors.
         variables: Trainable variables that it reads.
-        compiled: Names of nodes in functions that XLA compiles; see
-            `error_places`.
+        compiled: Names of nodes in functions that XLA compiles, added when a
+            program is written; see `error_places`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Trace:
         self.sparse = list(_sparse(self._arguments, self.leaves))
 
     def imagined(self, axis_of: Callable[[Any], int | None]) -> "Trace":
-        """Returns a copy for imagined replicas, sharded as `axis_of` says.
+        """Returns a copy for imagined replicas; `axis_of` says how it is sharded.
 
         Args:
             axis_of: Function of a captured tensor that returns the axis along
@@ -278,7 +278,11 @@ def without_garbage_collection() -> Iterator[None]:
 def _func_graph(
     function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
 ) -> tuple[func_graphs.FuncGraph, bool]:
-    """Traces a function; returns its graph, and whether it created variables."""
+    """Traces a function.
+
+    Returns:
+        Its graph, and whether it created variables outside of `done_once`.
+    """
     made = []
 
     def note(
