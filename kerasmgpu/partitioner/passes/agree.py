@@ -43,11 +43,11 @@ def agree(program: Lowered) -> None:
 
 
 def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
-    """Returns the whole tensors that can differ between workers, and must not.
+    """Returns the tensors that can differ between workers, and must not.
 
-    These are results of stateful operations, and results of kernels that add in
-    an order of their own, where variables, loops or branches depend on them.
-    Those inside of bodies are included.
+    These are results of stateful operations, except on variables' copies, and
+    whole results of kernels that add in an order of their own, where variables,
+    loops or branches depend on them. Those inside of bodies are included.
     """
     found: set[Tensor] = set()
     for node in graph.nodes:

@@ -91,14 +91,14 @@ def _needed(instruction: Instruction) -> Iterator[Rows]:
 
 
 def _is_written_by_rule(instruction: Instruction) -> bool:
-    """Whether an operation has its own writer, which can use any size."""
+    """Whether an operation has an `Emit`: its writer can use any size."""
     return (
         isinstance(instruction, Operation) and instruction.plan.emit is not None
     )
 
 
 def _of_shape(shape: Value) -> Iterator[Rows]:
-    """Yields the `Rows` that a local shape depends on, except those it shards."""
+    """Yields the `Rows` in sizes of a local shape, except its sharded axis."""
     kind = cast(LocalSizes, shape.kind)
     axis = kind.sharded.axis
     for known in (shape.tensor.value, kind.shape):

@@ -129,7 +129,10 @@ class _Lowering:
         self.instructions.append(instruction)
 
     def _of_device(self, one: Value, widens: bool) -> Value:
-        """Merges a partial value on each device; returns others as they are."""
+        """Returns a partial value merged on each device; others as they are.
+
+        Adds the `Accumulate` that merges it, once.
+        """
         if not isinstance(one.kind, (Partial, PerReplica)):
             return one
         if one not in self._accumulated:

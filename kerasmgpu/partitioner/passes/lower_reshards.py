@@ -290,7 +290,7 @@ def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
 
 
 def _may_be_one(tensor: Tensor, sharded: Sharded) -> bool:
-    """Whether an axis can have a single element, broadcast to all rows."""
+    """Whether the sharded axis can have one element, broadcast to all rows."""
     if tensor.shape is None or tensor.shape[sharded.axis] == sharded.size:
         return False
     size = tensor.shape[sharded.axis]

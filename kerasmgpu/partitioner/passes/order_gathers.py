@@ -118,7 +118,7 @@ def _order(program: Lowered) -> None:
 
 
 def _gathered(program: Lowered) -> list[_Gathered]:
-    """Returns all-gathers of weights that are used, in the order they run."""
+    """Returns a record of each used all-gather of a weight, as they run."""
     uses: dict[Value, list[int]] = {}
     gathers: list[AllGather] = []
     for instruction in program.instructions:

@@ -123,7 +123,10 @@ def takes_turns(instruction: Instruction) -> bool:
 
 
 def _ends_phase(instruction: Instruction) -> bool:
-    """Whether an instruction needs results of all micro-batches of a phase."""
+    """Whether an instruction's results need all micro-batches of its phase.
+
+    They can be used from the next phase on.
+    """
     if isinstance(instruction, Communication):
         if takes_turns(instruction):  # Micro-batches add up what they scatter.
             return isinstance(instruction, ReduceScatter)

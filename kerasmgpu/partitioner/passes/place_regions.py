@@ -73,7 +73,7 @@ def _is_local(region: Region) -> bool:
 
 
 def _has_updates(node: Node) -> bool:
-    """Whether a body changes variables.
+    """Whether a body of a node changes variables.
 
     If each replica ran it, a variable without copies would change several
     times.

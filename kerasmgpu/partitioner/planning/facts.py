@@ -265,8 +265,9 @@ def _has_rows(size: SizeLike | None) -> bool:
 def is_known(node: Node) -> bool:
     """Whether all outputs are known sizes, so that the node needn't run.
 
-    Known sizes are written on demand. The node's control dependencies, such as
-    checks of the same sizes, still run: operations with effects are never dead.
+    Known sizes are written on demand. `False` for constants, which are written
+    as they are. The node's control dependencies, such as checks of the same
+    sizes, still run: operations with effects are never dead.
     """
     return (
         len(node.outputs) > 0

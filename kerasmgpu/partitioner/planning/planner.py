@@ -170,7 +170,7 @@ class Planner:
     def _rank(
         self, node: Node, kinds: Sequence[Kind], plan: Plan
     ) -> tuple[bool, float]:
-        """Returns a sort key: plans that divide the work, then fewer bytes."""
+        """Returns a sort key: divided work first, then the fewest bytes."""
         sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
         return not plan.is_local, sent
 
@@ -362,10 +362,10 @@ class Planner:
         return REPLICATED
 
     def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
-        """Records a partial sum over the axis of a sharded variable.
+        """Records a partial output summed over an axis of a sharded variable.
 
-        It can be an activation, which `_reduced` then shards by the batch's
-        rows.
+        Also one that is computed from such a sum. `_reduced` shards it by the
+        batch's rows if it has any, as activations do.
         """
         if any(map(is_of_variable, plan.wants)) or any(
             other in self._of_variables and isinstance(want, Partial)

@@ -1,7 +1,8 @@
 """The rules: one file per class of operations.
 
 `table` says what a rule is. Each file declares its operations, once each, with
-`records.operation`.
+`records.operation`. Docstrings of rules name an operation's inputs in
+parentheses, for example `(params, indices, axis)`.
 """
 
 from kerasmgpu import _import_on_use

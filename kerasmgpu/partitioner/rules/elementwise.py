@@ -220,7 +220,10 @@ def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcast_labels(shape: Shape, out: Shape) -> Labels:
-    """Returns the labels of an input that is broadcast to the shape `out`."""
+    """Returns the labels of an input that is broadcast to the shape `out`.
+
+    They are axis numbers from the last, -1; `None` for axes that are broadcast.
+    """
     rank = len(shape)
     return tuple(
         None if size == 1 and out[axis - rank] != 1 else axis - rank

@@ -76,10 +76,11 @@ def applies(node: Node, kinds: Sequence[Kind]) -> bool:
 def plan(
     node: Node, kinds: Sequence[Kind], planned: Callable[[list[Kind]], Plan]
 ) -> Plan:
-    """Plans a marked operation, or one on per-replica values: it gives such.
+    """Plans an operation that gives per-replica values.
 
-    Without sharded or per-replica inputs, and for operations without a rule,
-    with state or with bodies, the plan is that of the other rules.
+    It is marked, or takes such values; see `applies`. Without sharded or
+    per-replica inputs, and for operations without a rule, with state or with
+    bodies, the plan is that of the other rules.
 
     Args:
         node: The node.

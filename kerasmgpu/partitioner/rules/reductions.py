@@ -12,7 +12,8 @@ from kerasmgpu.partitioner.step.sizes import Shape
 def reduce(node: Node) -> Axes | None:
     """Returns a reduction's axes; reduced axes have no label in the output.
 
-    Returns `None` if these are unknown.
+    Products, Euclidean norms and integer means can't be reduced in parts: their
+    reduced axes must be whole. Returns `None` if the axes are unknown.
     """
     reduced = reduced_axes(node)
     if reduced is None:

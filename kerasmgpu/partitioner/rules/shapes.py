@@ -600,9 +600,9 @@ operation("MirrorPadGrad", axes=pad, traits={Trait.MIRRORS})
 
 
 def reverse(node: Node) -> Axes | None:
-    """Returns axes of a reversal or roll; its axes are whole.
+    """Returns axes of a reversal or roll; axes that it moves must be whole.
 
-    Returns `None` if they are unknown.
+    Returns `None` if these are unknown.
     """
     shape, where = node.inputs[0].shape, sizes.as_tuple(node.inputs[-1].value)
     if shape is None or not sizes.are_integers(where):

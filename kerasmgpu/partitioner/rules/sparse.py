@@ -23,9 +23,9 @@ from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 
 def to_dense(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans `(indices, shape, values, default)`: dense rows on each replica.
+    """Plans a dense tensor of rows, `(indices, shape, values, default)`.
 
-    Returns `None` if the entries aren't sharded with their rows.
+    It is sharded by its rows. Returns `None` if the entries aren't.
     """
     found = _entries_and_rows(node, kinds, shape=1)
     if found is None:

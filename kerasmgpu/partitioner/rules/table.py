@@ -224,6 +224,9 @@ def by_axes(
 ) -> Plan | None:
     """Plans an operation that is described by its axes.
 
+    Of the axes by which inputs are sharded, and those of `target`, it takes the
+    one for which the fewest bytes are sent.
+
     Args:
         node: The node.
         axes: Its `Axes`.

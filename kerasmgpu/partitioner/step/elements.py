@@ -96,9 +96,10 @@ class Elements:
             one._put.update(two._put)
 
     def assume(self) -> bool:
-        """Assumes each size that is known of an inserted element, the first.
+        """Updates the assumption to what is known of the inserted elements.
 
-        Sizes that were given up stay unknown. Returns whether it changed.
+        Each size is the first that is known of one of them, unless it was given
+        up. Returns whether the assumption changed.
         """
         before = self._assumed
         self._assumed = tuple(
@@ -142,6 +143,7 @@ class _Discarded:
         self._entries: set[int] = set()
 
     def applied(self, assumed: Any) -> Any:
+        """Returns an assumption with `None` for what was given up."""
         if self._all or not isinstance(assumed, tuple):
             return None if self._all else assumed
         return tuple(

@@ -298,7 +298,10 @@ def _consumers(graph: Graph) -> Consumers:
 
 
 def _stack(lanes: list[Lane], graph: Graph, needed_by: Consumers) -> list[Node]:
-    """Replaces equal lanes by one of stacked tensors; returns new nodes."""
+    """Replaces equal lanes by one of stacked tensors; returns its nodes.
+
+    Those of the lanes become dead.
+    """
     first, count = lanes[0], len(lanes)
     made, now = [], {}
     for number, leaf in enumerate(first.leaves):
