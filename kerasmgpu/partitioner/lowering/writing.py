@@ -43,8 +43,8 @@ class Writer:
 
     Attributes:
         inputs: `Reference`s to its arguments.
-        last: Name of the node that was written last, empty without one. A node
-            that `op` uses again isn't written again.
+        last: Name of the node that was written last, empty without one. Nodes
+            that `op` or `constant` reuses don't count.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
         turn: The turn that nodes are written for, or `None`; see `turns.py`.
