@@ -198,8 +198,8 @@ class AllReduce(Communication):
 
     Attributes:
         by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
-        widens: Whether parts of fewer than 32 bits are merged in float32; see
-            `graph.Tensor.is_narrow`.
+        widens: Whether sums of floats of fewer than 32 bits are added in
+            float32; see `graph.Tensor.is_narrow`.
     """
 
     by: str

@@ -41,7 +41,8 @@ class Inference:
     """Infers facts of a graph and of the bodies of its loops and branches.
 
     Args:
-        graph: `Graph`.
+        graph: The function's `Graph`. Sizes of its tensors aren't local to a
+            body; see `lasting`.
         joins: See `infer`.
     """
 

@@ -24,8 +24,8 @@ class CostModel:
     """Estimates costs of plans for batches of certain sizes.
 
     Args:
-        known: Value of each symbol that stands for a size of the batch; the
-            others count as `ASSUMED_SIZE`.
+        known: Value of each symbol (as its `Symbol.joined`) that stands for a
+            size of the batch; others count as `ASSUMED_SIZE`.
     """
 
     def __init__(self, known: Mapping[sizes.Symbol, int] | None = None) -> None:

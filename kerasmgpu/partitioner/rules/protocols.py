@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 
 
 class Inference(Protocol):
-    """Infers shapes and values; see `facts.Inference`."""
+    """Infers facts of tensors; see `facts.Inference`."""
 
     def infer(self, graph: Graph) -> None:
         """Runs one pass over a graph."""

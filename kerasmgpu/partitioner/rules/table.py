@@ -173,7 +173,7 @@ class Plans:
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
-    """Makes the shape rule of an only output whose shape is an input's value.
+    """Makes a shape rule: the only output's shape is the value of an input.
 
     The rule returns `None` if the value is unknown.
     """
@@ -314,9 +314,9 @@ def _may_be_broadcast(
 ) -> bool:
     """Whether the sharded axis can turn out to be one row that is broadcast.
 
-    It can if an axis with the same label has a size other than that axis's
-    and 1. It can't if the axis has a known size, and one block of rows: a batch
-    of one row was detected when it was sharded.
+    It can if an axis with the same label has neither its size nor size 1. It
+    can't if it has a known size, and one block of rows: a batch of one row was
+    detected when it was sharded.
     """
     if isinstance(kind.size, int) and kind.outer == 1:
         return False

@@ -80,7 +80,8 @@ def exchange(
         node: The node.
         kinds: Kinds of its inputs.
         target: Kind of the sharded variable that the only output goes into, or
-            `None`. A segment sum is planned only if it is that of a table.
+            `None`. A segment sum is planned only if the variable's rows are
+            sharded.
 
     Returns:
         A plan; `None` for other nodes, and for other kinds of row numbers.

@@ -195,7 +195,8 @@ def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans the move of a window's positions into the first axis, or back.
 
     Dilated convolutions move them. In the first axis, each position has a block
-    of all rows. Returns `None` if the rows aren't sharded there.
+    of all rows. Returns `None` if the rows aren't sharded there, or the window
+    is unknown.
     """
     kind, places = kinds[0], _places_of_window(node)
     if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:

@@ -73,7 +73,7 @@ class Symbol:
 
 
 Terms: TypeAlias = dict[tuple[Symbol, ...], int]
-"""Coefficients by monomial: a tuple of symbols, sorted by number, in which each
+"""Coefficients by monomial: a tuple of symbols, sorted by `id`, in which each
 symbol occurs as often as its power."""
 
 

@@ -188,7 +188,8 @@ class Lane:
     Attributes:
         members: Elementwise nodes that compute the new values, in order.
         assignments: Nodes that assign them.
-        leaves: Inputs of the members from outside, except scalars; see `code`.
+        leaves: Inputs of the members from outside, except scalars; empty until
+            `code` is called.
     """
 
     def __init__(self) -> None:
