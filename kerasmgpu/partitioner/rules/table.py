@@ -314,9 +314,9 @@ def _may_be_broadcast(
 ) -> bool:
     """Whether the sharded axis can turn out to be one row that is broadcast.
 
-    It can if an axis with the same label has neither its size nor size 1. It
-    can't if it has a known size, and one block of rows: a batch of one row was
-    detected when it was sharded.
+    It can if an axis with the same label has neither the sharded axis's size nor
+    size 1. A sharded axis of known size and one block of rows can't: a batch of
+    one row was detected when it was sharded.
     """
     if isinstance(kind.size, int) and kind.outer == 1:
         return False
