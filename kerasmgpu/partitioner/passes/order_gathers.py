@@ -84,6 +84,7 @@ def bytes_alive(program: Lowered) -> int:
         alive = [
             other
             for position, other in enumerate(found[: number + 1])
+            # The weight before may be in use while this one is gathered.
             if position >= number - 1 or other.last >= one.first
         ]
         most = max(most, sum(_bytes(other.gather) for other in alive))
@@ -104,6 +105,7 @@ def _bytes(gather: AllGather) -> int:
 def _order(program: Lowered) -> None:
     found = _gathered(program)
     for number, one in enumerate(found):
+        # All but the weight just before, which may be in use meanwhile.
         before = [
             other
             for other in found[: max(number - 1, 0)]

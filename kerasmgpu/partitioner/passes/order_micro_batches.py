@@ -170,6 +170,7 @@ def _delays(program: Lowered) -> dict[Instruction, int]:
             and not (in_turn and _has_effect(instruction))
         ):
             is_last.add(instruction)
+        # Sums that no micro-batch reads count from the second phase on only.
         first = min(
             (
                 used[one]
@@ -183,6 +184,7 @@ def _delays(program: Lowered) -> dict[Instruction, int]:
             if instruction in may_wait and first:
                 used[instruction] = delays[instruction] = first
         elif first is not None:
+            # Its inputs are needed a phase before a result that ends a phase.
             used[instruction] = first - _ends_phase(instruction)
     return delays
 

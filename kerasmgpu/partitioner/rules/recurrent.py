@@ -67,6 +67,7 @@ def backward(node: Node, kinds: Sequence[Kind]) -> Plan | None:
         return None
     lengths = Sharded(0, kept.rows, kept.outer, kept.inner)
     rows = lengths.at(_rows(node).index("rows"))
+    # The forward operation's inputs, its outputs, their gradients, its state.
     wants: list[Kind] = [
         rows,
         rows,
