@@ -167,10 +167,11 @@ class _Checks(step_hooks.StepHook):
             error: TensorFlow's message, which names the failed node.
         """
         found = _REPLICA.search(error)
-        parts = getattr(self._strategy, "micro_batches", 1)
-        place = int(found[1]) if found else 0
-        replica = place // parts if isinstance(parts, int) else place
-        within = self._within_execution(place)
+        written = getattr(self.model.train_function, "written", None)
+        parts = 1 if written is None else written.lowered.mesh.micro_batches
+        # The prefix has the number of the replica's micro-batch, of all.
+        replica = int(found[1]) // parts if found else 0
+        within = self._within_execution(replica)
         number = self._steps + within
         running = fit.innermost()
         skipped = running.skipped if running is not None else 0
@@ -183,21 +184,21 @@ class _Checks(step_hooks.StepHook):
         local = self._strategy.num_replicas_in_sync // num_workers
         index = workers.index(self._strategy)
         on = f"worker {index}, " if num_workers > 1 else ""
-        self._use_copy(place)
+        self._use_copy(replica)
         what = self._searched(number)
         return (
             f"The loss is not finite: {where}, {on}replica "
             f"{index * local + replica}. {what}"
         )
 
-    def _within_execution(self, place: int) -> int:
+    def _within_execution(self, replica: int) -> int:
         """Counts the finished steps of the execution that failed.
 
         Args:
-            place: Number in the prefix `replica_0/` of the failed node.
+            replica: Number of the replica that failed, on this worker.
         """
         steps = self.model.steps_per_execution
-        done = self._checked.done(place) - self._counted - self._steps
+        done = self._checked.done(replica) - self._counted - self._steps
         return max(0, min(done, steps - 1))
 
     def _searched(self, number: int) -> str:
@@ -225,14 +226,14 @@ class _Checks(step_hooks.StepHook):
             "as dropout, or from the order of sums"
         )
 
-    def _use_copy(self, place: int) -> None:
+    def _use_copy(self, replica: int) -> None:
         """Copies the weights of the replica that failed to all replicas.
 
         Other replicas may have been updated before the step failed.
         """
-        if not place or not is_ours(self._strategy):
+        if not is_ours(self._strategy):
             return
         for variable in self.model.trainable_variables:
             copies = getattr(variable.value, "values", ())
             for copy in copies:
-                copy.assign(copies[min(place, len(copies) - 1)])
+                copy.assign(copies[min(replica, len(copies) - 1)])

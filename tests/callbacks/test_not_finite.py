@@ -120,6 +120,26 @@ def test_under_settings_of_the_strategy(settings):
     assert "Layer 'seventh'" in said and "row 6 of the batch" in said
 
 
+def test_weights_are_those_of_the_replica_that_failed():
+    """Row 3 is in the second micro-batch of the first replica."""
+    x = data()
+    x[3 * BATCH + 3, 0] = -1
+    strategy = kerasmgpu.MirroredStrategy(device_names(2), micro_batches=2)
+    model = model_of(strategy, Logarithm())
+    kernel = model.trainable_variables[0].value
+
+    class OthersAreAhead(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 3:
+                kernel.values[1].assign(100 + kernel.values[0])
+
+    said = message(model, x, callbacks=[OthersAreAhead()])
+    assert "step 4 (step 4 of this fit), replica 0." in said
+    first, second = kernel.values
+    np.testing.assert_array_equal(first, second)
+    assert np.max(first) < 50
+
+
 def test_without_a_strategy_of_ours():
     x = data()
     x[3 * BATCH + 6, 0] = -1
