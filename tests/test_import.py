@@ -205,6 +205,14 @@ def test_no_circle_of_files():
     assert not circle, " imports ".join(circle)
 
 
+def test_a_room_that_lists_its_files_lists_all():
+    for path in PACKAGE.rglob("__init__.py"):
+        text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        files = {file.name for file in path.parent.glob("*.py")} - {path.name}
+        left_out = {file for file in files if file not in text}
+        assert len(files - left_out) < 3 or not left_out, (path, left_out)
+
+
 def test_keras_is_imported_where_it_is_entered():
     for room in ("partitioner", "engine", "job"):
         for path in (PACKAGE / room).rglob("*.py"):

@@ -17,6 +17,7 @@
     compiled_graphs.py       which graphs XLA compiles
     graph_resets.py          keeps scopes when the default graph is reset
     generators.py            `tf.random.Generator` in a step
+    variable_copies.py       creates copies of a variable
     distributed_variables.py a copy per replica: as numbers, sliced, as sums
     tapes.py                 gradient tapes outside of replicas
     private_names.py         private names of TensorFlow

@@ -1,17 +1,37 @@
 """Writes planned programs as functions for the replicas.
 
-writing.py           nodes as a `FunctionDef`
-signatures.py        attributes that follow from an operation's inputs
-operation_writer.py  operations at places
-function_writer.py   a function's values, sizes and order
-host_sizes.py        sizes, computed on the host when the function runs
-building.py          a function with the communication of its replicas
-emission.py          instruction by instruction; `operations.py` has those
-                     that rules name, `regions.py` loops and branches
-replicas.py          communication in shared memory; `collectives.py` and
-                     `cross_device.py` between devices and workers
-all_passes.py        the list of passes; those on nodes are in `turns.py`,
-                     `cluster_for_xla.py` and `compilation.py`
+Writing:
+  writing.py           nodes as a `FunctionDef`
+  signatures.py        attributes that follow from an operation's inputs
+  operation_writer.py  operations at places
+  function_writer.py   a function's values, sizes and order
+  host_sizes.py        sizes, computed on the host when the function runs
+  building.py          a function with the communication of its replicas
+  emission.py          instruction by instruction
+  operations.py        operations that rules name
+  regions.py           loops and branches
+  micro_batches.py     communication of a device's micro-batches
+  device_shares.py     rows of each micro-batch of a device
+  entries.py           sparse inputs: the entries of each replica's rows
+  empty_shares.py      kernels that fail for a share without rows
+  compute_time.py      a worker's compute time, without its waits
+
+Communication:
+  replicas.py                 in shared memory
+  cross_device.py             by an all-reduce of the user's choice
+  collectives.py              between devices and workers, in three layers:
+  variable_collectives.py     parts of sharded variables, and
+  collective_operations.py    one collective
+  exchanges.py                rows of tables: to their owners, and back
+  lengths.py                  padding of values of dynamic shape
+
+Passes on written nodes:
+  all_passes.py        the list of all passes
+  turns.py             order of micro-batches and collectives
+  cluster_for_xla.py   which nodes XLA compiles together
+  once.py              which nodes run once for all replicas
+  compilation.py       outlines them as functions
+  content_names.py     names functions by their content
 """
 
 from kerasmgpu import _import_on_use

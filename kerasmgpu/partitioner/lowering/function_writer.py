@@ -100,7 +100,7 @@ class Function(OperationWriter):
         self._done: dict[Node, list[str]] = {}
         self._ran: dict[Instruction, list[str]] = {}
         self.clock: Clock | None = None
-        self.last_collective: dict[int, str | None] = {}
+        self.last_collective: dict[int, str] = {}
         self.time: tuple[int, int] = (0, -1)
         self.collectives: list[tuple[tuple[int, int], int, str]] = []
         self.twins: dict[str, list[str]] = {}
@@ -342,7 +342,7 @@ class Function(OperationWriter):
         return self._row_shares.shares(self, rows)
 
 
-def last_collectives(last: Mapping[int, str | None], place: int) -> list[str]:
+def last_collectives(last: Mapping[int, str], place: int) -> list[str]:
     """Returns names of the earlier collectives that one at a place must follow.
 
     On the host it follows those of all places; on a replica, those of the
@@ -354,4 +354,4 @@ def last_collectives(last: Mapping[int, str | None], place: int) -> list[str]:
         place: The place of the new collective.
     """
     places = list(last) if place == HOST else [place, HOST]
-    return [name for name in map(last.get, places) if name]
+    return [last[place] for place in places if place in last]

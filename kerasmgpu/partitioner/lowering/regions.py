@@ -89,13 +89,7 @@ class _Bodies:
                 key for build in builds for key in build.sizes.imports
             )
         )
-        self._has_collectives = False
-        for build in builds:
-            if build.last_collective:
-                self._has_collectives = True
-                # Later collectives of the enclosing function wait for them.
-                for where in build.last_collective:
-                    parent.last_collective.setdefault(where, None)
+        self._has_collectives = any(build.last_collective for build in builds)
         self._types = tuple(one.dtype for one in outputs[-1])
         functions = [
             self._function(build, index, given)

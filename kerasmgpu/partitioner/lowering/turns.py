@@ -34,7 +34,7 @@ def order_collectives(build: Build) -> None:
     They were written in another order: each instruction's for all
     micro-batches.
     """
-    last: dict[int, str | None] = {}
+    last: dict[int, str] = {}
     for _, place, name in sorted(build.collectives, key=lambda one: one[0]):
         node = build.writer.node(name)
         before = last_collectives(last, place)
