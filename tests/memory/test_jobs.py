@@ -4,7 +4,7 @@ import pytest
 
 from tests.memory import allocator, jobs
 
-WIDE = ("build_wide", "weights", (1, 2, 4))
+WIDE = ("build_wide", "weights", (1, 4))
 NORMALISED = ("build_normalised", "none", (1, 4))
 SETTINGS = [f"build,{shard},1" for shard in jobs.SHARDS]
 SETTINGS += ["deep,weights,1"]

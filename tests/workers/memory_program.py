@@ -1,4 +1,4 @@
-"""Prints by how much training grows a process: `plain grown by 437 MiB`.
+"""Prints by how much training grows a process: `plain grown by 261 MiB`.
 
     python -m tests.workers.memory_program plain       # Keras, one device
     python -m tests.workers.memory_program devices     # two logical devices
@@ -7,7 +7,7 @@
 
 Several kinds are trained one after the other: `plain devices`.
 
-13 dense layers of 1,500 units, 112 MiB of weights, Adam, batches of 8 rows: the
+13 dense layers of 1,100 units, 60 MiB of weights, Adam, batches of 8 rows: the
 weights, gradients and slots are nearly all that a process holds.
 """
 
@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-_UNITS = 1500
+_UNITS = 1100
 
 
 def mebibytes(name):
