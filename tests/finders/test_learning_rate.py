@@ -64,10 +64,8 @@ def scaled():
 @pytest.mark.parametrize(
     "num_replicas, optimizer, compile_args",
     [
-        (None, None, {}),
-        (2, scheduled, {}),
-        (None, scaled, {}),
-        (2, None, {"steps_per_execution": 2}),
+        (None, scheduled, {}),
+        (2, scaled, {"steps_per_execution": 2}),
     ],
 )
 def test_the_model_and_generators_are_as_before(

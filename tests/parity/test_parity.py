@@ -59,7 +59,7 @@ QUICK = {
 
 QUICK_SHARDED = {
     ("uneven last batch", "sharded_optimizer", 8),
-    ("masked loss per token", "sharded_weights", 8),
+    ("masked loss per token", "sharded_weights", 3),
     ("global clipnorm", "sharded_optimizer", 4),
     ("clipnorm of sparse gradients", "sharded_optimizer", 2),
     ("loss scale with overflow on one replica", "sharded_optimizer", 4),
