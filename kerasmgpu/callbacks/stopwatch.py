@@ -161,9 +161,10 @@ class Stopwatch:
     def _counted(
         self, batches: Sequence[tuple[int, float]]
     ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
-        """Yields the seconds and batches of each execution not left out.
+        """Yields the seconds and batches of each execution that counts.
 
-        Records their batch sizes as seen.
+        Those that traced, that have a batch size not seen before in this `fit`,
+        or that got no batch don't count. All batch sizes are recorded as seen.
         """
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):

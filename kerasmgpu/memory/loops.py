@@ -40,7 +40,14 @@ class Walk(Protocol):
         given: Sequence[Static],
         ledgers: Mapping[str, Ledger] | None = None,
     ) -> "Walk":
-        """Returns a `Walk` of the function `name`, a body of `node`."""
+        """Returns a `Walk` of the function `name`, a body of `node`.
+
+        Args:
+            node: The loop, branch or call.
+            name: Name of the function.
+            given: What is known of the function's arguments.
+            ledgers: Ledgers to count in, by memory. Default: those of this walk.
+        """
 
 
 def region(

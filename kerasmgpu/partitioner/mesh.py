@@ -98,9 +98,10 @@ class Mesh:
         return self.shares_memory and self.num_workers > 1
 
     def alone(self) -> "Mesh":
-        """Returns a mesh of one replica, which runs on its caller's device.
+        """Returns the mesh of a function that a replica runs by itself.
 
-        The number of all replicas, `total`, is kept.
+        Bodies of its loops and branches are such functions. They run on their
+        caller's device; `total` stays that of this mesh.
         """
         return dataclasses.replace(
             self,

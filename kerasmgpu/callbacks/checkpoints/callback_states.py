@@ -55,8 +55,8 @@ class CallbackStates:
         """Restores each callback's state.
 
         Callbacks are matched by class, several of one class by their order. A
-        callback without a saved state is left unchanged; a state without a
-        callback is logged as a warning.
+        callback without a saved state is left unchanged; the first
+        state without a callback is logged as a warning.
 
         Args:
             states: List, as `read` returned it.

@@ -42,7 +42,10 @@ class Schedule:
         self._steps, self._saved = 0, seconds
 
     def steps_are_due(self) -> bool:
-        """Whether `every_steps` are done since `saved`; the same on workers."""
+        """Whether `every_steps` were counted since the last `saved`.
+
+        All workers count the same steps.
+        """
         return self.every_steps is not None and self._steps >= self.every_steps
 
     def seconds_are_due(self, now: float) -> bool:

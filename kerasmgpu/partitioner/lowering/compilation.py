@@ -1,6 +1,6 @@
 """Outlines XLA clusters: each becomes a function that XLA compiles.
 
-`passes/cluster_for_xla.py` decides which nodes are a cluster.
+`cluster_for_xla.py` decides which nodes are a cluster.
 """
 
 import collections
@@ -159,6 +159,7 @@ class _Cluster:
                 if source in inside:
                     node.input.append(reference)
                 elif source in nodes and nodes[source].op == "Const":
+                    # XLA needs some inputs as constants.
                     constants[source] = nodes[source]
                     node.input.append(reference)
                 elif reference[0] != "^":

@@ -236,7 +236,16 @@ def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
 def _rows_passed(
     build: Build, one: ir.Value, symbol: sizes.Symbol
 ) -> list[Reference]:
-    """Returns an input's number of rows, or each share's if it is sharded."""
+    """Returns references to an input's number of rows.
+
+    One number, or one per replica if the input is sharded.
+
+    Args:
+        build: The `Build`.
+        one: The input; if `symbol.is_entry`, the vector of sizes that holds the
+            number, such as a sparse tensor's dense shape.
+        symbol: The symbol of the number of rows.
+    """
     if symbol.is_entry:
         return [build.sizes.entry_of_value(symbol)]
     references = list(build.references(one))

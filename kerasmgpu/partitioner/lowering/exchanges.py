@@ -62,17 +62,20 @@ def _looked_up(
     inputs: Sequence[Sequence[Reference]],
     take_turn: Callable[[int], None],
 ) -> tuple[list[Reference], list[str]]:
-    """Looks up the rows of each place's numbers.
+    """Looks up table rows by index, across replicas.
+
+    Sends each place's row indices to the replicas that own the rows, looks the
+    rows up there, and sends them back.
 
     Args:
         build: The `Build`, with a place per device.
-        node: The look-up: `(table, numbers, …)`.
+        node: The look-up, of `(table, indices, …)`.
         table: How the table is sharded.
-        inputs: For each of its inputs, references by place.
+        inputs: For each input of `node`, its references by place.
         take_turn: Called with a place before nodes are written for it.
 
     Returns:
-        References to the rows, and names of the look-ups, by place.
+        References to the rows, and names of the look-up nodes, by place.
     """
     numbers, made = node.inputs[1], node.outputs[0]
     inner = cast(tuple[SizeLike, ...], made.shape[len(numbers.shape) :])

@@ -68,16 +68,16 @@ class Function(OperationWriter):
     Attributes:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `Clock` of the function, or `None`.
-        last_collective: Maps places to the names of their last collectives;
-            `None` stands for one inside the body of a loop or branch.
+        last_collective: Maps each place to the name of its last collective, or
+            of the last loop or branch with collectives inside.
         collectives: All collectives, as `(time, place, name)`.
-        time: When nodes that are written now run: a phase, and a micro-batch's
-            turn in it, or -1 before all turns.
+        time: `(phase, turn)` in which the nodes written now will run: a
+            micro-batch's turn, or -1 before all turns.
         twins: Maps the name of each node of an operation that runs on copies
             (`Runs.ON_COPIES`) to the names of its nodes on all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
-        span: Number of consecutive places, from its own on, for which a node
-            that is written now runs: 1 if each replica or micro-batch has one.
+        span: For how many consecutive places a node that is written now runs,
+            from its own place on: 1 if each replica or micro-batch has its own.
         outputs: References to what it returns; set when all is written.
     """
 

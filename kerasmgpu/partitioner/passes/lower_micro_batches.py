@@ -97,7 +97,12 @@ def _lower(program: Lowered) -> None:
 
 
 class _Lowering:
-    """Builds the new instructions of a program, one after the other."""
+    """Rewrites a program's instructions for micro-batches.
+
+    `add` takes them in order and changes them: it sets which run once per
+    device, and inserts `Accumulate` where a device adds its micro-batches'
+    partial sums before it sends them. `instructions` has the result.
+    """
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []

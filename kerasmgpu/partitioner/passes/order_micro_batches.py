@@ -39,7 +39,12 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def order_micro_batches(program: Lowered) -> None:
-    """Sets `phases` and `after` of a program; see `ir.lowered.Lowered`."""
+    """Assigns a program's instructions to phases: sets `phases` and `after`.
+
+    `phases` has those that run for each micro-batch; `after` has, for each other
+    one, the first phase that can use its results. A reduce-scatter in turns
+    whose inputs are of several phases is split, one per phase.
+    """
     if program.mesh.micro_batches == 1:
         return
     _set_phases(program, {})

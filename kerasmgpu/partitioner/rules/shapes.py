@@ -182,10 +182,11 @@ operation("ConjugateTranspose", axes=transpose)
 
 
 def concat(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a concatenation of partial sums, or one with sharded rows.
+    """Plans a concatenation of partial sums, or of tensors sharded by rows.
 
-    Along the rows' axis, all parts must be sharded; each becomes a block of all
-    rows. Returns `None` for other kinds, or if the axis is unknown.
+    Along the sharded axis, all parts must be sharded: their blocks follow one
+    another (`Sharded.outer` counts them), and a replica holds its rows of each.
+    Returns `None` for other kinds, or if the axis or rank is unknown.
     """
     *parts, where = node.inputs
     rank = node.outputs[0].rank
@@ -563,7 +564,10 @@ operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
 
 
 def range_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the shape of `arange(rows)`, `[rows]`; `None` for others."""
+    """Returns the shape of a range from 0 to a symbolic size, by steps of 1.
+
+    Returns `None` for other ranges.
+    """
     start, limit, delta = (tensor.value for tensor in node.inputs)
     if start != 0 or delta != 1 or not isinstance(limit, sizes.Size):
         return None
@@ -666,9 +670,11 @@ def tile(node: Node) -> Axes | None:
 
 
 def tile_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
-    """Plans a repetition of the axis of the rows, as blocks of all rows.
+    """Plans a repetition along the sharded axis.
 
-    Returns `None` if that axis isn't repeated, or an unknown number of times.
+    Each repetition adds blocks of all rows (`Sharded.outer` counts them), and a
+    replica holds its rows of each. Returns `None` if the input isn't sharded, if
+    its sharded axis isn't repeated, or is an unknown number of times.
     """
     kind, multiples = kinds[0], node.inputs[1].value
     if not isinstance(kind, Sharded) or not isinstance(multiples, tuple):
