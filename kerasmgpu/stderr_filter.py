@@ -22,8 +22,10 @@ _NOISE = re.compile(
     # Level, date and file of a C++ log line; errors and above are kept …
     rb"|[IW]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(cc|h):\d+\]"
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
-    # … except those about a missing GPU, which is not an error.
+    # … except those about a missing GPU, which is not an error, and about a
+    # compiled program, which TensorFlow tries to read as text first.
     rb"|.*failed call to cuInit"
+    rb"|.*Error parsing text-format tensorflow\.XlaSerializedCacheEntry"
     rb"|.*Unable to register cu(FFT|DNN|BLAS) factory"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
 )

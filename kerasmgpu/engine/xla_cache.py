@@ -27,7 +27,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.engine.private_names import configuration, tf_session
-from kerasmgpu.engine.xla_files import XlaFiles
+from kerasmgpu.engine.xla_files import XlaFiles, function_in
 
 VARIABLE = "KERASMGPU_XLA_CACHE"
 """Environment variable: the folder, or `0` for none."""
@@ -45,7 +45,7 @@ _SECONDS = 2.0
 """Between two looks for new files."""
 
 _FOREIGN_SECONDS = 60.0
-"""After which a file that isn't kept is removed: all devices have read it."""
+"""After which a file of another function is removed: all devices have read it."""
 
 _OF_NUMBERS = (
     "XLA_FLAGS",
@@ -68,7 +68,10 @@ class _Process:
         self.folder = folder
         self._pid = os.getpid()
         self._lock = _locked(folder)
-        self._known: set[str] = {_LOCK}
+        self._known: set[str] = set()
+        self._done: set[str] = set()
+        self._waiting: set[str] = set()
+        self._number, self._shown = 0, 0
         self._files: XlaFiles | None = None
         self._copying = threading.Lock()
         self._stop = threading.Event()
@@ -77,35 +80,49 @@ class _Process:
 
     def expect(
         self, functions: Collection[str], files: XlaFiles | None
-    ) -> None:
-        """Gives TensorFlow the files of functions that it will compile."""
+    ) -> bool:
+        """Gives TensorFlow the files of functions that it will compile.
+
+        Returns:
+            Boolean, whether some have none.
+        """
         with self._copying:
             self._files = files or self._files
             if files is not None:
-                self._known.update(files.link(functions, self.folder))
+                linked = files.link(functions, self.folder)
+                self._known.update(linked)
+                self._done.update(linked.values())
+            self._waiting.update(functions)
+            self._waiting -= self._done
+            self._number, self._shown = len(self._waiting), 0
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._watch, name="kerasmgpu XLA cache", daemon=True
             )
             self._thread.start()
+        return self._number > 0
 
     def _watch(self) -> None:
         while not self._stop.wait(_SECONDS):
             self._keep_new()
+            left = len(self._waiting)
+            if left not in (0, self._shown):
+                self._shown = left
+                logging.info(
+                    "kerasmgpu: compiling %d clusters with XLA: %d of %d.",
+                    self._number,
+                    self._number - left,
+                    self._number,
+                )
 
     def _keep_new(self) -> None:
         """Keeps files that TensorFlow has written, outside of any step."""
         with self._copying:
-            kept = False
-            for file in self.folder.glob("*.pb"):
-                if file.name in self._known:
-                    continue
+            new = set(self.folder.glob("*.pb"))
+            new = {file for file in new if file.name not in self._known}
+            for file in new:
                 try:
-                    if self._files is not None and self._files.keep(file):
-                        self._known.add(file.name)
-                        kept = True
-                    elif time.time() - file.stat().st_mtime > _FOREIGN_SECONDS:
-                        file.unlink()
+                    self._keep(file)
                 except OSError as error:
                     logging.warning(
                         "kerasmgpu: what XLA compiles is no longer kept for "
@@ -113,9 +130,21 @@ class _Process:
                         error,
                     )
                     self._files = None
-            if kept and self._files is not None:
+            if new and self._files is not None:
                 with contextlib.suppress(OSError):
                     self._files.trim()
+
+    def _keep(self, file: pathlib.Path) -> None:
+        function = function_in(file)
+        if function is None:
+            if time.time() - file.stat().st_mtime > _FOREIGN_SECONDS:
+                file.unlink()
+            return
+        self._known.add(file.name)
+        self._done.add(function)
+        self._waiting.discard(function)
+        if self._files is not None:
+            self._files.keep(file, function)
 
     def _finish(self) -> None:
         if os.getpid() != self._pid:  # In a fork.
@@ -165,16 +194,19 @@ def prepare() -> None:
 
 def expect(
     functions: Collection[str], chosen: str | os.PathLike[str] | bool | None
-) -> None:
+) -> bool:
     """Gives TensorFlow what earlier starts have compiled of some functions.
 
     Args:
         functions: Names of functions that XLA will compile.
         chosen: The folder to keep them in, `False` for none, or `None` for
             that of `KERASMGPU_XLA_CACHE`, by default in the user's cache folder.
+
+    Returns:
+        Boolean, whether what one device compiles will be loaded by others.
     """
     if not functions or _why_not == "":
-        return
+        return bool(functions)
     if _process is None:
         logging.log_first_n(
             logging.INFO,
@@ -182,13 +214,13 @@ def expect(
             1,
             _why_not,
         )
-        return
+        return False
     folder = folder_of(chosen)
     files = None
     try:
         if folder is not None:
             files = XlaFiles(folder, _key())
-        _process.expect(functions, files)
+        return _process.expect(functions, files)
     except OSError as error:
         logging.log_first_n(
             logging.WARNING,
@@ -196,7 +228,7 @@ def expect(
             1,
             error,
         )
-        _process.expect(functions, None)
+        return _process.expect(functions, None)
 
 
 def folder_of(

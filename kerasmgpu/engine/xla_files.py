@@ -23,7 +23,7 @@ MOST_BYTES = 2 << 30
 _ABANDONED_SECONDS = 3600
 """Age of a temporary file whose writer must have been killed."""
 
-_FUNCTION = re.compile(PREFIX.encode() + rb"([0-9a-f]+)")
+_FUNCTION = re.compile(PREFIX.encode() + rb"[0-9a-f]+")
 
 
 class XlaFiles:
@@ -52,7 +52,7 @@ class XlaFiles:
 
     def link(
         self, functions: Collection[str], target: pathlib.Path
-    ) -> list[str]:
+    ) -> dict[str, str]:
         """Links the files of some functions into a folder.
 
         A file that isn't what it was when it was written, is removed.
@@ -62,10 +62,10 @@ class XlaFiles:
             target: Path of a folder, where TensorFlow looks for files.
 
         Returns:
-            List of the names of the links.
+            Dictionary from names of the links to those of the functions.
         """
         wanted = {name.removeprefix(PREFIX) for name in functions}
-        linked = []
+        linked = {}
         for entry in list(_files(self._folder)):
             function, _, rest = entry.name.partition(".")
             name, _, checksum = rest.rpartition(".")
@@ -78,23 +78,19 @@ class XlaFiles:
                     continue
                 os.utime(entry)  # It was used now.
                 _replace_by_link(target / name, entry)
-                linked.append(name)
+                linked[name] = PREFIX + function
         return linked
 
-    def keep(self, file: pathlib.Path) -> bool:
+    def keep(self, file: pathlib.Path, function: str) -> None:
         """Copies a file that TensorFlow has written; leaves a link there.
 
         Args:
             file: Its path.
-
-        Returns:
-            Boolean; false for a function that another start won't have.
+            function: Name of the function that it is of; see `function_in`.
         """
         content = file.read_bytes()
-        found = _FUNCTION.search(content)
-        if found is None:
-            return False
-        name = f"{found[1].decode()}.{file.name}.{_checksum(content)}"
+        digest = function.removeprefix(PREFIX)
+        name = f"{digest}.{file.name}.{_checksum(content)}"
         kept = self._folder / name
         # Two processes may write it at the same time: each has its own file.
         temporary = self._folder / f"{TEMPORARY}{uuid.uuid4().hex}"
@@ -106,7 +102,6 @@ class XlaFiles:
             discard(temporary)
             raise
         _replace_by_link(file, kept)
-        return True
 
     def trim(self) -> None:
         """Removes the least recently used files, as many as are too many."""
@@ -128,6 +123,16 @@ class XlaFiles:
                 total -= size
                 with contextlib.suppress(FileNotFoundError):
                     file.unlink()
+
+
+def function_in(file: pathlib.Path) -> str | None:
+    """The function that TensorFlow has written a file of.
+
+    Returns:
+        Its name, or `None` for one that another start won't have.
+    """
+    found = _FUNCTION.search(file.read_bytes())
+    return None if found is None else found[0].decode()
 
 
 def require_private(path: pathlib.Path) -> None:

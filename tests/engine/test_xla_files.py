@@ -5,7 +5,7 @@ import os
 import pytest
 
 from kerasmgpu.atomic_files import TEMPORARY
-from kerasmgpu.engine.xla_files import XlaFiles
+from kerasmgpu.engine.xla_files import XlaFiles, function_in
 from kerasmgpu.partitioner.lowering.content_names import PREFIX
 
 FUNCTION, OTHER = PREFIX + "0a1b", PREFIX + "2c3d"
@@ -34,34 +34,33 @@ def kept(folder):
 def test_a_file_is_there_in_the_next_start_for_its_function(folders, tmp_path):
     xla, process = folders
     content = written(process, FUNCTION).read_bytes()
-    assert XlaFiles(xla, "key").keep(process / NAME)
+    XlaFiles(xla, "key").keep(process / NAME, function_in(process / NAME))
     assert (process / NAME).read_bytes() == content
     assert xla.stat().st_mode & 0o777 == 0o700
     (tmp_path / "next").mkdir()
     files = XlaFiles(xla, "key")
-    assert files.link({OTHER}, tmp_path / "next") == []
-    assert files.link({OTHER, FUNCTION}, tmp_path / "next") == [NAME]
+    assert files.link({OTHER}, tmp_path / "next") == {}
+    linked = files.link({OTHER, FUNCTION}, tmp_path / "next")
+    assert linked == {NAME: FUNCTION}
     assert (tmp_path / "next" / NAME).read_bytes() == content
-    assert XlaFiles(xla, "other key").link({FUNCTION}, process) == []
+    assert XlaFiles(xla, "other key").link({FUNCTION}, process) == {}
 
 
 def test_other_functions_names_are_of_one_process(folders):
-    xla, process = folders
-    path = written(process, "__inference_f_1")
-    assert not XlaFiles(xla, "key").keep(path)
-    assert not kept(xla)
+    _, process = folders
+    assert function_in(written(process, "__inference_f_1")) is None
 
 
 @pytest.mark.parametrize("damage", ["cut short", "changed"])
 def test_a_damaged_file_is_removed(folders, damage):
     xla, process = folders
     files = XlaFiles(xla, "key")
-    files.keep(written(process, FUNCTION))
+    files.keep(written(process, FUNCTION), FUNCTION)
     (file,) = kept(xla)
     content = file.read_bytes()
     file.write_bytes(content[:50] if damage == "cut short" else b"x" + content)
     (process / NAME).unlink()
-    assert files.link({FUNCTION}, process) == []
+    assert files.link({FUNCTION}, process) == {}
     assert not kept(xla) and not os.path.lexists(process / NAME)
 
 
@@ -77,7 +76,7 @@ def test_a_folder_that_others_may_write_is_refused(folders, place):
 def test_a_file_that_others_may_write_is_refused(folders):
     xla, process = folders
     files = XlaFiles(xla, "key")
-    files.keep(written(process, FUNCTION))
+    files.keep(written(process, FUNCTION), FUNCTION)
     kept(xla)[0].chmod(0o666)
     with pytest.raises(PermissionError, match="mode 666"):
         files.link({FUNCTION}, process)
@@ -93,7 +92,7 @@ def test_a_full_disk_leaves_no_incomplete_file(folders, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        files.keep(path)
+        files.keep(path, FUNCTION)
     assert not kept(xla)
     assert not path.is_symlink()
 
@@ -103,9 +102,9 @@ def test_the_least_recently_used_files_make_room(folders):
     XlaFiles(xla, "old version")
     for number in range(4):
         name = f"{number}.pb"
-        XlaFiles(xla, "key").keep(
-            written(process, FUNCTION + str(number), name)
-        )
+        function = FUNCTION + str(number)
+        path = written(process, function, name)
+        XlaFiles(xla, "key").keep(path, function)
     old = written(xla / "old version", OTHER)
     left = xla / "key" / f"{TEMPORARY}of_a_killed_process"
     left.write_bytes(b"")

@@ -232,3 +232,39 @@ def test_an_error_in_a_cluster_has_the_users_line():
     place = "(?s)replica_0/Reshape defined at .* in step\n"
     with pytest.raises(tf.errors.InvalidArgumentError, match=place):
         partitioned(tf.zeros([6, 2]), tf.constant([5, -1]))
+
+
+def test_the_first_run_compiles_on_one_device_after_the_other():
+    x = tf.random.stateless_normal([6, 3, 4], seed=(1, 2))
+
+    def step(x):
+        return tf.reduce_sum(tf.sin(x) * 2.0, 0)
+
+    partitioned = Partitioned(
+        step, REPLICAS, jit_compile=True, before_compiling=bool
+    )
+    written = partitioned.program((tf.TensorSpec(x.shape),)).written()
+    calls = {
+        node.name: [one for one in node.input if "^compiled" in one]
+        for node in written.first.library[0].node_def
+        if node.name.startswith("compiled")
+    }
+    assert list(calls.values()) == [
+        [],
+        ["^compiled/0_0"],
+        ["^compiled/0_1"],
+    ]
+    first, second = partitioned(x), partitioned(x)
+    assert written.first is None
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_random_state_is_that_of_one_function():
+    partitioned = Partitioned(
+        lambda x: tf.sin(x) * 2.0 + tf.random.normal(tf.shape(x)),
+        REPLICAS,
+        jit_compile=True,
+        before_compiling=bool,
+    )
+    written = partitioned.program((tf.TensorSpec([6, 2]),)).written()
+    assert written.lowered.clusters and written.first is None

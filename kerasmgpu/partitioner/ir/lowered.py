@@ -49,6 +49,7 @@ class Cluster:
     """Nodes of a written function that XLA compiles as one function.
 
     Attributes:
+        call: Name of the node that calls its function.
         device: Name of their device.
         level: Number of clusters before it, on the longest path to it.
         function: Name of its function, which equal clusters share.
@@ -60,6 +61,7 @@ class Cluster:
         results: Its outputs, likewise.
     """
 
+    call: str
     device: str
     level: int
     function: str

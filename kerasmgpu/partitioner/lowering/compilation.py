@@ -71,6 +71,7 @@ def cluster_for_xla(build: Function) -> None:
         cluster.call(writer, function, key, replacements)
         build.program.clusters.append(
             Cluster(
+                writer.last,
                 key.device,
                 key.level,
                 function,

@@ -52,7 +52,13 @@ class Execution:
             tf.errors.OutOfRangeError: If there is no data, with one step.
             StopIteration: If there is no data, with several steps per call.
         """
-        run = self._flat(iterator)
+        first = self._written.take_first()
+        execution = self
+        if first is not self._written:
+            execution = Execution(
+                self._program, first, self._steps, self._local_results
+            )
+        run = execution._flat(iterator)
         try:
             with self._places, without_grappler():
                 outputs = run()

@@ -61,7 +61,7 @@ class Partitioned:
         compute_time: "ComputeTime | None" = None,
         micro_batches: int = 1,
         repeats: bool = False,
-        before_compiling: Callable[[Collection[str]], None] | None = None,
+        before_compiling: Callable[[Collection[str]], bool] | None = None,
     ) -> None:
         self.micro_batches = micro_batches
         self._repeats = repeats

@@ -21,6 +21,7 @@ from kerasmgpu.partitioner.lowering import all_passes, device_shares, entries
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.emission import emit
+from kerasmgpu.partitioner.lowering.first_run import in_turns
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.planning import facts
@@ -85,7 +86,8 @@ class Program:
         log: Function `(program, written)` that is called when a function is
             written, or `None`.
         before_compiling: Function that is told the names of functions that XLA
-            will compile, before it does, or `None`.
+            will compile, before it does, or `None`. It returns whether devices
+            load what another one has compiled.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Program:
         first_batch: Sequence[Sequence[int | None]] | None = None,
         in_more_parts: "Callable[[int], Program] | None" = None,
         log: "Callable[[Program, Written], None] | None" = None,
-        before_compiling: Callable[[Collection[str]], None] | None = None,
+        before_compiling: Callable[[Collection[str]], bool] | None = None,
     ) -> None:
         self.trace = trace
         self.in_more_parts = in_more_parts
@@ -357,13 +359,25 @@ class Program:
             emitted.widths,
             with_outputs,
             lowered,
+            self._in_turns(library[-1], lowered),
         )
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         if self._log is not None:
             self._log(self, written)
-        if self._before_compiling is not None:
-            self._before_compiling(self.trace.compiled.keys())
         return written
+
+    def _in_turns(
+        self, function: function_pb2.FunctionDef, lowered: Lowered
+    ) -> function_pb2.FunctionDef | None:
+        """The function of the first run, if it is another; see `first_run.py`."""
+        compiled = self.trace.compiled.keys()
+        if self._before_compiling is None or not self._before_compiling(
+            compiled
+        ):
+            return None
+        if _has_random_state(self.trace.graph):
+            return None  # The other function would have another state.
+        return in_turns(function, lowered.clusters)
 
 
 def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:

@@ -25,6 +25,7 @@ class Written:
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
         lowered: The `ir.lowered.Lowered` that was written.
+        in_turns: The function for the first run, or `None`; see `first_run.py`.
     """
 
     def __init__(
@@ -36,8 +37,20 @@ class Written:
         widths: list[int],
         has_outputs: bool,
         lowered: Lowered,
+        in_turns: function_pb2.FunctionDef | None = None,
     ) -> None:
         self.library = library
+        self.first: Written | None = None
+        if in_turns is not None:
+            self.first = Written(
+                [in_turns],
+                captured,
+                types,
+                shapes,
+                widths,
+                has_outputs,
+                lowered,
+            )
         self.has_outputs = has_outputs
         self.lowered = lowered
         self.name = library[-1].signature.name
@@ -61,6 +74,8 @@ class Written:
         Returns:
             List of the outputs, empty without outputs.
         """
+        if self.first is not None and tf.executing_eagerly():
+            return self.take_first()(tensors)
         outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[*tensors, *self._captured],
             Tout=self._types,
@@ -73,6 +88,11 @@ class Written:
             for tensor, shape in zip(outputs, self._shapes):
                 tensor.set_shape(shape)
         return outputs
+
+    def take_first(self) -> "Written":
+        """Returns the function of the first run, once; see `first_run.py`."""
+        first, self.first = self.first, None
+        return first or self
 
 
 class _Name:
