@@ -30,10 +30,11 @@ from kerasmgpu.engine.private_names import configuration, tf_session
 from kerasmgpu.engine.xla_files import XlaFiles, function_in
 
 VARIABLE = "KERASMGPU_XLA_CACHE"
-"""Environment variable: the folder, or `0` for none."""
+"""Environment variable: the folder, or `0` for none, not even in this process."""
 
 _FLAGS = "TF_XLA_FLAGS"
 _DIRECTORY = "--tf_xla_persistent_cache_directory="
+_CPU_ONLY = "--tf_xla_persistent_cache_device_types=XLA_CPU_JIT"
 _PROBE = "tf_xla_disable_constant_folding"
 
 _NAME = "kerasmgpu_xla_"
@@ -160,17 +161,26 @@ _process: _Process | None = None
 _why_not: str | None = None
 """Why TensorFlow keeps nothing for us; empty where the user said so."""
 
+_is_users = False
+"""Whether TensorFlow has a folder that the user has set."""
+
+_keeps_of_gpus = False
+"""Whether programs of GPUs are kept. Where TensorFlow can't write one, the step
+ends with an error; that it can has been seen on CPUs only, so it is asked for."""
+
 
 def prepare() -> None:
     """Has TensorFlow look for compiled programs in a folder of this process.
 
     To be called before devices are listed; idempotent.
     """
-    global _process, _why_not
+    global _process, _why_not, _is_users, _keeps_of_gpus
     if _process is not None or _why_not is not None:
         return
     flags = os.environ.get(_FLAGS, "").strip()
-    if _DIRECTORY.rstrip("=") in flags:
+    chosen = os.environ.get(VARIABLE, "")
+    _is_users = _DIRECTORY.rstrip("=") in flags
+    if _is_users or chosen == "0":
         _why_not = ""
         return
     if flags and not flags.startswith("-") or _PROBE in flags:
@@ -183,7 +193,9 @@ def prepare() -> None:
             f"{tempfile.gettempdir()}"
         )
         return
-    if not _are_read(f"{flags} {_DIRECTORY}{folder}"):
+    _keeps_of_gpus = bool(chosen)
+    types = "" if _keeps_of_gpus else _CPU_ONLY
+    if not _are_read(f"{flags} {_DIRECTORY}{folder} {types}"):
         shutil.rmtree(folder)
         _why_not = (
             "TensorFlow has listed its devices before; make the strategy first"
@@ -193,7 +205,9 @@ def prepare() -> None:
 
 
 def expect(
-    functions: Collection[str], chosen: str | os.PathLike[str] | bool | None
+    functions: Collection[str],
+    chosen: str | os.PathLike[str] | bool | None,
+    on_gpus: bool,
 ) -> bool:
     """Gives TensorFlow what earlier starts have compiled of some functions.
 
@@ -201,12 +215,15 @@ def expect(
         functions: Names of functions that XLA will compile.
         chosen: The folder to keep them in, `False` for none, or `None` for
             that of `KERASMGPU_XLA_CACHE`, by default in the user's cache folder.
+        on_gpus: Whether replicas run on GPUs.
 
     Returns:
         Boolean, whether what one device compiles will be loaded by others.
     """
     if not functions or _why_not == "":
-        return bool(functions)
+        return _is_users and bool(functions)
+    if on_gpus and not _keeps_of_gpus:
+        return False
     if _process is None:
         logging.log_first_n(
             logging.INFO,

@@ -215,7 +215,9 @@ class ExactSteps(_Strategy):
             else int(self.micro_batches),
             repeats=self.micro_batches == "auto",
             before_compiling=lambda functions: xla_cache.expect(
-                functions, self.xla_cache
+                functions,
+                self.xla_cache,
+                any("GPU" in name for name in self.extended.worker_devices),
             ),
         )
 

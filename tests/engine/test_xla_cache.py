@@ -79,10 +79,30 @@ def test_flags_that_are_read_already_stay(monkeypatch):
     """These tests have listed devices before there was a strategy."""
     monkeypatch.setattr(xla_cache, "_why_not", None)
     monkeypatch.setattr(xla_cache, "_process", None)
+    monkeypatch.delenv(xla_cache.VARIABLE, raising=False)
     before = dict(os.environ)
     xla_cache.prepare()
     assert "make the strategy first" in xla_cache._why_not
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    "flags, variable, loads",
+    [("--tf_xla_persistent_cache_directory=x", "", True), ("", "0", False)],
+)
+def test_what_the_user_has_set_stays(monkeypatch, flags, variable, loads):
+    monkeypatch.setattr(xla_cache, "_why_not", None)
+    monkeypatch.setattr(xla_cache, "_is_users", False)
+    monkeypatch.setenv("TF_XLA_FLAGS", flags)
+    monkeypatch.setenv(xla_cache.VARIABLE, variable)
+    xla_cache.prepare()
+    assert xla_cache._why_not == ""
+    assert xla_cache.expect({"f"}, None, on_gpus=False) is loads
+
+
+def test_programs_of_gpus_are_kept_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(xla_cache, "_why_not", None)
+    assert not xla_cache.expect({"f"}, None, on_gpus=True)
 
 
 def test_a_full_disk_ends_the_keeping_only(tmp_path, monkeypatch, caplog):
