@@ -84,8 +84,17 @@ def test_training_holds(monkeypatch):
     names = ("dense, saved and loaded", "sharded weights")
     few = {name: examination.TRIALS[name] for name in names}
     monkeypatch.setattr(examination, "TRIALS", few)
-    report = examination.run(train=True, max_megabytes=1, timeout_seconds=600)
-    assert report["problems"] == 0
+    child = examination._child
+
+    def only_of_trials(module, *arguments):
+        if module == "trial":
+            return child(module, *arguments)
+        return {"error": "left out"}
+
+    monkeypatch.setattr(examination, "_child", only_of_trials)
+    report = examination.run(train=True, timeout_seconds=600)
+    found = [one["key"] for one in report["findings"]]
+    assert found.count("trial") == len(report["trials"])
     assert [*report["trials"]] == [*few, examination.JOB]
     for name, trial in report["trials"].items():
         assert trial["distance"] <= trial["tolerance"], name

@@ -1,5 +1,7 @@
 """A step that runs out of memory: what was alive, and what would fit."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -29,10 +31,16 @@ def message(strategy, batch_size=ROWS):
     return caught.value.message
 
 
-def test_layers_and_settings_are_named(replicas, monkeypatch):
-    limit = 2 << 20
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: limit)
-    said = message(replicas(2))
+@functools.cache
+def on_small_devices(shard):
+    """The message of two replicas of 2 MiB each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
+        return message(mirrored(2, shard))
+
+
+def test_layers_and_settings_are_named():
+    said = on_small_devices(None)
     assert "'net' ran out of memory: 4096 rows on 2 replicas" in said
     # 64 floats of the 4,096 rows of both replicas, for the backward pass.
     by_layer = said.split("by layer: ")[1].split("\n")[0]
@@ -53,7 +61,8 @@ def test_without_a_limit_each_settings_bytes_are_told(replicas):
 
 def test_nothing_fits(replicas, monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 10)
-    assert "Nothing fits on 2 of these devices" in message(replicas(2))
+    said = message(replicas(2), batch_size=8)
+    assert "Nothing fits on 2 of these devices" in said
 
 
 def test_auto_explains_when_it_gives_up():
@@ -64,19 +73,17 @@ def test_auto_explains_when_it_gives_up():
 
 
 @pytest.mark.parametrize("shard", ["weights", "optimizer"])
-def test_sharded_steps_are_predicted(shard, monkeypatch):
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
-    said = message(mirrored(2, shard))
+def test_sharded_steps_are_predicted(shard):
+    said = on_small_devices(shard)
     assert f"4096 rows on 2 replicas, shard='{shard}', micro_batches=1." in said
     by_layer = said.split("by layer: ")[1].split("\n")[0]
     assert "wide 1 MiB" in by_layer
     assert "Would fit: micro_batches=4 (" in said
 
 
-def test_the_settings_of_sharded_steps_are_those_of_whole_ones(monkeypatch):
-    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
-    whole, sharded = (message(mirrored(2, one)) for one in (None, "weights"))
-    fitting = [one.split("Would fit: ")[1] for one in (whole, sharded)]
+def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
+    said = map(on_small_devices, (None, "weights"))
+    fitting = [one.split("Would fit: ")[1] for one in said]
     assert fitting[0].split("\n")[0] == fitting[1].split("\n")[0]
 
 
