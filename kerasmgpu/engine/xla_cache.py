@@ -125,9 +125,11 @@ class _Process:
                 try:
                     self._keep(file)
                 except OSError as error:
-                    logging.warning(
+                    logging.log_first_n(
+                        logging.WARNING,
                         "kerasmgpu: what XLA compiles is no longer kept for "
                         "the next start: %s",
+                        1,
                         error,
                     )
                     self._files = None

@@ -82,7 +82,7 @@ class XlaFiles:
         return linked
 
     def keep(self, file: pathlib.Path, function: str) -> None:
-        """Copies a file that TensorFlow has written; leaves a link there.
+        """Copies a file that TensorFlow has written, and leaves a link there.
 
         Args:
             file: Its path.
@@ -90,8 +90,10 @@ class XlaFiles:
         """
         content = file.read_bytes()
         digest = function.removeprefix(PREFIX)
-        name = f"{digest}.{file.name}.{_checksum(content)}"
-        kept = self._folder / name
+        name = f"{digest}.{file.name}."
+        if any(one.name.startswith(name) for one in _files(self._folder)):
+            return  # Another process was first; its bytes may differ.
+        kept = self._folder / (name + _checksum(content))
         # Two processes may write it at the same time: each has its own file.
         temporary = self._folder / f"{TEMPORARY}{uuid.uuid4().hex}"
         try:

@@ -46,6 +46,16 @@ def test_a_file_is_there_in_the_next_start_for_its_function(folders, tmp_path):
     assert XlaFiles(xla, "other key").link({FUNCTION}, process) == {}
 
 
+def test_of_two_processes_one_keeps_a_file(folders):
+    xla, process = folders
+    for size in (100, 101):
+        path = written(process, FUNCTION, size=size)
+        XlaFiles(xla, "key").keep(path, FUNCTION)
+        assert path.stat().st_size > size
+        path.unlink()
+    assert len(kept(xla)) == 1
+
+
 def test_other_functions_names_are_of_one_process(folders):
     _, process = folders
     assert function_in(written(process, "__inference_f_1")) is None

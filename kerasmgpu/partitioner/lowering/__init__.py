@@ -32,6 +32,7 @@ Passes on written nodes:
   once.py              which nodes run once for all replicas
   compilation.py       outlines them as functions
   content_names.py     names functions by their content
+  first_run.py         one device compiles, and the others load
 """
 
 from kerasmgpu import _import_on_use
