@@ -50,7 +50,7 @@ IN_PARTS = {
     ("steps per execution", "weights", 2, 2),
     ("jit compile", "weights", 2, 2),
     ("run eagerly", "weights", 2, 2),
-    ("gpt", "weights", 4, 3),
+    ("gpt", "weights", 2, 3),
     ("ema", "optimizer", 3, 2),
     ("tables, clipnorm", "embeddings", 2, 3),
     ("own weights", "weights", 3, 3),
