@@ -18,6 +18,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -184,6 +185,9 @@ def prepare() -> None:
     _is_users = _DIRECTORY.rstrip("=") in flags
     if _is_users or chosen == "0":
         _why_not = ""
+        return
+    if sys.platform != "linux":
+        _why_not = "it is kept on Linux only"
         return
     if flags and not flags.startswith("-") or _PROBE in flags:
         _why_not = f"{_FLAGS} is {flags!r}, to which no folder can be added"

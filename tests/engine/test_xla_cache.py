@@ -86,6 +86,15 @@ def test_flags_that_are_read_already_stay(monkeypatch):
     assert dict(os.environ) == before
 
 
+def test_other_systems_keep_nothing(monkeypatch):
+    monkeypatch.setattr(xla_cache, "_why_not", None)
+    monkeypatch.setattr(xla_cache, "_process", None)
+    monkeypatch.delenv(xla_cache.VARIABLE, raising=False)
+    monkeypatch.setattr(xla_cache.sys, "platform", "darwin")
+    xla_cache.prepare()
+    assert "Linux only" in xla_cache._why_not
+
+
 @pytest.mark.parametrize(
     "flags, variable, loads",
     [("--tf_xla_persistent_cache_directory=x", "", True), ("", "0", False)],
