@@ -35,7 +35,7 @@ VARIABLE = "KERASMGPU_XLA_CACHE"
 
 _FLAGS = "TF_XLA_FLAGS"
 _DIRECTORY = "--tf_xla_persistent_cache_directory="
-_CPU_ONLY = "--tf_xla_persistent_cache_device_types=XLA_CPU_JIT"
+_CPU_ONLY = "--tf_xla_persistent_cache_device_types=CPU"
 _PROBE = "tf_xla_disable_constant_folding"
 
 _NAME = "kerasmgpu_xla_"

@@ -48,17 +48,18 @@ def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
 
     Fails if TensorFlow's flag, its log or its files change.
     """
-    losses, compiled, loaded, _ = start(tmp_path / "xla")
-    files = list(tmp_path.glob("xla/*/*"))
+    caches = {"XDG_CACHE_HOME": str(tmp_path)}
+    losses, compiled, loaded, _ = start("", **caches)
+    files = list(tmp_path.glob("kerasmgpu/xla/*/*"))
     assert compiled == len(files) < compiled + loaded
     assert not list(pathlib.Path("/dev/shm").glob(f"{xla_cache._NAME}*.pb"))
     smallest = min(files, key=lambda file: file.stat().st_size)
     smallest.write_bytes(smallest.read_bytes()[:-1])
-    again, compiled_again, loaded_again, log = start(tmp_path / "xla")
+    again, compiled_again, loaded_again, log = start("", **caches)
     assert again == losses
     assert loaded_again + compiled_again == compiled + loaded
     assert compiled_again == 1
-    assert len(list(tmp_path.glob("xla/*/*"))) == len(files)
+    assert len(list(tmp_path.glob("kerasmgpu/xla/*/*"))) == len(files)
     assert "kept for the next" not in log
 
 
