@@ -73,8 +73,8 @@ FAULTS = {
     "part_on_all": Fault(
         "a whole value becomes a part of a sum on every replica",
         "partitioner/lowering/emission.py",
-        "places = [place for place in range(build.mesh.num) if first + place == 0]",
-        "places = range(build.mesh.num)",
+        "its = [place for place in places if first + place == 0]",
+        "its = list(places)",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
     "narrow_sums": Fault(
