@@ -290,6 +290,20 @@ FAULTS = {
         "ends = tf.cast(index, rows.dtype) + [1, 2]",
         "tests/strategies",
     ),
+    "copied_sums": Fault(
+        "a metric's sum starts on every replica",
+        "engine/variable_copies.py",
+        "and variable.synchronization != tf.VariableSynchronization.ON_READ",
+        "and variable.synchronization is not None",
+        "tests/engine/test_variable_copies.py",
+    ),
+    "names_of_lengths": Fault(
+        "two programs for XLA have one name",
+        "partitioner/lowering/content_names.py",
+        "digest = hashlib.sha256(content).hexdigest()[:24]",
+        "digest = hashlib.sha256(b'').hexdigest()[:24]",
+        "tests/partitioner/test_compilation.py",
+    ),
     "device_twice": Fault(
         "one device may be given twice",
         "engine/devices.py",
