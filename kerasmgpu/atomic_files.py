@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import uuid
 from collections.abc import Iterator
 
 TEMPORARY = ".tmp-"
@@ -11,7 +12,9 @@ TEMPORARY = ".tmp-"
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def atomic_write(
+    path: str | os.PathLike[str], several: bool = False
+) -> Iterator[pathlib.Path]:
     """Context with a temporary path, renamed to `path` if the block succeeds.
 
     An existing file stays until then; an error in the block removes the
@@ -20,6 +23,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     Args:
         path: Path-like. The temporary path is in the same folder and has the
             same suffix, by which Keras and matplotlib choose a format.
+        several: Whether several processes may write it at the same time. Each
+            temporary file then has a name of its own, and one that a killed
+            process left is not replaced by the next.
 
     Example:
 
@@ -29,7 +35,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     ```
     """
     path = pathlib.Path(path)
-    temporary = path.with_name(TEMPORARY + path.name)
+    writer = f"{uuid.uuid4().hex}-" if several else ""
+    temporary = path.with_name(f"{TEMPORARY}{writer}{path.name}")
     try:
         yield temporary
         os.replace(temporary, path)

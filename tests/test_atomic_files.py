@@ -40,6 +40,16 @@ def test_an_error_before_anything_is_written_is_the_one_told(tmp_path):
             temporary.write_text("")
 
 
+def test_several_writers_have_files_of_their_own(tmp_path):
+    path = tmp_path / "report.json"
+    with atomic_files.atomic_write(path, several=True) as slow:
+        slow.write_text("slow")
+        with atomic_files.atomic_write(path, several=True) as fast:
+            fast.write_text("fast")
+        assert path.read_text() == "fast"
+    assert path.read_text() == "slow"
+
+
 def test_what_can_not_be_emptied_is_removed(tmp_path, monkeypatch):
     path = tmp_path / "model.h5"
     path.write_text("half")

@@ -23,12 +23,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.engine.private_names import configuration, tf_session
 from kerasmgpu.engine.xla_files import XlaFiles, function_in
+from kerasmgpu.errors import InputError
+
+Chosen = str | os.PathLike[str] | bool | None
+"""A folder to keep programs in; `False` for none; `None` for the default."""
 
 VARIABLE = "KERASMGPU_XLA_CACHE"
 """Environment variable: the folder, or `0` for none, not even in this process."""
@@ -212,7 +217,7 @@ def prepare() -> None:
 
 def expect(
     functions: Collection[str],
-    chosen: str | os.PathLike[str] | bool | None,
+    chosen: Chosen,
     on_gpus: bool,
 ) -> bool:
     """Gives TensorFlow what earlier starts have compiled of some functions.
@@ -254,9 +259,25 @@ def expect(
         return _process.expect(functions, None)
 
 
-def folder_of(
-    chosen: str | os.PathLike[str] | bool | None,
-) -> pathlib.Path | None:
+def checked(chosen: Any) -> Chosen:
+    """Returns the argument `xla_cache` of a strategy.
+
+    Raises:
+        InputError: If it is neither a path nor a boolean nor `None`.
+    """
+    if chosen is None or isinstance(chosen, bool):
+        return chosen
+    if isinstance(chosen, (str, os.PathLike)):
+        path = os.fspath(chosen)
+        if isinstance(path, str) and path:
+            return path
+    raise InputError(
+        "xla_cache must be the path of a folder, False for none, or None for "
+        f"the default. Received: xla_cache={chosen!r}"
+    )
+
+
+def folder_of(chosen: Chosen) -> pathlib.Path | None:
     """The folder that compiled programs are kept in, or `None`; see `expect`."""
     if chosen is None or chosen is True:
         chosen = os.environ.get(VARIABLE) or _default()

@@ -14,7 +14,7 @@ import stat
 import uuid
 from collections.abc import Collection, Iterator
 
-from kerasmgpu.atomic_files import TEMPORARY, discard
+from kerasmgpu.atomic_files import TEMPORARY, atomic_write
 from kerasmgpu.partitioner.lowering.content_names import PREFIX
 
 MOST_BYTES = 2 << 30
@@ -94,15 +94,9 @@ class XlaFiles:
         if any(one.name.startswith(name) for one in _files(self._folder)):
             return  # Another process was first; its bytes may differ.
         kept = self._folder / (name + _checksum(content))
-        # Two processes may write it at the same time: each has its own file.
-        temporary = self._folder / f"{TEMPORARY}{uuid.uuid4().hex}"
-        try:
+        with atomic_write(kept, several=True) as temporary:
             temporary.touch(mode=0o600)
             temporary.write_bytes(content)
-            os.replace(temporary, kept)
-        except BaseException:  # Ctrl-C, too.
-            discard(temporary)
-            raise
         _replace_by_link(file, kept)
 
     def trim(self) -> None:

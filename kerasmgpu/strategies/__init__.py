@@ -1,6 +1,7 @@
 """The strategies: TensorFlow's `tf.distribute` with exact Keras steps."""
 
 import json
+import os
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from kerasmgpu._keras import whereabouts
 from kerasmgpu.engine import context
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
+from kerasmgpu.engine.xla_cache import checked
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
@@ -85,7 +87,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
-        xla_cache: str | bool | None = None,
+        xla_cache: str | os.PathLike[str] | bool | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -100,7 +102,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
-        self.xla_cache = xla_cache
+        self.xla_cache = checked(xla_cache)
 
 
 class MultiWorkerMirroredStrategy(
@@ -168,13 +170,13 @@ class MultiWorkerMirroredStrategy(
         shard: Shard = None,
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
-        xla_cache: str | bool | None = None,
+        xla_cache: str | os.PathLike[str] | bool | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
-        self.xla_cache = xla_cache
+        self.xla_cache = checked(xla_cache)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -234,7 +236,7 @@ def strategy(
     shard: Shard = None,
     min_shard_bytes: int = MIN_SHARD_BYTES,
     micro_batches: int | str = 1,
-    xla_cache: str | bool | None = None,
+    xla_cache: str | os.PathLike[str] | bool | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 

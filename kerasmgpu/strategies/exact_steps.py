@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -81,7 +82,7 @@ class ExactSteps(_Strategy):
     shard: Shard = None
     """Which variables are divided over the replicas; see `MirroredStrategy`."""
 
-    xla_cache: str | bool | None = None
+    xla_cache: str | os.PathLike[str] | bool | None = None
     """Folder of programs that XLA has compiled; see `MirroredStrategy`."""
 
     min_shard_bytes: int

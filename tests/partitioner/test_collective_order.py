@@ -18,6 +18,7 @@ import kerasmgpu
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.definitions import node_name
+from tests.partitioner.dependencies import sources_of
 from tests.strategies.sharded import pretended_worker
 from tests.strategies.sharded_programs import PROGRAMS
 
@@ -109,7 +110,7 @@ def orders(library, function=None):
     for device in DEVICES:
         # What a device runs is ordered with what its host runs.
         own = [n for n in keys if _device(nodes[n]) == device]
-        needed = {n: _needed(nodes, n) & keys.keys() for n in on_host + own}
+        needed = {n: sources_of(nodes, n) & keys.keys() for n in on_host + own}
         ordered = sorted(needed, key=lambda n: len(needed[n] & needed.keys()))
         for one, other in itertools.pairwise(ordered):
             assert one in needed[other], f"{other} doesn't wait for {one}"
@@ -162,16 +163,6 @@ def _device(node):
     """Of loops and branches that all replicas run together: the host."""
     found = node.device.partition("device:")[2]
     return found if found in DEVICES else HOST
-
-
-def _needed(nodes, name):
-    found, waiting = set(), [name]
-    while waiting:
-        for source in map(node_name, nodes[waiting.pop()].input):
-            if source in nodes and source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
 
 
 def check(make, micro_batches, shares_memory, in_shares=False, repeats=False):

@@ -9,9 +9,9 @@ from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.compute_time import Clock, ComputeTime
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
-from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.places import HOST
 from tests.devices import device_names
+from tests.partitioner.dependencies import sources_of
 
 PREFIX = "/job:localhost/replica:0/task:0/device:"
 
@@ -27,18 +27,6 @@ def moments(monkeypatch):
 
     monkeypatch.setattr(Clock, "_time", time)
     return seconds
-
-
-def before(function, name):
-    """Types of a node's sources, and of theirs."""
-    nodes = {node.name: node for node in function.node_def}
-    found, waiting = set(), [name]
-    while waiting:
-        for source in map(node_name, nodes[waiting.pop()].input):
-            if source in nodes and source not in found:
-                found.add(source)
-                waiting.append(source)
-    return [nodes[one].op for one in found]
 
 
 @pytest.mark.parametrize("shares_memory", [True, False])
@@ -66,7 +54,8 @@ def test_seconds_between_collectives(moments, shares_memory):
     # What each moment waits for.
     function = written.library[-1]
     reads = [n.name for n in function.node_def if n.name.startswith("moment")]
-    waits = [before(function, name) for name in reads]
+    nodes = {node.name: node for node in function.node_def}
+    waits = [[nodes[n].op for n in sources_of(nodes, name)] for name in reads]
     assert "NoOp" in waits[0]  # The first one, for the batch.
     counts = [one.count("CollectiveReduceV2") for one in waits]
     assert counts == [0, 0, 1, 1]

@@ -373,6 +373,10 @@ def test_nccl_is_refused_where_it_is_missing():
         {"num_packs": 0},
         {"num_packs": True},
         {"batch_norm": "none"},
+        {"xla_cache": 3.5},
+        {"xla_cache": 0},
+        {"xla_cache": b"folder"},
+        {"xla_cache": ""},
     ],
 )
 def test_unknown_settings_name_what_is_allowed(settings):
