@@ -36,7 +36,7 @@ class Execution:
         self._steps = steps
         self._local_results = local_results
         self._function = tf.function(
-            self._one if steps == 1 else self._several, autograph=False
+            self._next if steps == 1 else self._several, autograph=False
         )
         self._trace: tuple[Any, Any] = (None, None)
         self._places = program.trace.with_places()
@@ -84,11 +84,19 @@ class Execution:
         if last is not iterator:
             concrete = self._function.get_concrete_function(iterator)
             tensors = tf.nest.flatten(iterator, expand_composites=True)
-            run = functools.partial(
-                concrete._call_flat, tensors, concrete.captured_inputs
-            )
+            run = self._bound(concrete, tensors)
             self._trace = (iterator, run)
         return run
+
+    def _bound(
+        self, concrete: Any, tensors: Sequence[tf.Tensor]
+    ) -> Callable[[], Any]:
+        """Returns a function that calls `concrete` with tensors."""
+        if self._steps == 1:
+            return self._written.fed(concrete, tensors)
+        return functools.partial(
+            concrete._call_flat, tensors, concrete.captured_inputs
+        )
 
     def _end(self) -> None:
         """Runs the side effects of a step whose input is exhausted.
@@ -101,8 +109,8 @@ class Execution:
             if rest is not None:
                 rest([])
 
-    def _one(self, iterator: Any) -> list[tf.Tensor]:
-        return self._written(self._leaves(self._batch(iterator)))
+    def _next(self, iterator: Any) -> list[tf.Tensor]:
+        return self._leaves(self._batch(iterator))
 
     def _batch(self, iterator: Any) -> Any:
         with _first_replica_first():
@@ -198,8 +206,12 @@ class RepeatedExecution(Execution):
             return None
         return self._repeated.program.trace.packed(outputs)
 
-    def _next(self, iterator: Any) -> list[tf.Tensor]:
-        return self._leaves(self._batch(iterator))
+    def _bound(
+        self, concrete: Any, tensors: Sequence[tf.Tensor]
+    ) -> Callable[[], Any]:
+        return functools.partial(
+            concrete._call_flat, tensors, concrete.captured_inputs
+        )
 
 
 @contextlib.contextmanager

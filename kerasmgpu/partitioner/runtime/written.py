@@ -1,19 +1,24 @@
 """A written function in TensorFlow's function library."""
 
+import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function.concrete_function import (
+    ConcreteFunction,
+)
 
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.runtime.fed_function import fed_function
 
 
 class Written:
-    """Adds a function of all replicas to TensorFlow's function library.
+    """A function of all replicas, which TensorFlow's function library gets.
 
     When it is garbage-collected, the function is removed from the library.
 
@@ -58,12 +63,22 @@ class Written:
         self._captured = captured
         self._types = types
         self._shapes = shapes
-        for function in library:
-            context.context().add_function_def(function)
-            finalizer = weakref.finalize(
-                self, _remove_function, function.signature.name
-            )
-            finalizer.atexit = False
+        self._fed: dict[ConcreteFunction, str] = {}
+        for function in library[:-1]:
+            self._add(function)
+
+    @functools.cached_property
+    def _function(self) -> "_Name":
+        """The function as an attribute, added to the library."""
+        self._add(self.library[-1])
+        return _Name(self.name)
+
+    def _add(self, function: function_pb2.FunctionDef) -> None:
+        """Adds a function to the library while this object exists."""
+        context.context().add_function_def(function)
+        name = function.signature.name
+        finalizer = weakref.finalize(self, _remove_function, name)
+        finalizer.atexit = False
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the function, or adds a call of it to the graph that is built.
@@ -79,7 +94,7 @@ class Written:
         outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[*tensors, *self._captured],
             Tout=self._types,
-            f=_Name(self.name),
+            f=self._function,
             config_proto=CONFIG.SerializeToString(),
         )
         if not self._types:
@@ -88,6 +103,28 @@ class Written:
             for tensor, shape in zip(outputs, self._shapes):
                 tensor.set_shape(shape)
         return outputs
+
+    def fed(
+        self, feed: ConcreteFunction, arguments: Sequence[tf.Tensor]
+    ) -> Callable[[], list[tf.Tensor]]:
+        """Returns a function that takes a batch and runs; see `fed_function.py`.
+
+        Args:
+            feed: Function that returns the leaves, as `__call__` takes them.
+            arguments: What it is given in each call.
+        """
+        if feed not in self._fed:
+            name = f"{self.name}_fed_{len(self._fed)}"
+            self._add(fed_function(feed.function_def, self.library[-1], name))
+            self._fed[feed] = name
+        inputs = [*arguments, *feed.captured_inputs, *self._captured]
+        run = functools.partial(
+            context.context().call_function,
+            self._fed[feed].encode(),
+            inputs,
+            len(self._types),
+        )
+        return lambda: run() or []
 
     def take_first(self) -> "Written":
         """Returns the function of the first run, once; see `first_run.py`."""
