@@ -31,6 +31,10 @@ COMMANDS = {
         "kerasmgpu.check",
         "run everything of a long run once: fit, evaluate, save, load, resume",
     ),
+    "compile": (
+        "kerasmgpu.compile",
+        "compile a model's steps with XLA ahead of a job, into a folder",
+    ),
     "doctor": (
         "kerasmgpu.doctor",
         "examine a machine: versions, GPUs, links, and what works",

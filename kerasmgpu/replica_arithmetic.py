@@ -56,6 +56,27 @@ def checked_shard(shard: str | None) -> str | None:
     return None if choice == "none" else choice
 
 
+def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
+    """Returns the replicas of each process of a job.
+
+    Args:
+        number: Integer.
+        counts: Sequence of integers, numbers of replicas of whole jobs.
+
+    Raises:
+        InputError: If it is below 1, or doesn't divide each of `counts`.
+    """
+    number = checked_integer(number, "replicas_per_worker", 1)
+    wrong = [count for count in counts if count % number]
+    if wrong:
+        raise InputError(
+            "every number of replicas must be a multiple of "
+            f"replicas_per_worker. Received: replicas_per_worker={number} and "
+            f"replicas={','.join(map(str, wrong))}"
+        )
+    return number
+
+
 def require_rows(micro_batches: int, rows: int) -> None:
     """Raises if a batch has fewer rows than micro-batches.
 

@@ -43,13 +43,15 @@ def require_file_in_folder(path: str | os.PathLike[str]) -> None:
         )
 
 
-def require_folder(path: str | os.PathLike[str]) -> None:
-    """Raises `InputError` if `--output_dir` can't be a folder to write to."""
+def require_folder(
+    path: str | os.PathLike[str], flag: str = "--output_dir"
+) -> None:
+    """Raises `InputError` if a flag's value can't be a folder to write to."""
     folder = pathlib.Path(path).absolute()
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError(
-            "--output_dir must be a folder, new or existing, that can be "
+            f"{flag} must be a folder, new or existing, that can be "
             f"written to. Received: {path}"
         )
 

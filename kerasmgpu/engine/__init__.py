@@ -13,7 +13,10 @@
 
     seams.py                 registers and installs patches
     xla_cache.py             keeps what XLA compiles for the next start
-    xla_files.py             its files
+    xla_process.py           TensorFlow's folder of programs in this process
+    xla_files.py             the user's folder of programs, kept between starts
+    xla_versions.py          what compiled programs depend on
+    compiled_ahead.py        folders that `kerasmgpu compile` has filled
     compiled_graphs.py       which graphs XLA compiles
     graph_resets.py          keeps scopes when the default graph is reset
     generators.py            `tf.random.Generator` in a step

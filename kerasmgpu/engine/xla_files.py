@@ -6,15 +6,18 @@ given files of its own functions, whole ones.
 """
 
 import contextlib
+import errno
 import hashlib
+import json
 import os
 import pathlib
 import re
 import stat
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from kerasmgpu.atomic_files import TEMPORARY, atomic_write
+from kerasmgpu.engine import xla_versions
 from kerasmgpu.partitioner.lowering.content_names import PREFIX
 
 MOST_BYTES = 2 << 30
@@ -30,8 +33,9 @@ class XlaFiles:
     """A folder of compiled programs, private to its owner.
 
     Args:
-        folder: `pathlib.Path` of the folder of all versions and devices.
-        key: Name of the subfolder for this version and these devices.
+        folder: `pathlib.Path` of the folder of all versions and devices. It
+            has a subfolder for each, and beside it a file that describes it.
+        versions: Dictionary, what programs depend on; see `xla_versions`.
         most_bytes: Bytes of all files; the least recently used are removed.
 
     Raises:
@@ -41,14 +45,23 @@ class XlaFiles:
     """
 
     def __init__(
-        self, folder: pathlib.Path, key: str, most_bytes: int = MOST_BYTES
+        self,
+        folder: pathlib.Path,
+        versions: Mapping[str, str],
+        most_bytes: int = MOST_BYTES,
     ) -> None:
+        key = xla_versions.digest(versions)
         self._root, self._folder = folder, folder / key
         self._most_bytes = most_bytes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         require_private(folder)
         self._folder.mkdir(exist_ok=True, mode=0o700)
         require_private(self._folder)
+        description = folder / f"{key}.json"
+        if not description.exists():
+            with atomic_write(description, several=True) as temporary:
+                text = json.dumps(dict(versions), indent=2)
+                temporary.write_text(text, encoding="utf-8")
 
     def link(
         self, functions: Collection[str], target: pathlib.Path
@@ -74,9 +87,11 @@ class XlaFiles:
             with contextlib.suppress(FileNotFoundError):  # By another process.
                 require_private(entry)
                 if _checksum(entry.read_bytes()) != checksum:
-                    entry.unlink()
+                    with _unless_read_only():
+                        entry.unlink()
                     continue
-                os.utime(entry)  # It was used now.
+                with _unless_read_only():
+                    os.utime(entry)  # It was used now.
                 _replace_by_link(target / name, entry)
                 linked[name] = PREFIX + function
         return linked
@@ -102,12 +117,11 @@ class XlaFiles:
     def trim(self) -> None:
         """Removes the least recently used files, as many as are too many."""
         found = []
-        for folder in [self._root, *self._root.iterdir()]:
-            if folder.is_dir():
-                for file in _files(folder):
-                    with contextlib.suppress(FileNotFoundError):
-                        status = file.lstat()
-                        found.append((status.st_mtime, status.st_size, file))
+        for folder in filter(pathlib.Path.is_dir, self._root.iterdir()):
+            for file in _files(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.lstat()
+                    found.append((status.st_mtime, status.st_size, file))
         now = max((time for time, _, _ in found), default=0.0)
         total = sum(size for _, size, _ in found)
         for time, size, file in sorted(found):
@@ -121,6 +135,30 @@ class XlaFiles:
                     file.unlink()
 
 
+def descriptions(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+    """Returns for which versions and devices a folder has programs.
+
+    Returns:
+        Dictionary from names of subfolders to what `XlaFiles` was given. One
+        whose description is damaged is left out.
+    """
+    found = {}
+    for path in folder.glob("*.json"):
+        if path.with_suffix("").is_dir():
+            with contextlib.suppress(ValueError):
+                found[path.stem] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def sizes(folder: pathlib.Path) -> list[int]:
+    """Returns the bytes of each program in a subfolder."""
+    return [
+        entry.stat().st_size
+        for entry in _files(folder)
+        if not entry.name.startswith(TEMPORARY)
+    ]
+
+
 def function_in(file: pathlib.Path) -> str | None:
     """The function that TensorFlow has written a file of.
 
@@ -132,19 +170,29 @@ def function_in(file: pathlib.Path) -> str | None:
 
 
 def require_private(path: pathlib.Path) -> None:
-    """Raises unless a file or folder is this user's, and others can't write.
+    """Raises unless a file or folder is this user's or root's alone to change.
 
     Raises:
         PermissionError: With what was found.
     """
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
-    if status.st_uid != os.geteuid() or mode & 0o022:
+    if status.st_uid not in (0, os.geteuid()) or mode & 0o022:
         raise PermissionError(
             f"{path} must belong to user {os.geteuid()}, and nobody else may "
             f"write there. Received: owner {status.st_uid}, mode {mode:o}; run "
             f"chmod -R go-w {path}, or choose another folder."
         )
+
+
+@contextlib.contextmanager
+def _unless_read_only() -> Iterator[None]:
+    """Context for a change of a folder that may be only to be read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
 
 
 def _files(folder: pathlib.Path) -> Iterator[pathlib.Path]:

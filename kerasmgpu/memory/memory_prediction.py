@@ -1,6 +1,6 @@
 """Predicts the memory of a model's training step, and what fits a device."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kerasmgpu.commands import tracing_process
@@ -13,7 +13,10 @@ from kerasmgpu.errors import (
 from kerasmgpu.memory import device_memory as devices
 from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
-from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
+from kerasmgpu.replica_arithmetic import (
+    ASSUMED_SIZE,
+    checked_replicas_per_worker,
+)
 
 DEVICE_TYPES = ("GPU", "CPU")
 
@@ -52,7 +55,7 @@ def run(
     shard: str | Iterable[str] | None = ("none",),
     micro_batches: Iterable[int | str] | int | None = None,
     device_memory: str | None = None,
-    replicas_per_worker: int | str | None = None,
+    replicas_per_worker: int | None = None,
     device_type: str = "GPU",
     timeout_seconds: float = 600,
     show: bool = True,
@@ -73,7 +76,9 @@ def run(
     shards = [shard] if isinstance(shard, str) else list(shard)
     counts = checked_counts(replicas, name="replicas")
     if replicas_per_worker is not None:
-        replicas_per_worker = _checked_division(replicas_per_worker, counts)
+        replicas_per_worker = checked_replicas_per_worker(
+            replicas_per_worker, counts
+        )
     settings = {
         "replicas": counts,
         "replicas_per_worker": replicas_per_worker,
@@ -105,19 +110,6 @@ def run(
     if show:
         memory_report.print_memory(report)
     return report
-
-
-def _checked_division(number: int | str, counts: Sequence[int]) -> int:
-    """Returns `number`; raises `InputError` unless it divides all `counts`."""
-    number = checked_integer(number, "replicas_per_worker", 1)
-    wrong = [count for count in counts if count % number]
-    if wrong:
-        raise InputError(
-            "every number of replicas must be a multiple of "
-            f"replicas_per_worker. Received: replicas_per_worker={number} and "
-            f"replicas={','.join(map(str, wrong))}"
-        )
-    return number
 
 
 def verdict(report: dict[str, Any]) -> str | None:

@@ -8,21 +8,23 @@ import sys
 
 import pytest
 
-from kerasmgpu.engine import xla_cache
+from kerasmgpu.engine import xla_cache, xla_process
 
 LINES = re.compile(
     r"(Entry saved|Loading cached entry) for.*kerasmgpu_compiled"
 )
 
 
-def start(folder, **variables):
-    """Starts the training.
+PROGRAM = pathlib.Path(__file__).with_name("xla_start.py")
+
+
+def start(folder, program=PROGRAM, **variables):
+    """Starts a training.
 
     Returns:
         `(losses, compiled, loaded, log)`: the printed losses, the numbers of
         compiled and loaded functions on all devices, and the standard error.
     """
-    program = pathlib.Path(__file__).with_name("xla_start.py")
     process = subprocess.run(
         [sys.executable, program],
         env={
@@ -50,16 +52,16 @@ def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
     """
     caches = {"XDG_CACHE_HOME": str(tmp_path)}
     losses, compiled, loaded, _ = start("", **caches)
-    files = list(tmp_path.glob("kerasmgpu/xla/*/*"))
+    files = list(tmp_path.glob("kerasmgpu/xla/*/*.pb.*"))
     assert compiled == len(files) < compiled + loaded
-    assert not list(pathlib.Path("/dev/shm").glob(f"{xla_cache._NAME}*.pb"))
+    assert not list(pathlib.Path("/dev/shm").glob(f"{xla_process.NAME}*.pb"))
     smallest = min(files, key=lambda file: file.stat().st_size)
     smallest.write_bytes(smallest.read_bytes()[:-1])
     again, compiled_again, loaded_again, log = start("", **caches)
     assert again == losses
     assert loaded_again + compiled_again == compiled + loaded
     assert compiled_again == 1
-    assert len(list(tmp_path.glob("kerasmgpu/xla/*/*"))) == len(files)
+    assert len(list(tmp_path.glob("kerasmgpu/xla/*/*.pb.*"))) == len(files)
     assert "kept for the next" not in log
 
 
@@ -116,13 +118,13 @@ def test_programs_of_gpus_are_kept_where_it_is_asked_for(monkeypatch):
 
 
 def test_a_full_disk_ends_the_keeping_only(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(xla_cache.atexit, "register", lambda function: None)
+    monkeypatch.setattr(xla_process.atexit, "register", lambda function: None)
 
     class Full:
         def keep(self, file, function):
             raise OSError(28, "No space left on device")
 
-    process = xla_cache._Process(tmp_path)
+    process = xla_process.XlaProcess(tmp_path)
     process._files = Full()
     for name in ("one.pb", "two.pb"):
         (tmp_path / name).write_text("kerasmgpu_compiled_1f")
@@ -157,7 +159,7 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path):
     for folder in (killed, alive):
         folder.mkdir()
         (folder / ".lock").touch()
-    descriptor = xla_cache._locked(alive)
-    xla_cache._remove_abandoned(tmp_path)
+    descriptor = xla_process.locked(alive)
+    xla_process.remove_abandoned(tmp_path)
     assert alive.exists() and not killed.exists()
     os.close(descriptor)

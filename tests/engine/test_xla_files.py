@@ -5,9 +5,16 @@ import os
 import pytest
 
 from kerasmgpu.atomic_files import TEMPORARY
-from kerasmgpu.engine.xla_files import XlaFiles, function_in
+from kerasmgpu.engine.xla_files import (
+    XlaFiles,
+    descriptions,
+    function_in,
+)
+from kerasmgpu.engine.xla_versions import digest
 from kerasmgpu.partitioner.lowering.content_names import PREFIX
 
+VERSIONS, OLD = {"TensorFlow": "2.21.0"}, {"TensorFlow": "2.18.0"}
+KEY = digest(VERSIONS)
 FUNCTION, OTHER = PREFIX + "0a1b", PREFIX + "2c3d"
 NAME = "xla_compile_cache__1__2__XLA_CPU_JIT.pb"
 
@@ -28,29 +35,56 @@ def written(folder, function, name=NAME, size=100):
 
 
 def kept(folder):
-    return [one for one in (folder / "key").iterdir() if one.is_file()]
+    return [one for one in (folder / KEY).iterdir() if one.is_file()]
 
 
 def test_a_file_is_there_in_the_next_start_for_its_function(folders, tmp_path):
     xla, process = folders
     content = written(process, FUNCTION).read_bytes()
-    XlaFiles(xla, "key").keep(process / NAME, function_in(process / NAME))
+    XlaFiles(xla, VERSIONS).keep(process / NAME, function_in(process / NAME))
     assert (process / NAME).read_bytes() == content
     assert xla.stat().st_mode & 0o777 == 0o700
     (tmp_path / "next").mkdir()
-    files = XlaFiles(xla, "key")
+    files = XlaFiles(xla, VERSIONS)
     assert files.link({OTHER}, tmp_path / "next") == {}
     linked = files.link({OTHER, FUNCTION}, tmp_path / "next")
     assert linked == {NAME: FUNCTION}
     assert (tmp_path / "next" / NAME).read_bytes() == content
-    assert XlaFiles(xla, "other key").link({FUNCTION}, process) == {}
+    assert XlaFiles(xla, OLD).link({FUNCTION}, process) == {}
+
+
+def test_a_folder_says_for_which_versions_it_has_programs(folders):
+    xla, _ = folders
+    for versions in (VERSIONS, OLD):
+        XlaFiles(xla, versions)
+    assert descriptions(xla) == {KEY: VERSIONS, digest(OLD): OLD}
+    (xla / f"{KEY}.json").write_text("{")  # Copied in part.
+    assert descriptions(xla) == {digest(OLD): OLD}
+    assert descriptions(xla / "none") == {}
+
+
+def test_a_folder_that_is_only_read_gives_what_it_has(folders, monkeypatch):
+    xla, process = folders
+    files = XlaFiles(xla, VERSIONS)
+    files.keep(written(process, FUNCTION), FUNCTION)
+    files.keep(written(process, OTHER, "2.pb"), OTHER)
+    damaged, _ = sorted(kept(xla), key=lambda file: OTHER[-4:] not in file.name)
+    damaged.write_bytes(b"")
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
+    monkeypatch.setattr(type(xla), "unlink", refuse)
+    assert files.link({FUNCTION, OTHER}, process) == {NAME: FUNCTION}
 
 
 def test_of_two_processes_one_keeps_a_file(folders):
     xla, process = folders
     for size in (100, 101):
         path = written(process, FUNCTION, size=size)
-        XlaFiles(xla, "key").keep(path, FUNCTION)
+        XlaFiles(xla, VERSIONS).keep(path, FUNCTION)
         assert path.stat().st_size > size
         path.unlink()
     assert len(kept(xla)) == 1
@@ -64,7 +98,7 @@ def test_other_functions_names_are_of_one_process(folders):
 @pytest.mark.parametrize("damage", ["cut short", "changed"])
 def test_a_damaged_file_is_removed(folders, damage):
     xla, process = folders
-    files = XlaFiles(xla, "key")
+    files = XlaFiles(xla, VERSIONS)
     files.keep(written(process, FUNCTION), FUNCTION)
     (file,) = kept(xla)
     content = file.read_bytes()
@@ -74,18 +108,18 @@ def test_a_damaged_file_is_removed(folders, damage):
     assert not kept(xla) and not os.path.lexists(process / NAME)
 
 
-@pytest.mark.parametrize("place", ["xla", "xla/key"])
+@pytest.mark.parametrize("place", ["xla", f"xla/{KEY}"])
 def test_a_folder_that_others_may_write_is_refused(folders, place):
     xla, _ = folders
-    XlaFiles(xla, "key")
+    XlaFiles(xla, VERSIONS)
     (xla.parent / place).chmod(0o777)
     with pytest.raises(PermissionError, match=r"mode 777; run\s+chmod"):
-        XlaFiles(xla, "key")
+        XlaFiles(xla, VERSIONS)
 
 
 def test_a_file_that_others_may_write_is_refused(folders):
     xla, process = folders
-    files = XlaFiles(xla, "key")
+    files = XlaFiles(xla, VERSIONS)
     files.keep(written(process, FUNCTION), FUNCTION)
     kept(xla)[0].chmod(0o666)
     with pytest.raises(PermissionError, match="mode 666"):
@@ -95,7 +129,7 @@ def test_a_file_that_others_may_write_is_refused(folders):
 def test_a_full_disk_leaves_no_incomplete_file(folders, monkeypatch):
     xla, process = folders
     path = written(process, FUNCTION)
-    files = XlaFiles(xla, "key")
+    files = XlaFiles(xla, VERSIONS)
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -109,19 +143,19 @@ def test_a_full_disk_leaves_no_incomplete_file(folders, monkeypatch):
 
 def test_the_least_recently_used_files_make_room(folders):
     xla, process = folders
-    XlaFiles(xla, "old version")
+    XlaFiles(xla, OLD)
     for number in range(4):
         name = f"{number}.pb"
         function = FUNCTION + str(number)
         path = written(process, function, name)
-        XlaFiles(xla, "key").keep(path, function)
-    old = written(xla / "old version", OTHER)
-    left = xla / "key" / f"{TEMPORARY}of_a_killed_process"
+        XlaFiles(xla, VERSIONS).keep(path, function)
+    old = written(xla / digest(OLD), OTHER)
+    left = xla / KEY / f"{TEMPORARY}of_a_killed_process"
     left.write_bytes(b"")
     for age, file in enumerate([old, *sorted(kept(xla))]):
         os.utime(file, (1e9 + age, 1e9 + age))
     os.utime(left, (1e8, 1e8))
-    files = XlaFiles(xla, "key", most_bytes=300)
+    files = XlaFiles(xla, VERSIONS, most_bytes=300)
     files.link({FUNCTION + "0"}, process)  # Used now.
     files.trim()
     names = sorted(file.name.split(".")[1] for file in kept(xla))

@@ -1,0 +1,109 @@
+"""Programs that are compiled ahead of a job are those of the job."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasmgpu.compile import filling, one_step
+from kerasmgpu.errors import InputError
+from tests import console
+from tests.compile import programs
+from tests.engine.test_xla_cache import start
+
+BUILD = "tests.compile.programs:build"
+
+
+@pytest.mark.slow
+def test_a_job_compiles_nothing(tmp_path):
+    console.put_module(programs, tmp_path)
+    folder = tmp_path / "compiled"
+    done = console.run(
+        "compile",
+        "my_module:build",
+        "--replicas=2",
+        "--global_batch_size=8",
+        "--steps=train,predict",
+        f"--output={folder}",
+        "--json",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    train, predict = report["rows"]
+    assert (train["step"], predict["step"]) == ("train", "predict")
+    assert train["compiled"] + predict["compiled"] == report["programs"] > 1
+    assert predict["global_batch_size"] == 8
+    files = set(folder.glob("*/*"))
+    assert report["programs"] == len(files)
+    assert report["bytes"] == sum(file.stat().st_size for file in files)
+    output, compiled, loaded, log = start(folder, programs.__file__)
+    assert output
+    assert compiled == 0 < loaded
+    assert "XLA compiles what is not in the folder" not in log
+    assert set(folder.glob("*/*")) == files
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(), "give the folder for the programs: --output"),
+        (dict(output=__file__), "--output must be a folder"),
+        (dict(output="new", steps=["fit"]), "steps must be one of train, test"),
+        (dict(output="new", steps=[]), "steps must be of train, test, predict"),
+        (dict(output="new", replicas=0), "replicas must be an integer"),
+        (
+            dict(output="new", replicas=3, replicas_per_worker=2),
+            "multiple of replicas_per_worker",
+        ),
+        (dict(output="new", global_batch_size=0), "global_batch_size must be"),
+        (dict(output="new", shard="rows"), "shard must be one of none"),
+    ],
+)
+def test_wrong_arguments_start_nothing(
+    arguments, message, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        filling.fill(BUILD, **arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_batches_of_arrays_have_the_rows_that_are_asked_for():
+    x = np.arange(6.0).reshape(3, 2)
+    sizes, batches = zip(*one_step._batches((x, x[:, :1]), [2, 7]))
+    assert sizes == (2, 7)
+    assert batches[0]["batch_size"] == 2
+    assert batches[1]["x"].shape == (7, 2) and batches[1]["y"].shape == (7, 1)
+    np.testing.assert_array_equal(batches[1]["x"][3], x[0])
+    ((size, arguments),) = one_step._batches(x, None)
+    assert (size, arguments["y"]) == (32, None)
+
+
+def test_batches_that_are_there_keep_their_rows():
+    dataset = tf.data.Dataset.range(10).batch(4)
+    assert list(one_step._batches(dataset, None)) == [(4, {"x": dataset})]
+    with pytest.raises(InputError, match="global_batch_size is for arrays"):
+        list(one_step._batches(dataset, [4]))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(jit_compile=False), "Compile it with jit_compile=True"),
+        (dict(run_eagerly=True), "eager steps are not compiled"),
+        (dict(), "Compile it with jit_compile=True"),
+        (dict(jit_compile=True), None),
+    ],
+)
+def test_a_model_must_have_xla(arguments, message):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **arguments)
+    if message is None:
+        one_step._require_xla(model)
+        assert model.jit_compile
+    else:
+        with pytest.raises(InputError, match=message):
+            one_step._require_xla(model)
