@@ -222,7 +222,7 @@ CASES = (
     Case("compile", "give one function"),
     Case("compile missing.py:build", "give the folder for the programs"),
     Case("compile missing.py:build --output=new", "no such file: missing.py"),
-    Case("compile json:loads --output=text.py", "--output must be a folder"),
+    Case("compile json:loads --output=words.csv", "--output must be a folder"),
     Case("compile json:loads --output=new --steps=fit", "must be one of trai"),
     Case("find_batch_size", "give one function"),
     Case("find_batch_size a", "such as my_module:build"),
