@@ -64,9 +64,11 @@ def look_into(folder: pathlib.Path, versions: Mapping[str, str]) -> None:
             f"device ({differing}). Run kerasmgpu compile on a machine like this "
             "one, or choose another folder."
         )
-    if not found or folder in _said:
+    if folder in _said:
         return
     _said.add(folder)
+    if not found:
+        return
     number = len(xla_files.sizes(folder / key)) if key in found else 0
     logging.info(
         "kerasmgpu: compiled programs in %s for this version of TensorFlow and "

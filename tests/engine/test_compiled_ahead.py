@@ -36,7 +36,6 @@ def test_one_that_was_copied_in_part_is_refused(tmp_path, mark):
 def test_what_is_there_is_said_once(tmp_path, caplog):
     caplog.set_level("INFO", "absl")
     compiled_ahead.look_into(tmp_path / "none", HERE)
-    compiled_ahead.look_into(tmp_path, HERE)
     assert not caplog.records
     XlaFiles(tmp_path, THERE)
     for _ in range(2):
