@@ -24,7 +24,7 @@ def start(folder, program=programs.__file__, **variables):
     """Starts a training.
 
     Returns:
-        `(losses, compiled, loaded, log)`: the printed losses, the numbers of
+        `(numbers, compiled, loaded, log)`: the printed lists, the numbers of
         compiled and loaded functions on all devices, and the standard error.
     """
     process = subprocess.run(
@@ -43,7 +43,8 @@ def start(folder, program=programs.__file__, **variables):
     )
     found = [line[0] for line in LINES.findall(process.stderr)]
     compiled, loaded = found.count("E"), found.count("L")
-    return process.stdout, compiled, loaded, process.stderr
+    numbers = re.findall(r"^\[.*", process.stdout, re.MULTILINE)
+    return numbers, compiled, loaded, process.stderr
 
 
 @pytest.mark.slow
