@@ -51,14 +51,14 @@ def look_into(folder: pathlib.Path, versions: Mapping[str, str]) -> None:
             TensorFlow on these devices.
     """
     found = xla_files.descriptions(folder)
-    key = xla_versions.digest(versions)
+    own = folder / xla_versions.digest(versions)
     closest = min(
         (xla_versions.differences(one, versions) for one in found.values()),
         key=len,
         default=["no programs there"],
     )
     differing = "; ".join(closest)
-    if key not in found and commands_of(folder) is not None:
+    if not own.is_dir() and commands_of(folder) is not None:
         raise InputError(
             f"{folder} was filled by kerasmgpu compile, not for this version and "
             f"device ({differing}). Run kerasmgpu compile on a machine like this "
@@ -69,11 +69,11 @@ def look_into(folder: pathlib.Path, versions: Mapping[str, str]) -> None:
     _said.add(folder)
     if not found:
         return
-    number = len(xla_files.sizes(folder / key)) if key in found else 0
+    number = len(xla_files.sizes(own)) if own.is_dir() else 0
     logging.info(
         "kerasmgpu: compiled programs in %s for this version of TensorFlow and "
         "these devices: %d%s.",
         folder,
         number,
-        "" if key in found else f" ({differing})",
+        "" if own.is_dir() else f" ({differing})",
     )

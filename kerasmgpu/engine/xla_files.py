@@ -58,9 +58,9 @@ class XlaFiles:
         self._folder.mkdir(exist_ok=True, mode=0o700)
         require_private(self._folder)
         description = folder / f"{key}.json"
-        if not description.exists():
+        text = json.dumps(dict(versions), indent=2)
+        if not description.exists() or description.read_text("utf-8") != text:
             with atomic_write(description, several=True) as temporary:
-                text = json.dumps(dict(versions), indent=2)
                 temporary.write_text(text, encoding="utf-8")
 
     def link(

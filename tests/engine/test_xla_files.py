@@ -60,6 +60,8 @@ def test_a_folder_says_for_which_versions_it_has_programs(folders):
     assert descriptions(xla) == {KEY: VERSIONS, digest(OLD): OLD}
     (xla / f"{KEY}.json").write_text("{")  # Copied in part.
     assert descriptions(xla) == {digest(OLD): OLD}
+    XlaFiles(xla, VERSIONS)
+    assert len(descriptions(xla)) == 2
     assert descriptions(xla / "none") == {}
 
 
