@@ -106,13 +106,26 @@ class XlaFiles:
         content = file.read_bytes()
         digest = function.removeprefix(PREFIX)
         name = f"{digest}.{file.name}."
-        if any(one.name.startswith(name) for one in _files(self._folder)):
+        if self._first_of(name) is not None:
             return  # Another process was first; its bytes may differ.
         kept = self._folder / (name + _checksum(content))
         with atomic_write(kept, several=True) as temporary:
             temporary.touch(mode=0o600)
             temporary.write_bytes(content)
+        first = self._first_of(name)
+        if first is not None and first != kept:  # Both wrote at once.
+            kept.unlink()
+            kept = first
         _replace_by_link(file, kept)
+
+    def _first_of(self, name: str) -> pathlib.Path | None:
+        """The oldest of the files of a program, whatever their checksums."""
+        found = []
+        for file in _files(self._folder):
+            if file.name.startswith(name):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((file.stat().st_mtime_ns, file.name, file))
+        return min(found)[-1] if found else None
 
     def trim(self) -> None:
         """Removes the least recently used files, as many as are too many."""

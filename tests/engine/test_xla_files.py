@@ -92,6 +92,28 @@ def test_of_two_processes_one_keeps_a_file(folders):
     assert len(kept(xla)) == 1
 
 
+def test_of_two_processes_that_write_at_once_one_keeps_a_file(
+    folders, tmp_path, monkeypatch
+):
+    xla, process = folders
+    first, second = XlaFiles(xla, VERSIONS), XlaFiles(xla, VERSIONS)
+    (tmp_path / "other").mkdir()
+    other = written(tmp_path / "other", FUNCTION, size=101)
+    replace = os.replace
+
+    def be_second(source, target):
+        monkeypatch.setattr(os, "replace", replace)
+        second.keep(other, FUNCTION)
+        os.utime(other.resolve(), (1e9, 1e9))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", be_second)
+    path = written(process, FUNCTION)
+    first.keep(path, FUNCTION)
+    (file,) = kept(xla)
+    assert path.resolve() == other.resolve() == file.resolve()
+
+
 def test_other_functions_names_are_of_one_process(folders):
     _, process = folders
     assert function_in(written(process, "__inference_f_1")) is None
