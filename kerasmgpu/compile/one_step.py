@@ -1,7 +1,10 @@
 """Runs each step of the user's model once, so that XLA compiles it."""
 
+import contextlib
+import functools
 import pathlib
 import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,21 +57,24 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
         micro_batches=job["micro_batches"],
     )
     found = versions(on_gpus)
+    compiled = xla_cache.keep_now()  # None; raises if none can be.
     # Of these versions there are programs from now on.
-    xla_files.XlaFiles(folder, found)
+    with _naming(folder):
+        xla_files.XlaFiles(folder, found)
     with strategy.scope():
         model, data = user_models.model_and_data(
             references.load(job["build"]), job["build"], job["data"]
         )
     _require_xla(model)
     rows = []
-    compiled = xla_cache.keep_now()
     for size, arguments in _batches(data, job["global_batch_sizes"]):
         for step in job["steps"]:
             start = time.perf_counter()
             _run(model, step, arguments)
             seconds = time.perf_counter() - start
-            before, compiled = compiled, xla_cache.keep_now()
+            before = compiled
+            with _naming(folder):
+                compiled = xla_cache.keep_now()
             rows.append(
                 {
                     "replicas": strategy.num_replicas_in_sync,
@@ -91,6 +97,17 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def _naming(folder: pathlib.Path) -> Iterator[None]:
+    """Context that names the folder in an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"--output={folder} can't keep compiled programs: {error}"
+        ) from error
+
+
 def _require_xla(model: keras.Model) -> None:
     if model.run_eagerly:
         raise InputError(
@@ -106,8 +123,10 @@ def _require_xla(model: keras.Model) -> None:
 
 def _batches(
     data: Any, sizes: list[int] | None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the rows of a batch, and arguments of `fit` for one step of them.
+) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
+    """Yields the rows of a batch, and a function for one step's data.
+
+    The function returns arguments of `fit`.
 
     Args:
         data: Arrays or batches, as for `kerasmgpu.verify`.
@@ -116,16 +135,25 @@ def _batches(
     if not isinstance(data, (np.ndarray, tf.Tensor, dict, tuple)):
         first = batches.first_batches(data, 1, sizes[0] if sizes else None)
         (batch,) = first.take(1)
-        yield batches.num_rows(batch), {"x": data}
+        is_read = isinstance(data, types.GeneratorType)
+        yield (
+            batches.num_rows(batch),
+            # A generator is read once only; each step gets one of its own.
+            lambda: {"x": _always(batch) if is_read else data},
+        )
         return
     data = batches.as_nest(data)
     for size in sizes or [DEFAULT_ROWS]:
         cut = tf.nest.map_structure(_first_rows(size), data)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(cut)
-        yield (
-            size,
-            {"x": x, "y": y, "sample_weight": weight, "batch_size": size},
-        )
+        arguments = {"x": x, "y": y, "sample_weight": weight}
+        arguments["batch_size"] = size
+        yield size, functools.partial(dict, arguments)
+
+
+def _always(batch: Any) -> Iterator[Any]:
+    while True:
+        yield batch
 
 
 def _first_rows(number: int) -> Callable[[Any], Any]:
@@ -135,16 +163,18 @@ def _first_rows(number: int) -> Callable[[Any], Any]:
     )
 
 
-def _run(model: keras.Model, step: str, arguments: dict[str, Any]) -> None:
+def _run(
+    model: keras.Model, step: str, arguments: Callable[[], dict[str, Any]]
+) -> None:
     """Runs a step on one batch: with logs, for a progress bar, and without."""
     steps = model.steps_per_execution
     if step == "predict":
-        names = arguments.keys() & {"x", "batch_size"}
-        one_batch = {name: arguments[name] for name in names}
-        model.predict(**one_batch, steps=steps, verbose=0)
+        data = arguments()
+        settings = {n: data[n] for n in data.keys() & {"x", "batch_size"}}
+        model.predict(**settings, steps=steps, verbose=0)
         return
     for callbacks in ([], [_ReadsLogs()]):
-        settings = {**arguments, "callbacks": callbacks, "verbose": 0}
+        settings = {**arguments(), "callbacks": callbacks, "verbose": 0}
         if step == "train":
             model.fit(**settings, steps_per_epoch=steps)
         else:

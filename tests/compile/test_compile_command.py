@@ -71,22 +71,34 @@ def test_wrong_arguments_start_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def batches_of(data, sizes):
+    """Rows and data of each batch."""
+    return [(size, make()) for size, make in one_step._batches(data, sizes)]
+
+
 def test_batches_of_arrays_have_the_rows_that_are_asked_for():
     x = np.arange(6.0).reshape(3, 2)
-    sizes, batches = zip(*one_step._batches((x, x[:, :1]), [2, 7]))
-    assert sizes == (2, 7)
-    assert batches[0]["batch_size"] == 2
-    assert batches[1]["x"].shape == (7, 2) and batches[1]["y"].shape == (7, 1)
-    np.testing.assert_array_equal(batches[1]["x"][3], x[0])
-    ((size, arguments),) = one_step._batches(x, None)
+    (size, first), (more, second) = batches_of((x, x[:, :1]), [2, 7])
+    assert (size, more, first["batch_size"]) == (2, 7, 2)
+    assert second["x"].shape == (7, 2) and second["y"].shape == (7, 1)
+    np.testing.assert_array_equal(second["x"][3], x[0])
+    ((size, arguments),) = batches_of(x, None)
     assert (size, arguments["y"]) == (32, None)
 
 
 def test_batches_that_are_there_keep_their_rows():
     dataset = tf.data.Dataset.range(10).batch(4)
-    assert list(one_step._batches(dataset, None)) == [(4, {"x": dataset})]
+    assert batches_of(dataset, None) == [(4, {"x": dataset})]
     with pytest.raises(InputError, match="global_batch_size is for arrays"):
-        list(one_step._batches(dataset, [4]))
+        batches_of(dataset, [4])
+
+
+def test_a_generator_is_read_once_for_all_steps():
+    generator = (np.full([3, 1], number) for number in range(2))
+    ((rows, make),) = one_step._batches(generator, None)
+    assert rows == 3
+    for _ in range(2):
+        np.testing.assert_array_equal(next(make()["x"]), np.zeros([3, 1]))
 
 
 @pytest.mark.parametrize(
