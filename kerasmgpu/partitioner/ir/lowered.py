@@ -44,6 +44,20 @@ class Region(Instruction):
         return Trait.LOOP in record(self.node.type).traits
 
 
+@dataclasses.dataclass(eq=False)
+class Call(Instruction):
+    """Runs instructions on each replica, as one function that each calls.
+
+    Attributes:
+        body: The program of the function, on a mesh of one replica.
+        defines: For each output, whether it is the definition of its tensor;
+            else the tensor in another kind, or a part of it.
+    """
+
+    body: "Lowered"
+    defines: tuple[bool, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """Nodes of a written function that XLA compiles as one function.
@@ -136,25 +150,31 @@ class Lowered:
         return phase, True
 
     def programs(self) -> "Iterator[Lowered]":
-        """Yields this program and those of all loops and branches inside."""
+        """Yields this program and those of all its functions."""
         yield self
-        for region in self.regions:
-            for body in region.bodies:
+        for instruction in self.instructions:
+            for body in bodies_of(instruction):
                 yield from body.programs()
 
     def all_instructions(self) -> Iterator[Instruction]:
-        """Yields its instructions, and those of loops and branches inside."""
+        """Yields its instructions, and those of its functions."""
         for instruction in self.instructions:
             yield instruction
-            if isinstance(instruction, Region):
-                for body in instruction.bodies:
-                    yield from body.all_instructions()
+            for body in bodies_of(instruction):
+                yield from body.all_instructions()
 
     def communication(self) -> Iterator[Communication]:
         """Yields the communication among `all_instructions`."""
         for instruction in self.all_instructions():
             if isinstance(instruction, Communication):
                 yield instruction
+
+
+def bodies_of(instruction: Instruction) -> Sequence[Lowered]:
+    """Returns the programs of the functions that an instruction runs."""
+    if isinstance(instruction, Region):
+        return instruction.bodies
+    return [instruction.body] if isinstance(instruction, Call) else ()
 
 
 def values(tensors: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Value]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from tensorflow.core.framework import node_def_pb2
 
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.ir.lowered import Call, Lowered, Region, bodies_of
 from kerasmgpu.partitioner.rules import kinds
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
@@ -112,10 +112,9 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
         phase = program.phases.get(instruction)
         turn = "" if phase is None else f", phase {phase}"
         lines.append(indent + _line(instruction) + turn)
-        if isinstance(instruction, Region):
-            for number, body in enumerate(instruction.bodies):
-                lines.append(f"{indent}  body {number}:")
-                lines += _program_lines(body, indent + "    ")
+        for number, body in enumerate(bodies_of(instruction)):
+            lines.append(f"{indent}  body {number}:")
+            lines += _program_lines(body, indent + "    ")
     lines += [f"{indent}return {_value(one)}" for one in program.outputs]
     return lines
 
@@ -125,6 +124,8 @@ def _line(instruction: ir.Instruction) -> str:
     arguments = ", ".join(map(_value, instruction.inputs))
     if isinstance(instruction, ir.Constant):
         name, arguments = "Const", _constant(instruction.node)
+    if isinstance(instruction, Call):
+        notes.append(ir.Runs.ON_EACH.value)
     if isinstance(instruction, (ir.Operation, Region)):
         name = instruction.node.type
         if instruction.runs is not None:

@@ -10,6 +10,7 @@ Writing:
   emission.py          instruction by instruction
   operations.py        operations that rules name
   regions.py           loops and branches
+  outlined.py          functions that each replica calls
   micro_batches.py     communication of a device's micro-batches
   device_shares.py     rows of each micro-batch of a device
   entries.py           sparse inputs: the entries of each replica's rows

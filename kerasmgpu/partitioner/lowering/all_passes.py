@@ -36,6 +36,7 @@ from kerasmgpu.partitioner.passes.order_gathers import (
 from kerasmgpu.partitioner.passes.order_micro_batches import (
     order_micro_batches,
 )
+from kerasmgpu.partitioner.passes.outline import outline, pays
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
@@ -110,6 +111,7 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         "weights are gathered in each phase",
         _has_micro_batches,
     ),
+    OnProgram(outline, "functions that each replica calls", pays),
     OnNodes(
         order_collectives,
         "collectives wait for one another in the order of turns",

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.ir.lowered import Call, Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
     FirstMicroBatchOnly,
@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.lowering import (
     empty_shares,
     exchanges,
     micro_batches,
+    outlined,
     regions,
 )
 from kerasmgpu.partitioner.lowering.building import Build
@@ -466,11 +467,16 @@ def _region(build: Build, region: Region) -> None:
     regions.write(build, region, emit)
 
 
+def _call(build: Build, call: Call) -> None:
+    outlined.write(build, call, emit)
+
+
 _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Alias: _alias,
     ir.AllGather: _all_gather,
     ir.AllReduce: _all_reduce,
     ir.Broadcast: _broadcast,
+    Call: _call,
     ir.Constant: _constant,
     ir.FirstOnly: _first_only,
     ir.GatherCounts: _gather_counts,

@@ -337,6 +337,21 @@ class Function(OperationWriter):
         """See `RowShares.passed_counts`."""
         return self._row_shares.passed_counts(self, rows)
 
+    def equal_count(self, rows: Rows) -> int | None:
+        """Returns each share's number of rows, if it is known and equal."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        if (
+            not isinstance(rows.size, int)
+            or rows.size % self.mesh.total
+            or rows.of is not None
+            or rows.are_of_variable
+            or root.passed_counts(rows) is not None
+        ):
+            return None
+        return rows.size // self.mesh.total
+
     def shares(self, rows: Rows) -> list[tuple[Reference, Reference]]:
         """See `RowShares.shares`."""
         return self._row_shares.shares(self, rows)

@@ -38,6 +38,8 @@ class Values(Protocol):
 
     def passed_counts(self, rows: Rows) -> list[Reference] | None: ...
 
+    def equal_count(self, rows: Rows) -> int | None: ...
+
     def shares(self, rows: Rows) -> list[tuple[Reference, Reference]]: ...
 
 
@@ -122,7 +124,9 @@ class HostSizes:
 
     def _symbol(self, symbol: Symbol) -> Reference:
         values, (tensor, axis) = self._values, symbol.source
-        if not values.is_written(tensor):
+        if not values.is_written(tensor) or (
+            symbol.is_rows and values.parent is not None
+        ):
             return self.imported(("symbol", symbol))
         if symbol.is_entry:
             return self.entry_of_value(symbol)
@@ -171,6 +175,8 @@ class HostSizes:
             counts = self._values.passed_counts(rows)
             if counts is not None:
                 return counts[place]
+        elif (equal := self._values.equal_count(rows)) is not None:
+            return self.scalar(equal)
         return self._bound("count", rows, place)
 
     def _bound(self, bound: str, rows: Rows, place: int) -> Reference:

@@ -1,0 +1,101 @@
+"""Writes functions that each replica calls; see `passes/outline.py`."""
+
+import itertools
+from collections.abc import Callable
+from typing import cast
+
+from kerasmgpu.partitioner.ir.instructions import Operation
+from kerasmgpu.partitioner.ir.lowered import Call, Lowered
+from kerasmgpu.partitioner.lowering.all_passes import finish
+from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.lowering.host_sizes import Request
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.rules.kinds import Rows
+from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.references import Reference
+
+_numbers = itertools.count()
+
+
+def write(
+    parent: Build, call: Call, emit: Callable[[Build, Lowered], None]
+) -> None:
+    """Writes a function, and its calls in the function of `parent`.
+
+    Args:
+        parent: The `building.Build` of the calling function.
+        call: The `ir.lowered.Call`.
+        emit: Function that writes the program of a body.
+    """
+    body = call.body
+    build = Build(body, parent.library, Replicas(body.mesh), parent)
+    given = [parent.references(one) for one in call.inputs]
+    for one, references in zip(call.inputs, given):
+        argument = build.writer.add_input("given", references[0].dtype)
+        tensor = one.tensor
+        is_defined = parent.is_written(tensor)
+        if is_defined and parent.natural(tensor) == one.kind:
+            build.give(one, [argument])
+        else:
+            build.hold(one, [argument])
+    emit(build, body)
+    outputs = [build.references(one)[0] for one in body.outputs]
+    requests = list(build.sizes.imports)
+    build.writer.effects = build.effects()
+    function = finish(
+        build,
+        f"kerasmgpu_body_{next(_numbers)}",
+        outputs,
+    )
+    parent.library.append(function)
+    nodes = [
+        one.node for one in body.instructions if isinstance(one, Operation)
+    ]
+    waiting = [
+        node
+        for node in nodes
+        if node.controls or node in parent.program.after_batch
+    ]
+    attributes = {
+        "Tout": tuple(one.dtype for one in outputs),
+        "branches": (function.signature.name,),
+    }
+    made, names = [], []
+    for place in range(parent.mesh.num):
+        inputs = [references[place] for references in given]
+        inputs += [_size(parent, request, place) for request in requests]
+        made.append(
+            parent.op(
+                "Case",
+                [parent.constant(0), *inputs],
+                place,
+                f"replica_{place}/body",
+                _controls(parent, waiting, place),
+                **attributes,
+            )
+        )
+        names.append(parent.writer.last)
+    for node in nodes:
+        for name in names:
+            parent.note_done(node, name)
+    parent.note_ran(call, names)
+    for one, defines, references in zip(
+        call.outputs, call.defines, map(list, zip(*made))
+    ):
+        (parent.give if defines else parent.hold)(one, references)
+
+
+def _size(parent: Build, request: Request, place: int) -> Reference:
+    """Returns a size that the function takes, for one replica."""
+    if request[0] != "symbol":
+        what, rows, number = cast(tuple[str, Rows, int], request)
+        request = (what, rows, number + place)
+    return parent.sizes.exported(request)
+
+
+def _controls(parent: Build, nodes: list[Node], place: int) -> list[str]:
+    """Returns names of what any of some nodes waits for, at a place."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        names.update(dict.fromkeys(parent.controls(node, place)))
+    return list(names)

@@ -1,0 +1,120 @@
+"""What each of four replicas runs between sums is one function."""
+
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.partitioner.passes import outline
+from kerasmgpu.partitioner.runtime.function import Partitioned
+from tests.devices import device_names
+from tests.partitioner.passes.conftest import lines
+from tests.partitioner.program import Variable
+from tests.partitioner.rules.planned import given, replicas, same
+
+SIZE = 3
+LAYERS = 8
+
+
+def training(*arguments):
+    """A step of a chain of layers, with a slot for each, as momentum's."""
+    *variables, x = arguments
+    weights, slots = variables[:LAYERS], variables[LAYERS:]
+    with tf.GradientTape() as tape:
+        outputs = x
+        for weight in weights:
+            outputs = tf.tanh(outputs @ weight)
+        loss = tf.reduce_mean(tf.reduce_sum(outputs**2, 1))
+    for weight, slot, gradient in zip(
+        weights, slots, tape.gradient(loss, weights)
+    ):
+        slot.assign(0.5 * slot + gradient)
+        weight.assign_sub(0.1 * slot)
+    return loss, tf.shape(outputs)
+
+
+VARIABLES = [Variable(given([SIZE, SIZE], n)) for n in range(2 * LAYERS)]
+
+
+def on(num_replicas):
+    """The partitioned step, on copies of its variables."""
+    strategy = kerasmgpu.MirroredStrategy(device_names(num_replicas))
+    with strategy.scope():
+        made = [variable.make() for variable in VARIABLES]
+    return strategy.partitioned(lambda x: training(*made, x), name="f")
+
+
+def written(num_replicas=4):
+    """The text of the main function, by type of its nodes; and the others."""
+    program = on(num_replicas).program((tf.TensorSpec([None, SIZE]),))
+    *others, main = program.written().library
+    return [node.op for node in main.node_def], others
+
+
+def test_each_replica_calls_its_pass_and_the_assignments():
+    main, functions = written()
+    assert main.count("Case") == 4 * len(functions)
+    assert not {"MatMul", "Tanh", "TanhGrad"} & set(main)
+    types = [node.op for body in functions for node in body.node_def]
+    assert types.count("MatMul") == 3 * LAYERS - 1
+    # Slots are read once, by the update, and not by each replica.
+    assert types.count("ReadVariableOp") == LAYERS
+    assert main.count("ReadVariableOp") == LAYERS
+    assert types.count("AssignVariableOp") == 2 * LAYERS
+
+
+def test_three_replicas_call_nothing():
+    main, functions = written(3)
+    assert "Case" not in main and not functions
+
+
+def test_a_function_ends_where_enough_bytes_are_sent(monkeypatch):
+    monkeypatch.setattr(outline, "MOST_BYTES", 2 * 4 * SIZE * SIZE)
+    monkeypatch.setattr(outline, "FEWEST", 1)
+    main, functions = written()
+    assert main.count("Case") == 4 * len(functions)
+    sent = [
+        sum(node.op == "MatMul" for node in body.node_def) for body in functions
+    ]
+    assert len([number for number in sent if number]) == 2
+
+
+@pytest.mark.parametrize("rows", [11, 2])
+@pytest.mark.parametrize("static", [False, True])
+def test_results_are_those_of_one_device(monkeypatch, rows, static):
+    monkeypatch.setattr(outline, "FEWEST", 2)
+    same(
+        training,
+        [rows, SIZE],
+        num_replicas=4,
+        static=static,
+        variables=VARIABLES,
+    )
+
+
+def test_the_text_has_the_instructions_inside(dumped):
+    def step(x):
+        for _ in range(outline.FEWEST):
+            x = tf.tanh(x)
+        return tf.reduce_sum(x)
+
+    text = dumped(step, [None, 2], replicas=replicas(4))["outline"]
+    (call,) = lines(text, "= Call(")
+    assert call.endswith("on each replica")
+    assert lines(text, "    Tanh:0 S(0) = Tanh(")
+
+
+def test_sizes_that_only_a_function_knows_are_returned():
+    """How many rows are chosen is needed outside, where they are gathered."""
+
+    def step(x):
+        for _ in range(outline.FEWEST):
+            x = tf.tanh(x)
+        chosen = tf.boolean_mask(x, x[:, 0] > 0)
+        return tf.shape(chosen), chosen * 2
+
+    x = tf.random.stateless_normal([9, 2], (1, 2))
+    partitioned = Partitioned(step, replicas(4))
+    for expected, found in zip(step(x), partitioned(x)):
+        tf.debugging.assert_near(
+            tf.cast(expected, tf.float32), tf.cast(found, tf.float32)
+        )
