@@ -304,6 +304,13 @@ FAULTS = {
         "digest = hashlib.sha256(b'').hexdigest()[:24]",
         "tests/partitioner/test_compilation.py",
     ),
+    "programs_of_others": Fault(
+        "programs that were compiled for another version are taken",
+        "engine/compiled_ahead.py",
+        "if not own.is_dir() and commands_of(folder) is not None:",
+        "if not own.name and commands_of(folder) is not None:",
+        "tests/engine/test_compiled_ahead.py",
+    ),
     "device_twice": Fault(
         "one device may be given twice",
         "engine/devices.py",
